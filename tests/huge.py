@@ -180,7 +180,10 @@ def main(grouping: str, rows: int, folder: Path, where: str = "local") -> None:
         figures = driver.figures[-1]
         table = engine.records.tables.state(driver.folder, driver.dataflow.stages["heap"], "pages")
         files = [file for live in table.live.values() for file in live]
-        states = (BucketState(table, index_cache(engine.records.cache), (at,)) for at in table.live)
+        states = (
+            BucketState(table, index_cache(engine.records.cache, engine.records.limits), (at,))
+            for at in table.live
+        )
         step = {
             "epoch": how,
             "grouping": grouping,

@@ -38,7 +38,7 @@ class SourceLogs:
 def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
     """Return a world with the same tables and an empty database, rebuilt."""
     (name,) = (record.name for record in world.store.dataflows())
-    new = World(root, engine=LocalEngine, limits=world.limits)
+    new = World(root, engine=LocalEngine, limits=world.limits, engine_limits=world.engine_limits)
     new.tables, new.translators = world.tables, world.translators
     new.restart()
 

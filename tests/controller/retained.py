@@ -2,31 +2,22 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
-from contextlib import contextmanager
+from typing import Any
 
-import pytest
-
-from cbp.engine.delta import tables
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.storage.engine_limits import EngineLimits
 from controller.loop import LoopLimits
 from tests.controller.world import World
 
-__all__ = ["OFTEN", "TINY", "looking_often", "play"]
+__all__ = ["OFTEN", "TINY", "play"]
 
-OFTEN = LoopLimits(records_kept=2)
-"""Limits with which positions are put all the time."""
+OFTEN: dict[str, Any] = {
+    "limits": LoopLimits(records_kept=2),
+    "engine_limits": EngineLimits(checkpoint_entries=4),
+}
+"""Options of a world that puts positions and checkpoints all the time."""
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
-
-
-@contextmanager
-def looking_often() -> Iterator[pytest.MonkeyPatch]:
-    """Put checkpoints all the time."""
-    with pytest.MonkeyPatch.context() as patch:
-        defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
-        patch.setattr(tables.open_table, "__kwdefaults__", defaults)
-        yield patch
 
 
 def play(world: World, epochs: int, start: int = 0) -> None:

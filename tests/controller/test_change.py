@@ -12,8 +12,8 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.delta import tables
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import ChangeRefusedError, CodeDriftedError, DataflowBusyError, NotFoundError
 from cbp.model.verification import Request
 from controller.loop.records.description_log import path_of
@@ -129,13 +129,10 @@ def test_a_state_is_rebuilt_only_from_all_of_its_input(world: Changing) -> None:
     assert world.picture() == before
 
 
-def test_a_state_is_rebuilt_from_input_that_compaction_took_up(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_state_is_rebuilt_from_input_that_compaction_took_up(tmp_path: Path) -> None:
     """Old increments of a stage are found in its table, also by a store that was lost."""
-    defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
-    monkeypatch.setattr(tables.open_table, "__kwdefaults__", defaults)
-    world = Changing(tmp_path, retention=Retention(1, 1, 0, 0))
+    often = EngineLimits(checkpoint_entries=4)
+    world = Changing(tmp_path, retention=Retention(1, 1, 0, 0), engine_limits=often)
     behind = {"translator": "sum", "inputs": {"items": "sum.totals"}}
     both = document(sum="sum", behind=behind)
     world.controller.register(both)

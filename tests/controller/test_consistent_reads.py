@@ -15,10 +15,9 @@ from typing import Any
 import pytest
 
 from cbp.engine.delta.log import DeltaLog
-from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
-from cbp.engine.state import compaction
 from cbp.engine.state.index_cache import index_cache
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import CbpError, VersionUnreadableError
 from cbp.model.version.version_change import Choice
 from controller.loop.reading.reader import AsOf, Reading
@@ -149,9 +148,10 @@ def test_pages_are_whole_while_runs_go_on(world: World, table: str):
     assert now == expected.sums[-1] != expected.sums[2]
 
 
-def test_every_epoch_can_be_read_again(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_every_epoch_can_be_read_again(world: World):
     """Over compactions of states and outputs, and what a roll-back undid, by its time."""
-    monkeypatch.setattr(compaction, "FANOUT", 3)
+    world.engine_limits = EngineLimits(state_fanout=3)
+    world.restart()
     started(world)
     client, expected = Client(world, world.controller), Expected(world)
     for _ in range(10):
@@ -172,10 +172,10 @@ def test_every_epoch_can_be_read_again(world: World, monkeypatch: pytest.MonkeyP
     check(client, expected, {"left": 9, "join": 9}, at=before)
 
 
-def test_what_is_not_kept_is_told(world: World, monkeypatch: pytest.MonkeyPatch):
+def test_what_is_not_kept_is_told(world: World):
     """A cursor whose version is collected, and an epoch: coded errors, never fewer records."""
-    defaults: dict[str, Any] = open_table.__kwdefaults__ or {}
-    monkeypatch.setitem(defaults, "checkpoint_interval", 4)
+    world.engine_limits = EngineLimits(checkpoint_entries=4)
+    world.restart()
     started(world)
     client, expected = Client(world, world.controller), Expected(world)
     for _ in range(3):

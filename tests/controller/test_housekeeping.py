@@ -9,9 +9,9 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.delta import tables
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import DiskFullError
 from controller.loop import LoopLimits
@@ -24,16 +24,16 @@ EPOCHS = 20
 
 @pytest.fixture(scope="module", autouse=True)
 def _fast() -> Iterator[None]:
-    """Leave out the syncs, and checkpoint often, so that there is something to collect."""
+    """Leave out the syncs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
-        defaults = {**tables.open_table.__kwdefaults__, "checkpoint_interval": 4}  # type: ignore[dict-item]
-        patch.setattr(tables.open_table, "__kwdefaults__", defaults)
         yield
 
 
 def world_on(root: Path, *, every: int = 6, **more: Any) -> World:
-    return World(root, engine=LocalEngine, retention=TINY, collect_every=every, **more)
+    often = EngineLimits(checkpoint_entries=4)  # so that there is something to collect
+    more = {"engine_limits": often, "collect_every": every, **more}
+    return World(root, engine=LocalEngine, retention=TINY, **more)
 
 
 def play(world: World, epochs: int = EPOCHS) -> None:

@@ -19,7 +19,7 @@ from cbp.errors import ChangeRefusedError, IncrementCollectedError
 from cbp.model.verification import Request
 from cbp.model.version.version_change import Choice
 from tests.controller.lost import lose_the_store
-from tests.controller.retained import OFTEN, TINY, looking_often, play
+from tests.controller.retained import OFTEN, TINY, play
 from tests.controller.world import ONE, Inline, Sum, World
 
 EPOCHS = 18
@@ -28,7 +28,7 @@ EPOCHS = 18
 @pytest.fixture(scope="module", autouse=True)
 def _often(without_syncs: None) -> Iterator[None]:
     """Look after outputs at every other epoch."""
-    with looking_often() as patch:
+    with pytest.MonkeyPatch.context() as patch:
         patch.setattr(tiers, "FANOUT", 2)
         yield
 
@@ -44,7 +44,7 @@ CONSUMED = saying({"totals": {"hours": 0}})
 
 
 def world_on(root: Path, document: dict[str, Any] = CONSUMED, **more: Any) -> World:
-    made = {"retention": TINY, "collect_every": 3, "limits": OFTEN, "verifier": Inline(), **more}
+    made = {"retention": TINY, "collect_every": 3, **OFTEN, "verifier": Inline(), **more}
     world = World(root, engine=LocalEngine, **made)
     world.controller.register(document)
     return world
@@ -231,7 +231,7 @@ class Silent(Sum):
 def test_a_table_that_nothing_changed_goes_back_without_old_records(tmp_path: Path) -> None:
     """It shows no epoch; what it lacks is told by the newest record, not by all since the first."""
     keep = Retention(versions_min=60, versions_max=60, seconds=3600, attempt_seconds=0)
-    world = World(tmp_path, engine=LocalEngine, retention=keep, collect_every=1, limits=OFTEN)
+    world = World(tmp_path, engine=LocalEngine, retention=keep, collect_every=1, **OFTEN)
     world.translators["sum"] = Silent
     world.restart()
     world.controller.register(ONE)

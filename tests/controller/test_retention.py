@@ -6,7 +6,6 @@ tells why the rest stays.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -22,17 +21,14 @@ from cbp.model.flow.retention import FlowRetention
 from controller.loop import LoopLimits
 from controller.loop.housekeeping.input_retention import Keep
 from tests.controller.lost import lose_the_store
-from tests.controller.retained import OFTEN, TINY, looking_often, play
+from tests.controller.retained import OFTEN, TINY, play
 from tests.controller.world import ONE, SCHEMA, Sum, World
 
 NOTHING = Keep(FlowRetention(0), 5)
 EPOCHS = 30
 
 
-@pytest.fixture(scope="module", autouse=True)
-def _often(without_syncs: None) -> Iterator[None]:
-    with looking_often():
-        yield
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 
 class Hourly(Sum):
@@ -45,7 +41,7 @@ def world_on(root: Path, **more: Any) -> World:
     made: dict[str, Any] = {
         "retention": TINY,
         "collect_every": 3,
-        "limits": OFTEN,
+        **OFTEN,
         "keep": NOTHING,
         **more,
     }
@@ -132,7 +128,7 @@ def test_what_waits_stays(tmp_path: Path) -> None:
 def test_what_was_framed_is_not_framed_again_by_a_lost_store(tmp_path: Path) -> None:
     """Its files are gone, though every record is there: the position tells where framing stands."""
     every = LoopLimits(records_kept=1000)
-    often: dict[str, Any] = {"retention": TINY, "collect_every": 1, "limits": every}
+    often: dict[str, Any] = {"retention": TINY, "collect_every": 1, **OFTEN, "limits": every}
     world = World(tmp_path / "a", engine=LocalEngine, keep=NOTHING, **often)
     world.translators["sum"] = Hourly
     world.restart()

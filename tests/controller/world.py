@@ -31,6 +31,7 @@ from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.interface.table_publisher import TableRewind, Target
 from cbp.engine.run.assembly import empty_outputs
 from cbp.engine.storage.checked_parquet import seal
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, Faults
 from cbp.engine.storage.files import Files, LocalFiles
 from cbp.engine.storage.table_names import flow_table, source_folder, state_table
@@ -426,7 +427,7 @@ class World:
         database_url: Of an empty database; a SQLite file in the folder unless told.
 
     Attributes:
-        limits: The loop's limits, from the next restart on.
+        limits, engine_limits: Those of the loop and the engine, from the next restart on.
         arrivals: Where increments come from; a restart forgets it. `None`: nothing arrives.
         parts: The parts of the controller.
     """
@@ -442,6 +443,7 @@ class World:
         engine: Callable[..., Engine] | None = None,
         database_url: str = "",
         limits: LoopLimits = DEFAULT_LOOP_LIMITS,
+        engine_limits: EngineLimits = DEFAULT_LIMITS,
         **more: Any,
     ) -> None:
         root.mkdir(exist_ok=True)
@@ -452,7 +454,7 @@ class World:
         self.store = open_store(url, faults=self.faults)
         self.executor, self._parallel_max = executor or Inline(), parallel_max
         self._make_engine, self._more = engine or FileEngine, more
-        self.limits = limits
+        self.limits, self.engine_limits = limits, engine_limits
         self.translators: dict[str, Any] = {"sum": Sum, "join": Join, "upper": Upper}
         self.restart()
 
@@ -463,6 +465,7 @@ class World:
             faults=self.faults,
             cache=str(self.root / "cache"),
             clock_ms=lambda: int(self.clock().timestamp() * 1000),
+            limits=self.engine_limits,
         )
         self.arrivals = None
         self.parts = assemble(

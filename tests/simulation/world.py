@@ -28,13 +28,11 @@ import structlog
 from sqlalchemy import Connection, literal
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.delta import tables
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.outputs import compaction as tiers
 from cbp.engine.run.executor import LocalExecutor
-from cbp.engine.state import compaction
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage import parquet_writer as sink
 from cbp.engine.storage.engine_limits import EngineLimits
@@ -77,10 +75,11 @@ RETENTION = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds
 # Everything stays: a dataflow can go back to wherever it has a position.
 KEPT = Retention(versions_min=1000, versions_max=10_000, seconds=86_400, attempt_seconds=0)
 RECORDS_KEPT = 2
-CHECKPOINT_INTERVAL = 2
 FANOUT = 2
 LEASE_SECONDS = 10.0
-LIMITS = EngineLimits(message_rows_min=1, inline_deletes_bytes=100)
+LIMITS = EngineLimits(
+    message_rows_min=1, inline_deletes_bytes=100, checkpoint_entries=2, state_fanout=FANOUT
+)
 """Few deletes of a task stand in its record, the others in a file."""
 
 
@@ -216,12 +215,8 @@ class Bench:
             patch.setattr(past, "open_store", self._open_scratch)
             patch.setattr(underway, "wait", _wait)
             patch.setattr(inspect, "getsourcelines", _source_lines)
-            for module in (tiers, compaction):
-                patch.setattr(module, "FANOUT", FANOUT)
+            patch.setattr(tiers, "FANOUT", FANOUT)
             patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
-            known = dict(tables.open_table.__kwdefaults__ or {})
-            known["checkpoint_interval"] = CHECKPOINT_INTERVAL
-            patch.setattr(tables.open_table, "__kwdefaults__", known)
             structlog.configure(
                 processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger(50)
             )

@@ -37,6 +37,7 @@ from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, LiveFile, Positions, StateTable
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.state.lookup import IndexedFile, StateRows
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.table_names import state_table
 from cbp.engine.task.bucket_work import (
     author_work,
@@ -224,7 +225,7 @@ class _Arrived(BucketState):
     def __init__(self, rows: pa.Table, bucket: int) -> None:
         file = LiveFile("arrived", 0, rows.num_rows)
         live: dict[int, tuple[LiveFile, ...]] = {bucket: (file,)} if rows.num_rows else {}
-        super().__init__(StateTable("", "", live), index_cache(""), (bucket,))
+        super().__init__(StateTable("", "", live), index_cache("", DEFAULT_LIMITS), (bucket,))
         self._indexed = IndexedFile(_one_batch(rows)) if rows.num_rows else None
 
     def open(self, at: int) -> IndexedFile:

@@ -50,6 +50,7 @@ from cbp.engine.delta.foreign_writer_fence import (
     require_same,
 )
 from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.files import Exists, Files, Written, files_for
 from cbp.errors import (
     InvariantError,
@@ -68,8 +69,6 @@ __all__ = [
     "open_table",
     "release",
 ]
-
-CHECKPOINT_INTERVAL = 50
 
 _OWN_FOLDERS = frozenset(("_delta_log", "_runs", "_vectors"))
 _logger = logging.getLogger(__name__)
@@ -133,7 +132,7 @@ def open_table(
     path: str,
     files: Files,
     *,
-    checkpoint_interval: int = CHECKPOINT_INTERVAL,
+    checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries,
 ) -> ManagedTable:
     """Open a managed table.
 
@@ -198,7 +197,7 @@ class ManagedTable:
         path: str,
         files: Files,
         *,
-        checkpoint_interval: int = CHECKPOINT_INTERVAL,
+        checkpoint_interval: int = DEFAULT_LIMITS.checkpoint_entries,
     ) -> None:
         self.path, self.log = path, DeltaLog(path, files)
         self._files, self._interval = files, checkpoint_interval

@@ -59,18 +59,20 @@ class DirectEngine:
         limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
         files = files or LocalFiles(faults)
-        self._executor, self._open = executor, OpenTables(files)
+        self._executor, self._open = executor, OpenTables(files, limits)
         planner = Planner(executor, self._open, cache, hash_mask, limits)
         self.preparer = Preparer(executor, planner, self._open, files, clock_ms, faults)
         self.control: RunControl = executor
-        self.publisher = LogWriter(self._open, files, cache)
+        self.publisher = LogWriter(self._open, files, cache, limits)
         self.garbage = Collector(self._open, files, clock_ms)
         caches = (self._open, self.garbage, executor)
-        self.tables = TableChanges(executor, self._open, files, cache, caches, clock_ms, faults)
+        self.tables = TableChanges(
+            executor, self._open, files, cache, caches, clock_ms, faults, limits
+        )
         self.increments = IncrementTables(self._open)
-        self.records = RecordTables(self._open, cache, hash_mask)
+        self.records = RecordTables(self._open, cache, hash_mask, limits)
         self.history = HistoryReader(self._open)
-        self.verification = WholeTables(self._open, files, cache)
+        self.verification = WholeTables(self._open, files, cache, limits)
         self._beside = partial(
             DirectEngine,
             executor,

@@ -13,6 +13,7 @@ from cbp.engine.commit.table_entries import begun_ms, plan_entries
 from cbp.engine.interface.table_publisher import TableRewind, Target
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import stage_tables
 from cbp.model.dataflow.dataflow import StageNode
@@ -27,11 +28,13 @@ class LogWriter:
 
     Attributes:
         cache: Folder of the index copies.
+        limits: Limits of their cache.
     """
 
     tables: OpenTables
     files: Files
     cache: str
+    limits: EngineLimits
 
     def publish(
         self, folder: str, intentions: Sequence[Intention], *, timestamp_ms: int
@@ -54,7 +57,7 @@ class LogWriter:
                 intentions,
                 timestamp_ms=timestamp_ms,
                 files=self.files,
-                vectors=index_cache(self.cache).vectors,
+                vectors=index_cache(self.cache, self.limits).vectors,
             )
         ]
         entries = [entry for _, _, entry in planned]

@@ -20,6 +20,7 @@ from cbp.engine.run.framing import frame_increment
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.state.index_cache import index_cache
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import stage_tables
 from cbp.model.dataflow.dataflow import StageNode
@@ -76,29 +77,34 @@ class RecordTables:
     Attributes:
         cache: Folder of the index copies.
         hash_mask: Applied to every hash.
+        limits: Limits of the cache of index copies.
     """
 
     tables: OpenTables
     cache: str
     hash_mask: int
+    limits: EngineLimits
 
     def look_up(
         self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
     ) -> list[dict[str, Any]]:
         """Return the published records of one key."""
         table = self.tables.state(folder, node, state)
-        cache = index_cache(self.cache)
+        cache = index_cache(self.cache, self.limits)
         return look_up(table, node, state, key, cache, hash_mask=self.hash_mask)
 
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""
         return read_state_rows(
-            self.tables.state(folder, node, state), node, state, index_cache(self.cache)
+            self.tables.state(folder, node, state),
+            node,
+            state,
+            index_cache(self.cache, self.limits),
         )
 
     def versions(self, folder: str, node: StageNode) -> VersionReader:
         """Return a reader of a stage's tables as of a version; see `RecordReader.versions`."""
-        cache = index_cache(self.cache)
+        cache = index_cache(self.cache, self.limits)
         return VersionReader(self.tables.table, folder, node, cache, hash_mask=self.hash_mask)
 
 
@@ -135,11 +141,13 @@ class WholeTables:
 
     Attributes:
         cache: Folder of the index copies.
+        limits: Limits of their cache.
     """
 
     tables: OpenTables
     files: Files
     cache: str
+    limits: EngineLimits
 
     def take_over(
         self, folder: str, tables: Mapping[str, int], records: Sequence[Intention], into: str
@@ -167,6 +175,8 @@ class WholeTables:
             schema = node.translator.state(comparison.name).schema
             live = live_files(snapshot, comparison.table, ())
             state_table = StateTable(table.path, snapshot.metadata.id, live)
-            return StateContents(state_table, schema, node.buckets, index_cache(self.cache))
+            return StateContents(
+                state_table, schema, node.buckets, index_cache(self.cache, self.limits)
+            )
         schema = node.translator.output(comparison.name).schema
         return OutputContents(table.path, schema, tuple(snapshot.live.values()))

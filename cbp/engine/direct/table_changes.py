@@ -13,6 +13,7 @@ from cbp.engine.outputs.table_migration import Rewriter, alter
 from cbp.engine.outputs.table_specs import declared_tables
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.model.dataflow.dataflow import StageNode
@@ -38,6 +39,7 @@ class TableChanges:
         cache: Folder of the index copies.
         caches: What remembers something about tables.
         faults: Failpoints, called at every durable effect of a rewrite.
+        limits: How much of state is read and merged at a time.
     """
 
     control: RunControl
@@ -47,6 +49,7 @@ class TableChanges:
     caches: Sequence[FolderCache]
     now_ms: Callable[[], int]
     faults: Faults
+    limits: EngineLimits
 
     def create_tables(
         self,
@@ -76,7 +79,8 @@ class TableChanges:
         self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
     ) -> Sequence[TableChange]:
         """Write what the tables of a changed stage need; see `TableAdministration.rewrite`."""
-        rewriter = Rewriter(epoch, run, self.now_ms(), index_cache(self.cache), self.faults)
+        cache = index_cache(self.cache, self.limits)
+        rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
         changes = []
         for declared in declared_tables(dataflow, node):
             if not self.files.exists(f"{folder}/{declared.name}/_delta_log"):

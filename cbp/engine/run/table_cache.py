@@ -18,6 +18,7 @@ from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable, open_table
 from cbp.engine.outputs.compaction import live_of
 from cbp.engine.state.bucket_state import StateTable
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import IncrementCollectedError, NotFoundError
@@ -29,10 +30,15 @@ __all__ = ["OpenTables"]
 
 
 class OpenTables:
-    """Opens tables on first use; safe to use from several threads."""
+    """Opens tables on first use; safe to use from several threads.
 
-    def __init__(self, files: Files) -> None:
-        self._files = files
+    Args:
+        files: The tables' file system.
+        limits: Tell how often a table writes a checkpoint.
+    """
+
+    def __init__(self, files: Files, limits: EngineLimits) -> None:
+        self._files, self._limits = files, limits
         self._tables: dict[str, ManagedTable] = {}
         self._lock = threading.Lock()
 
@@ -40,7 +46,8 @@ class OpenTables:
         """Return the table of a folder, as of its last read."""
         with self._lock:
             if path not in self._tables:
-                self._tables[path] = open_table(path, self._files)
+                every = self._limits.checkpoint_entries
+                self._tables[path] = open_table(path, self._files, checkpoint_interval=every)
             return self._tables[path]
 
     def state(

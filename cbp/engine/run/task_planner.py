@@ -134,7 +134,7 @@ def _works_on_state(task: TaskPlan) -> bool:
     if task.spec.record_wise:
         return False
     return any(
-        live and (state.grouping == "outer" or is_overdue(live))
+        live and (state.grouping == "outer" or is_overdue(live, task.limits))
         for state in task.spec.states
         for live in task.states[state.name].live.values()
     )

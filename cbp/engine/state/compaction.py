@@ -4,9 +4,10 @@ Run files are merged by size tiers. As soon as a tier has as many files as its f
 all smaller files become one file, of this tier or the next. A record is therefore rewritten
 O(log n) times in its life, and a bucket has few files per tier.
 
-The lowest tier may have many files (`FANOUT`): an increment touches few of them, and a merge
-writes as many bytes as it reads. Every run of some hundred keys touches each larger file, and
-each touch costs a vector and two actions of the log: so higher tiers have few (`FANOUT_LARGE`).
+The lowest tier may have many files (`EngineLimits.state_fanout`): an increment touches few of
+them, and a merge writes as many bytes as it reads. Every run of some hundred keys touches each
+larger file, and each touch costs a vector and two actions of the log: so higher tiers have few
+(`FANOUT_LARGE`).
 
 A *rotten* file, with mostly dead rows, is rewritten together with all smaller files. This costs
 at most a few times what it saves, and leaves the bucket as if it had just been loaded.
@@ -31,23 +32,22 @@ from pyroaring import BitMap64
 
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.lookup import IndexedFile
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.file_sizes import is_full
 
-__all__ = ["FANOUT", "FANOUT_LARGE", "Merged", "compact", "live_records"]
-
-FANOUT = 8
-"""Number of files of the lowest tier that starts a merge."""
+__all__ = ["FANOUT_LARGE", "Merged", "compact", "live_records"]
 
 FANOUT_LARGE = 3
-"""The same for all other tiers; `tests/cbp/engine/state/test_compaction.py` holds the trade-off."""
+"""Number of files of any other tier than the lowest that starts a merge.
 
-_TIER_ZERO_ROWS = 4096
+`tests/cbp/engine/state/test_compaction.py` holds the trade-off.
+"""
+
 _TIER_FACTOR = 8
 _DEAD_SHARE_MAX = 0.5
 _HASH_MAX = 2**63 - 1
-_PIECE_ROWS = 500_000
 _PIECE_BYTES = 32 << 20
-"""Size of the pieces that are merged at a time; a larger group is merged file by file."""
+"""Bytes of the pieces that are merged at a time; a larger group is merged file by file."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -66,11 +66,12 @@ def compact(state: BucketState, places: range, died: Mapping[int, BitMap64]) -> 
         places: Indexes of the files of one bucket.
         died: Rows that this run deleted, by file; they belong to the same commit.
     """
+    limits = state.cache.limits
     live = [_live_rows(state, at, died) for at in places]
     files = [state.files[at] for at in places]
     rows = [file.rows for file in files]
     full = [is_full(rows=file.rows, size=file.size) for file in files]
-    chosen = choose(live, rows, full)
+    chosen = choose(live, rows, full, limits)
     if len(chosen) > 1:
         # The log knows only the size in Parquet. A file that compresses well can be full all the
         # same, and merging it would give as many files again, run after run.
@@ -79,7 +80,7 @@ def compact(state: BucketState, places: range, died: Mapping[int, BitMap64]) -> 
             or (at in chosen and is_full(rows=rows[at], memory=state.open(places[at]).memory))
             for at in range(len(rows))
         ]
-        chosen = choose(live, rows, full)
+        chosen = choose(live, rows, full, limits)
     merged = tuple(places[at] for at in chosen)
     return Merged(_merged(state, merged, died), merged) if merged else None
 
@@ -100,7 +101,8 @@ def _merged(
     files = [state.open(at) for at in chosen]
     dead = [state.dead_rows(at) | died[at] if at in died else state.dead_rows(at) for at in chosen]
     longest = max((file.hashes for file in files), key=len)
-    step = max(1, _PIECE_ROWS // len(files))
+    most = state.cache.limits.merge_rows
+    step = max(1, most // len(files))
     size = max(file.memory / max(len(file.hashes), 1) for file in files)
     step = max(1, min(step, int(_PIECE_BYTES / len(files) / max(size, 1))))
     starts = [0] * len(files)
@@ -112,7 +114,7 @@ def _merged(
                 spans.append((i, starts[i], stop))
             starts[i] = stop
         ends = {int(files[i].hashes[at]) for i, a, b in spans for at in (a, b - 1)}
-        pieces = (piece for span in spans for piece in _live(files, dead, span))
+        pieces = (piece for span in spans for piece in _live(files, dead, span, most))
         if len(ends) == 1:
             yield from pieces  # one group, perhaps a huge one: its records need no order
         elif parts := list(pieces):
@@ -122,12 +124,15 @@ def _merged(
 
 
 def _live(
-    files: Sequence[IndexedFile], dead: Sequence[BitMap64], span: tuple[int, int, int]
+    files: Sequence[IndexedFile],
+    dead: Sequence[BitMap64],
+    span: tuple[int, int, int],
+    most: int,
 ) -> Iterator[pa.Table]:
-    """Yield the live rows of one file in a range of places by hash, in batches."""
+    """Yield the live rows of one file in a range of places by hash, `most` places at a time."""
     i, first, last = span
-    for start in range(first, last, _PIECE_ROWS):
-        rows = files[i].live(start, min(start + _PIECE_ROWS, last), dead[i])
+    for start in range(first, last, most):
+        rows = files[i].live(start, min(start + most, last), dead[i])
         if len(rows):
             yield files[i].take(rows, files[i].columns)
 
@@ -141,23 +146,25 @@ def _cuts(samples: npt.NDArray[np.int64]) -> list[int]:
     return cuts
 
 
-def choose(live: list[int], rows: list[int], full: list[bool]) -> list[int]:
+def choose(live: list[int], rows: list[int], full: list[bool], limits: EngineLimits) -> list[int]:
     """Choose files to merge: a tier at its fan-out or a rotten file, and all smaller; pure.
 
     Args:
         live: Live rows of every file; the run itself drops a file without any.
         rows: Physical rows of every file.
         full: Whether each file is full (`cbp.engine.storage.file_sizes`).
+        limits: The lowest tier, and its fan-out.
     """
-    tiers = [_tier(n) if n and not f else -1 for n, f in zip(live, full, strict=True)]
+    lowest = limits.state_tier_rows
+    tiers = [_tier(n, lowest) if n and not f else -1 for n, f in zip(live, full, strict=True)]
     for tier in sorted({t for t in tiers if t >= 0}, reverse=True):
         members = [at for at, t in enumerate(tiers) if t == tier]
-        if len(members) >= (FANOUT_LARGE if tier else FANOUT):
+        if len(members) >= (FANOUT_LARGE if tier else limits.state_fanout):
             return [at for at, t in enumerate(tiers) if 0 <= t <= tier]
     rotten = [
         at
         for at, count in enumerate(live)
-        if 0 < count < rows[at] * (1 - _DEAD_SHARE_MAX) and rows[at] > _TIER_ZERO_ROWS
+        if 0 < count < rows[at] * (1 - _DEAD_SHARE_MAX) and rows[at] > lowest
     ]
     if not rotten:
         return []
@@ -167,8 +174,8 @@ def choose(live: list[int], rows: list[int], full: list[bool]) -> list[int]:
     return [at for at, n in enumerate(live) if 0 < n <= live[largest] and not full[at]]
 
 
-def _tier(rows: int) -> int:
-    return max(0, math.ceil(math.log(max(rows, 1) / _TIER_ZERO_ROWS, _TIER_FACTOR)))
+def _tier(rows: int, lowest: int) -> int:
+    return max(0, math.ceil(math.log(max(rows, 1) / lowest, _TIER_FACTOR)))
 
 
 def _live_rows(state: BucketState, at: int, died: Mapping[int, BitMap64]) -> int:

@@ -51,6 +51,7 @@ from cbp.engine.state.copies import CopyDamagedError, CopyForeignError, map_copy
 from cbp.engine.state.damaged_copies import note_dropped
 from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import map_is_refused
 from cbp.errors import DiskFullError, FileDamagedError, InvariantError
 
@@ -60,9 +61,6 @@ BYTES_MAX_DEFAULT = 20 << 30
 MAPS_MAX = 4096
 HELD_OVERHEAD = 8 << 10
 """Bytes of the objects around one file's rows; from a soak test with thousands of tiny files."""
-
-HELD_BYTES_MAX = 64 << 20
-"""For rows without a copy that are kept for the next run: small files, and files without space."""
 
 SCRATCH_SECONDS_MAX = 3600.0
 """A scratch file that is older than this was left by a task that is gone."""
@@ -81,9 +79,9 @@ _log = logging.getLogger(__name__)
 
 
 @lru_cache(maxsize=8)
-def index_cache(folder: str) -> IndexCache:
+def index_cache(folder: str, limits: EngineLimits) -> IndexCache:
     """Return this process's cache of a folder; reused workers keep their maps."""
-    return IndexCache(folder)
+    return IndexCache(folder, limits=limits)
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,9 +108,10 @@ class IndexCache:
         folder: Folder that holds a folder per boot.
         bytes_max: Most bytes of copies on the disk after a sweep; a single copy may be larger.
         clock: Current time in seconds, on the clock of the files' times.
+        limits: Which files get copies, how much is held without, how state is merged.
 
     Attributes:
-        held_bytes: Bytes of rows without a copy; at most `HELD_BYTES_MAX`.
+        held_bytes: Bytes of rows without a copy; at most `EngineLimits.held_bytes`.
         vectors: Cache of the files' deletion vectors.
     """
 
@@ -122,7 +121,9 @@ class IndexCache:
         *,
         bytes_max: int = BYTES_MAX_DEFAULT,
         clock: Callable[[], float] = time.time,
+        limits: EngineLimits = DEFAULT_LIMITS,
     ) -> None:
+        self.limits = limits
         self._folder = Path(folder) / _boot_id()
         self._scratch = self._folder.with_name(f"{self._folder.name}-scratch")
         self._bytes_max = bytes_max
@@ -155,7 +156,7 @@ class IndexCache:
         wanted = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
         indexed = self._kept(wanted)
         if indexed is None:
-            copy = copy and not is_small(rows=rows, size=size)
+            copy = copy and not self._is_small(rows, size)
             indexed = self._ready(wanted, copy=copy)
         return indexed
 
@@ -178,7 +179,7 @@ class IndexCache:
         kept_rows = self._kept(file)
         if kept_rows is not None:
             return kept_rows
-        small = is_small(rows=rows, size=size)
+        small = self._is_small(rows, size)
         if wanted is not None and not small and not (self._folder / file.name).exists():
             groups = RowGroups(_open_parquet(f"{table}/{path}", rows))
             touched = groups.rows(groups.touched(wanted))
@@ -192,7 +193,7 @@ class IndexCache:
     def put(self, table_id: str, path: str, *, size: int, content: pa.Table) -> None:
         """Keep a copy of a file that was just written; `content` has the file's order."""
         name = _name(table_id, path, size)
-        if is_small(rows=content.num_rows, size=size):
+        if self._is_small(content.num_rows, size):
             self._hold(name, IndexedFile(_one_batch(content)))
             return
         with contextlib.suppress(OSError):
@@ -208,6 +209,9 @@ class IndexCache:
     def tidy_scratch(self) -> None:
         """Remove old scratch files; a process that still maps one keeps it."""
         remove_older(self._scratch, seconds=SCRATCH_SECONDS_MAX, now=self._clock())
+
+    def _is_small(self, rows: int, size: int) -> bool:
+        return is_small(rows=rows, size=size, rows_max=self.limits.small_file_rows)
 
     def _kept(self, wanted: _Wanted) -> IndexedFile | None:
         name = wanted.name
@@ -250,10 +254,10 @@ class IndexCache:
     def _hold(self, name: str, rows: IndexedFile) -> IndexedFile:
         """Keep rows without a copy while there is room; the least recently used are dropped."""
         with self._lock:
-            if name not in self._held and _held_bytes(rows) <= HELD_BYTES_MAX:
+            if name not in self._held and _held_bytes(rows) <= self.limits.held_bytes:
                 self._held[name] = rows
                 self.held_bytes += _held_bytes(rows)
-            while self.held_bytes > HELD_BYTES_MAX:
+            while self.held_bytes > self.limits.held_bytes:
                 _, gone = self._held.popitem(last=False)
                 self.held_bytes -= _held_bytes(gone)
         return rows

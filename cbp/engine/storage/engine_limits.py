@@ -70,6 +70,14 @@ class EngineLimits:
             about three times as much.
         sort_block_bytes: Bytes of each run in memory while an external sort merges runs: a hundred
             runs need 50 MB.
+        checkpoint_entries: Entries of a table's log after which a checkpoint is written.
+        state_fanout: Files of a bucket's lowest tier that start a merge.
+        state_tier_rows: Records of a file of state up to which it belongs to the lowest tier.
+        merge_rows: Records of the pieces in which files of state are merged.
+        small_file_rows: Records up to which a file of state gets no index copy: reading it is as
+            fast.
+        held_bytes: Bytes of rows without an index copy that a process keeps for its next run:
+            small files, and files for whose copies there is no space.
     """
 
     rows_per_task: int = 2_000
@@ -97,6 +105,12 @@ class EngineLimits:
     narrow_bytes: int = (1 << 31) - 1
     sort_run_bytes: int = 32 << 20
     sort_block_bytes: int = 512 << 10
+    checkpoint_entries: int = 50
+    state_fanout: int = 8
+    state_tier_rows: int = 4_096
+    merge_rows: int = 500_000
+    small_file_rows: int = 4_096
+    held_bytes: int = 64 << 20
 
     def rows_per_task_of(self, form: str) -> int:
         """Return how many records justify another task of a translator of this form."""

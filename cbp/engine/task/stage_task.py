@@ -27,7 +27,7 @@ from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.replicated_read import arrange
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState
-from cbp.engine.state.index_cache import IndexCache, index_cache
+from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.task.bucket_work import (
     BucketWork,
     WriteState,
@@ -105,12 +105,8 @@ class StageTask:
     writers: TaskWriters = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writers = TaskWriters(self.plan, self.part, self.attempt, self.open_cache)
+        self.writers = TaskWriters(self.plan, self.part, self.attempt)
         self.plan = self.writers.plan  # with translator instances of this task's own
-
-    def open_cache(self, folder: str) -> IndexCache:
-        """Return the cache of index copies in a folder of this worker."""
-        return index_cache(folder)
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> list[TaskReport]:
         """Run the groups of all records that arrived, and return reports."""

@@ -20,10 +20,11 @@ import pyarrow as pa
 
 from cbp.engine.kernel.groupwise import state_file_schema
 from cbp.engine.state.bucket_state import BucketState, LiveFile
-from cbp.engine.state.compaction import FANOUT, compact
+from cbp.engine.state.compaction import compact
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.pending_deletes import write_deletes
 from cbp.engine.state.run_files import RunFiles, WrittenRun
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.remote_state import RemoteWrites
@@ -37,12 +38,6 @@ from cbp.engine.task.reports import (
 
 __all__ = ["TaskState", "dropped", "is_overdue", "new_files"]
 
-OVERDUE_FILES = 2 * FANOUT
-"""Number of live files from which a bucket is compacted by a run that calls none of its groups.
-
-A run that calls groups of a bucket compacts it; a run with only remote writes to it does not.
-"""
-
 
 def dropped(state: str, file: LiveFile) -> DroppedFile:
     """Return the report of a state's data file that is no longer live."""
@@ -54,9 +49,12 @@ def new_files(state: str, files: Iterable[WrittenRun]) -> list[NewStateFile]:
     return [NewStateFile(state, f.bucket, f.path, f.rows, f.size) for f in files]
 
 
-def is_overdue(live: Sequence[LiveFile]) -> bool:
-    """Tell whether a bucket with these files is compacted even if none of its groups is called."""
-    return len(live) >= OVERDUE_FILES
+def is_overdue(live: Sequence[LiveFile], limits: EngineLimits) -> bool:
+    """Tell whether a bucket with these files is compacted even if none of its groups is called.
+
+    A run that calls groups of a bucket compacts it; a run with only remote writes does not.
+    """
+    return len(live) >= 2 * limits.state_fanout
 
 
 class TaskState:
@@ -128,7 +126,7 @@ class TaskState:
         """Compact this task's overdue buckets whose groups were not called in this run."""
         for name, table in self._plan.states.items():
             for bucket, live in table.live.items():
-                if bucket in visited or not is_overdue(live):
+                if bucket in visited or not is_overdue(live, self._plan.limits):
                     continue
                 if self._plan.owner(bucket) == self._part:
                     state = BucketState(table, cache, (bucket,))

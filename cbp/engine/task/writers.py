@@ -73,7 +73,6 @@ class TaskWriters:
         plan: The run's plan, with translator instances of this task's own.
         part: The task's number.
         attempt: Unique id of the task's attempt; part of the file names.
-        open_cache: Returns the cache of index copies in a folder of this worker.
         emitted: What the author emits between two writes.
         counts: Figures of the task's work, by name.
         state: Writer of the state files.
@@ -83,7 +82,6 @@ class TaskWriters:
     plan: TaskPlan
     part: int
     attempt: str
-    open_cache: Callable[[str], IndexCache] = index_cache
     emitted: Emitted = field(init=False)
     counts: dict[str, float] = field(init=False, default_factory=no_counts)
     state: TaskState = field(init=False)
@@ -161,7 +159,7 @@ class TaskWriters:
 
     def cache(self) -> IndexCache:
         """Return the cache of index copies on this worker."""
-        return self.open_cache(self.plan.cache)
+        return index_cache(self.plan.cache, self.plan.limits)
 
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
         """Write records of an output."""

@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.engine.state import compaction
 from cbp.engine.state import multiset_diff as difference
 from cbp.engine.storage import file_sizes as sizes
 from cbp.engine.storage.engine_limits import EngineLimits
@@ -15,7 +14,6 @@ def shrink(monkeypatch: pytest.MonkeyPatch, *, pending_rows_max: int = 4) -> Eng
     monkeypatch.setattr(difference, "PENDING_ROWS_MAX", pending_rows_max)
     monkeypatch.setattr(difference, "_BLOCK_ROWS", 2)
     monkeypatch.setattr(sizes, "FILE_ROWS_MAX", 20)
-    monkeypatch.setattr(compaction, "_PIECE_ROWS", 6)
     return EngineLimits(
         window_rows=7,
         large_group_rows=7,
@@ -23,4 +21,5 @@ def shrink(monkeypatch: pytest.MonkeyPatch, *, pending_rows_max: int = 4) -> Eng
         spool_bytes=500,
         sort_run_bytes=300,
         sort_block_bytes=100,
+        merge_rows=6,
     )

@@ -14,12 +14,16 @@ from deltalake import DeltaTable, QueryBuilder
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from tests.cbp.engine.epochs import order_free
 from tests.controller.world import Switch
 from tests.driver import Driver
 
 STATE, FLOW = "state/stage.counts", "flows/stage.totals"
+
+SMALL = EngineLimits(state_fanout=3, state_tier_rows=4)
+"""Limits with which state is compacted often."""
 
 
 class Narrow(Translate):
@@ -79,7 +83,7 @@ class Life:
         self.version = 1
 
     def engine(self) -> DirectEngine:
-        return LocalEngine(cache=str(self.folder / "cache"), faults=self.faults)
+        return LocalEngine(cache=str(self.folder / "cache"), faults=self.faults, limits=SMALL)
 
     def count(self, epochs: int = 1, words: int = 25) -> None:
         """Count some words."""

@@ -133,7 +133,7 @@ class LookUpTask:
                     count_look_ups(self.counts, state)
 
     def _cache(self) -> IndexCache:
-        return index_cache(self.plan.cache)
+        return index_cache(self.plan.cache, self.plan.limits)
 
 
 def _in_order(called: Called) -> Iterator[Call]:

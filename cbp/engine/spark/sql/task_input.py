@@ -74,7 +74,9 @@ class OwnRecords:
 
     def scratch(self, kind: str) -> Path:
         """Return the path of a scratch file of this task."""
-        return index_cache(self.plan.cache).scratch(f"{self.job}-{self.part}.{kind}")
+        return index_cache(self.plan.cache, self.plan.limits).scratch(
+            f"{self.job}-{self.part}.{kind}"
+        )
 
     def forget(self) -> None:
         """Remove the task's scratch files."""
@@ -91,7 +93,7 @@ class OwnRecords:
         table = arranged_records(self.plan, self.part)
         if table is None:
             return
-        index_cache(self.plan.cache).tidy_scratch()
+        index_cache(self.plan.cache, self.plan.limits).tidy_scratch()
         file = ScratchFile(self.scratch("own"))
         try:
             file.append(table)

@@ -17,10 +17,10 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.engine.commit.garbage_collection import dead_files, oldest_kept
-from cbp.engine.delta import tables
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.file_names import bucket_file, file_epoch, flow_file, vectors_id
 from cbp.engine.storage.files import LocalFiles, StoredFile
@@ -34,15 +34,14 @@ NOW_ONLY = Retention(versions_min=2, versions_max=2, seconds=0, attempt_seconds=
 
 @pytest.fixture(scope="module", autouse=True)
 def _fast() -> Iterator[None]:
-    """Leave out the syncs, and checkpoint often, so that there is something to collect."""
+    """Leave out the syncs."""
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(tables.open_table, "__kwdefaults__", _often(tables.open_table))
         yield
 
 
-def _often(function: Any) -> dict[str, Any]:
-    return {**function.__kwdefaults__, "checkpoint_interval": 5}
+OFTEN = EngineLimits(checkpoint_entries=5)
+"""Limits with which checkpoints are written often, so that there is something to collect."""
 
 
 def dataflow() -> Dataflow:
@@ -53,7 +52,8 @@ def dataflow() -> Dataflow:
 
 
 def driver_on(folder: Path, **options: Any) -> Driver:
-    return Driver(LocalEngine(cache=str(folder / "cache"), **options), dataflow(), folder / "df")
+    engine = LocalEngine(cache=str(folder / "cache"), limits=OFTEN, **options)
+    return Driver(engine, dataflow(), folder / "df")
 
 
 def play(driver: Driver, epochs: int, *, retention: Retention | None = NOW_ONLY) -> None:
@@ -170,12 +170,14 @@ def test_a_crash_during_a_collection_is_harmless(tmp_path: Path) -> None:
         leave.write_bytes(b"")
         for point in points:
             faults = PlannedFaults(point, passage=1 + number % 3)
-            broken.engine = LocalEngine(cache=str(tmp_path / "broken/cache"), faults=faults)
+            broken.engine = LocalEngine(
+                cache=str(tmp_path / "broken/cache"), limits=OFTEN, faults=faults
+            )
             try:
                 collect(broken)
             except Crash:
                 struck.append(point)
-        broken.engine = LocalEngine(cache=str(tmp_path / "broken/cache"))
+        broken.engine = LocalEngine(cache=str(tmp_path / "broken/cache"), limits=OFTEN)
         assert sum(counts(broken).values()) == 3 * (number + 1)
     assert set(struck) == set(points)
     collect(broken)
@@ -190,10 +192,10 @@ def test_a_collection_goes_on_where_one_was_interrupted_with_a_longer_retention(
     driver = driver_on(tmp_path)
     play(driver, 18, retention=None)
     faults = PlannedFaults("dead_entry.after", passage=3)
-    driver.engine = LocalEngine(cache=str(tmp_path / "cache"), faults=faults)
+    driver.engine = LocalEngine(cache=str(tmp_path / "cache"), limits=OFTEN, faults=faults)
     with pytest.raises(Crash):
         collect(driver)
-    driver.engine = LocalEngine(cache=str(tmp_path / "cache"))
+    driver.engine = LocalEngine(cache=str(tmp_path / "cache"), limits=OFTEN)
     before = counts(driver)
     plan = collect(driver, Retention(versions_min=100, versions_max=100, seconds=0))
     assert {table.base for table in plan.values()} <= {0, 5}

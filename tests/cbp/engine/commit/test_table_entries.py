@@ -12,6 +12,7 @@ from __future__ import annotations
 import os
 import random
 import tempfile
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -25,8 +26,7 @@ from cbp.engine.delta.actions import AddFile, RemoveFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.state import compaction
-from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import InvariantError
@@ -42,11 +42,13 @@ POINTS = [
 ]
 
 
+SMALL = EngineLimits(state_fanout=3, state_tier_rows=4)
+"""Limits with which state is compacted often."""
+
+
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compact often, and leave out the syncs: no test here cuts the power."""
-    monkeypatch.setattr(compaction, "FANOUT", 3)
-    monkeypatch.setattr(compaction, "_TIER_ZERO_ROWS", 4)
+    """Leave out the syncs: no test here cuts the power."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 
@@ -60,7 +62,7 @@ def test_any_policy_gives_the_states_of_the_reference(
     case: str, every: int, data: st.DataObject
 ) -> None:
     """Outputs at every epoch, and state at every publication, whatever lies between two."""
-    limits = EngineLimits(inline_deletes_bytes=data.draw(st.sampled_from([0, 1 << 18])))
+    limits = replace(SMALL, inline_deletes_bytes=data.draw(st.sampled_from([0, 1 << 18])))
     epochs = data.draw(epochs_of(case))
     dataflow = dataflow_of(case)
     reference = ReferenceEngine(dataflow)
@@ -98,7 +100,7 @@ def driver_of(
     *,
     every: int,
     faults: Any = NO_FAULTS,
-    limits: EngineLimits = DEFAULT_LIMITS,
+    limits: EngineLimits = SMALL,
 ) -> Driver:
     """Make a driver of the URL count in two buckets or more."""
     engine = LocalEngine(cache=str(folder / "cache"), faults=faults, limits=limits)
@@ -164,7 +166,7 @@ def test_a_torn_publication_keeps_its_timestamp(before: int, tmp_path: Path) -> 
     (torn,) = entries(tmp_path)[known[0] :]
     records = list(driver.log.since("stage", 0))
     later = records[-1].prepared_ms + 1000
-    again = LocalEngine(cache=str(tmp_path / "cache"))
+    again = LocalEngine(cache=str(tmp_path / "cache"), limits=SMALL)
     again.publisher.publish(str(tmp_path / "t"), records, timestamp_ms=later)
     (whole,) = entries(tmp_path, tables[1])[known[1] :]
     assert whole[0].in_commit_ms == torn[0].in_commit_ms < later
@@ -194,7 +196,7 @@ def test_a_publication_that_died_is_repeated(
                 driver.publish()
             except Crash:
                 crashes += 1
-                driver.engine = LocalEngine(cache=str(tmp_path / "cache"))
+                driver.engine = LocalEngine(cache=str(tmp_path / "cache"), limits=SMALL)
                 driver.publish()
     assert crashes == 1 or planned.passed[point] < passage
     states = [order_free(driver.state("stage", "counts")) for driver in drivers]
@@ -211,7 +213,7 @@ def test_runs_go_on_from_records_that_are_not_published(tmp_path: Path) -> None:
     driver = driver_of(tmp_path, every=99)
     for _ in range(3):
         counts(driver, "a", "b")
-    driver.engine = LocalEngine(cache=str(tmp_path / "cache"))
+    driver.engine = LocalEngine(cache=str(tmp_path / "cache"), limits=SMALL)
     counts(driver, "a")
     assert driver.outputs("stage.totals")[-1] == [{"url": "a", "n": 4}]
     assert driver.state("stage", "counts") == []
@@ -262,7 +264,7 @@ def test_a_change_that_does_not_fit_stops_the_stage(tmp_path: Path) -> None:
 
 def test_damaged_deletes_are_never_published(tmp_path: Path) -> None:
     """A stored set whose bytes changed stops the publication, and nothing is written."""
-    driver = driver_of(tmp_path, every=99, limits=EngineLimits(inline_deletes_bytes=0))
+    driver = driver_of(tmp_path, every=99, limits=replace(SMALL, inline_deletes_bytes=0))
     counts(driver, *(f"u{i}" for i in range(60)))
     driver.publish()
     counts(driver, "u0", "u1", "u2")
@@ -277,7 +279,7 @@ def test_damaged_deletes_are_never_published(tmp_path: Path) -> None:
 
 def test_a_collector_is_told_what_records_need(tmp_path: Path) -> None:
     """Every file that unpublished records name is there, and is in the list."""
-    driver = driver_of(tmp_path, every=99, limits=EngineLimits(inline_deletes_bytes=0))
+    driver = driver_of(tmp_path, every=99, limits=replace(SMALL, inline_deletes_bytes=0))
     for epoch in range(4):
         counts(driver, *(f"u{(epoch * 3 + i) % 13}" for i in range(9)))
     named = files_named(driver.unpublished["stage"])

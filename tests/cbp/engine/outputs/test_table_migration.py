@@ -20,7 +20,6 @@ import pytest
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.state import compaction
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from tests.cbp.engine.epochs import order_free
 from tests.cbp.engine.wide_state import FLOW, STATE, Life, Narrow, Wide, dataflow_of
@@ -35,9 +34,7 @@ POINTS = [
 
 @pytest.fixture(autouse=True)
 def _small(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Compact often, and leave out the syncs: no test here cuts the power."""
-    monkeypatch.setattr(compaction, "FANOUT", 3)
-    monkeypatch.setattr(compaction, "_TIER_ZERO_ROWS", 4)
+    """Leave out the syncs: no test here cuts the power."""
     monkeypatch.setattr(os, "fsync", lambda handle: None)
 
 

@@ -13,7 +13,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.delta import tables
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.reference.engine import ReferenceEngine
@@ -120,13 +119,9 @@ def collect(driver: Driver) -> None:
     driver.engine.garbage.collect(driver.folder, node, queued=lambda: queued, retention=retention)
 
 
-def test_bindings_stay_as_long_as_their_messages(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_bindings_stay_as_long_as_their_messages(tmp_path: Path) -> None:
     """A collection between the epochs takes none; afterwards they go as other files do."""
-    often = {**(tables.open_table.__kwdefaults__ or {}), "checkpoint_interval": 5}
-    monkeypatch.setattr(tables.open_table, "__kwdefaults__", often)
-    driver = driver_of(tmp_path)
+    driver = driver_of(tmp_path, limits=EngineLimits(checkpoint_entries=5))
     driver.feed("s_orders", [order("a", "bind", "x"), order("b", "send", "@x", id_=7)])
     assert driver.run("stage")
     collect(driver)

@@ -11,14 +11,17 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
-from cbp.engine.state.compaction import FANOUT, FANOUT_LARGE, choose, compact
+from cbp.engine.state.compaction import FANOUT_LARGE, choose, compact
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage import file_sizes as sizes
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
+
+FANOUT = DEFAULT_LIMITS.state_fanout
 
 
 def choose_of(live: list[int], rows: list[int], *full: int) -> list[int]:
     """Choose among files; those at the positions `full` are as large as files become."""
-    return choose(live, rows, [at in full for at in range(len(live))])
+    return choose(live, rows, [at in full for at in range(len(live))], DEFAULT_LIMITS)
 
 
 def test_few_files_are_left_alone() -> None:

@@ -26,6 +26,7 @@ from cbp.engine.state.copies import write_copy
 from cbp.engine.state.damaged_copies import dropped_copies
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import InvariantError
 from tests import machine
 from tests.fresh import run_bounded
@@ -464,12 +465,9 @@ def test_a_small_file_gets_no_copy(table: Path, tmp_path: Path) -> None:
     assert not copies(tmp_path / "cache")
 
 
-def test_what_is_kept_in_memory_is_bounded(
-    table: Path, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_what_is_kept_in_memory_is_bounded(table: Path, tmp_path: Path) -> None:
     """Small files of many tables do not fill a worker; what went is read again."""
-    monkeypatch.setattr(index, "HELD_BYTES_MAX", 100_000)
-    cache = IndexCache(str(tmp_path / "cache"))
+    cache = IndexCache(str(tmp_path / "cache"), limits=EngineLimits(held_bytes=100_000))
     content = pa.table({"_hash": np.arange(10), "n": np.arange(10)})
     for number in range(50):
         cache.put("id", f"{number}.parquet", size=1, content=content)

@@ -23,6 +23,7 @@ from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile, RowGroups, ascending, matches
 from cbp.engine.storage import file_sizes as sizes
+from cbp.engine.storage.engine_limits import EngineLimits
 from tests.cbp.engine.inline_vectors import inline_vector
 
 HASHES = st.integers(-6, 6)
@@ -96,11 +97,12 @@ def test_a_bucket_finds_its_live_records_by_every_way(data: st.DataObject) -> No
             live.append(LiveFile(path.name, path.stat().st_size, len(file), vector))
         table = StateTable(folder, "id", {0: tuple(live)})
         for small, share, mask in ((0, 1.0, 64), (0, 0.0, 0), (99, 1.0, 10**9)):
-            patch.setattr(access, "SMALL_ROWS", small)
+            few = EngineLimits(small_file_rows=small)
             patch.setattr(access, "_SCAN_FROM", share)
             patch.setattr(bucket, "_SEARCH_COST", mask)
             for _ in range(3):  # cold, then with what the first look-ups left behind
-                state = BucketState(table, IndexCache(f"{folder}/cache-{small}-{share}"), (0,))
+                cache = IndexCache(f"{folder}/cache-{small}-{share}", limits=few)
+                state = BucketState(table, cache, (0,))
                 found = state.find(asked)
                 rows = zip(found.hashes, found.file, found.position, strict=True)
                 assert [tuple(map(int, row)) for row in rows] == expected

@@ -13,8 +13,7 @@ from hypothesis import given, settings
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.state.compaction import FANOUT
-from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from tests.cbp.engine.epochs import assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 
@@ -47,7 +46,7 @@ def test_a_bucket_that_is_only_written_to_stays_compact(tmp_path: Path) -> None:
             one.run_until_idle()
     table = driver.engine.history.tables.table(str(tmp_path / "t" / "state/stage.kept"))  # type: ignore[attr-defined]
     live = Counter(Path(file.path).parent.name for file in table.snapshot.live.values())
-    assert max(live.values()) <= 2 * FANOUT
+    assert max(live.values()) <= 2 * DEFAULT_LIMITS.state_fanout
     kept = [row for row in driver.state("stage", "kept") if row["k"] in "ab"]
     assert sorted(r["n"] for r in kept) == sorted([*range(50), *range(50)])
     assert len(kept) == sum(row["k"] in "ab" for row in reference.state("stage", "kept"))

@@ -12,7 +12,7 @@ from tempfile import TemporaryDirectory
 
 import pytest
 
-from cbp.engine.delta.tables import CHECKPOINT_INTERVAL
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from controller.bench.options import BenchOptions
 from controller.bench.soak.engine_soak import Soak, soak
 
@@ -35,7 +35,12 @@ def assert_bounded(found: Soak) -> None:
     Where between two checkpoints a log is looked at is chance: merges are entries of their own.
     """
     half = len(found.ages) // 2
-    slacks = {"log_entries": CHECKPOINT_INTERVAL, "records": 0, "output_files": 4, "files": 100}
+    slacks = {
+        "log_entries": DEFAULT_LIMITS.checkpoint_entries,
+        "records": 0,
+        "output_files": 4,
+        "files": 100,
+    }
     for kind, slack in slacks.items():
         early = max(getattr(age, kind) for age in found.ages[:half])
         late = max(getattr(age, kind) for age in found.ages[half:])
