@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import random
 from collections.abc import Callable
+from dataclasses import replace
 from datetime import datetime
 
 from cbp.engine.interface.engine import Engine
@@ -34,6 +35,7 @@ def drop_folder_for(
     on_accept: Callable[[], None],
     on_close: Callable[[str, str, str], None],
     faults: Faults,
+    limits: IngestLimits | None = None,
 ) -> DropFolder:
     """Return what takes in files.
 
@@ -46,6 +48,7 @@ def drop_folder_for(
         on_accept: Called when an increment was accepted.
         on_close: Called with dataflow, source and key when a marker closes a frame.
         faults: Called at every durable effect.
+        limits: Those that are no settings; `None`: the defaults.
     """
     return DropFolder(
         store=store,
@@ -55,7 +58,7 @@ def drop_folder_for(
         on_accept=on_accept,
         on_close=on_close,
         settle_seconds=settings.settle_seconds,
-        limits=_limits(settings),
+        limits=_limits(settings, limits or IngestLimits()),
         reader=read_file if readers is None else readers,
         keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
         faults=faults,
@@ -137,8 +140,9 @@ def _retention(settings: Settings) -> Retention:
     )
 
 
-def _limits(settings: Settings) -> IngestLimits:
-    return IngestLimits(
+def _limits(settings: Settings, others: IngestLimits) -> IngestLimits:
+    return replace(
+        others,
         file_bytes_max=settings.file_bytes_max,
         decompressed_bytes_max=settings.decompressed_bytes_max,
         ratio_max=settings.decompression_ratio_max,

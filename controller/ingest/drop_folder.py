@@ -74,7 +74,7 @@ from controller.ingest.manifest import Manifest, sealed_name
 from controller.ingest.quarantine_restore import restore_quarantined
 from controller.ingest.reading import FileReader, read_file
 from controller.ingest.scan_report import ScanReport
-from controller.ingest.source_log import SEALED_ENTRIES, SourceLog
+from controller.ingest.source_log import SourceLog
 from controller.ingest.troubles import SourceTroubles
 from controller.ingest.uploads import Uploads
 from controller.ingest.vanished_files import ASKED_MAX
@@ -245,7 +245,8 @@ class DropFolder:
             remove_finished(place, self._files, plan)
             # The newest entries may be put again by a claim that is not settled.
             newest = self._store.next_index(place.dataflow, place.name)
-            SourceLog(place.folder, place.name, self._files).seal(newest - SEALED_ENTRIES)
+            most = self._limits.sealed_entries
+            SourceLog(place.folder, place.name, self._files).seal(newest - most, entries=most)
         return plan
 
     def upload(
@@ -397,7 +398,7 @@ class DropFolder:
         self._warn(place, listed)
         promised = _promised(listed.sealed)
         tally.until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
-        for group in groups(opened.claims):
+        for group in groups(opened.claims, self._limits):
             if reading and tally.done and self._clock() >= tally.until:
                 tally.report += ScanReport(ready=len(group))
                 continue
@@ -486,7 +487,7 @@ class DropFolder:
             sealed.append(replace(listed.to_seal, path=target))
         promised = _promised(sealed)
         begun = 0
-        for group in groups(eligible):
+        for group in groups(eligible, self._limits):
             if tally.done and self._clock() >= tally.until:
                 break
             begun += len(group)

@@ -11,23 +11,21 @@ from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
 from controller.ingest.folders import name_fits_copy
+from controller.ingest.limits import IngestLimits
 from controller.ingest.listing import CLOSE_NAME, Candidate
 from controller.store.base import ClaimRecord
 
-__all__ = ["GROUP_BYTES", "GROUP_FILES", "groups"]
-
-GROUP_FILES = 64
-GROUP_BYTES = 1 << 20
+__all__ = ["groups"]
 
 _F = TypeVar("_F", Candidate, ClaimRecord)
 
 
-def groups(files: Sequence[_F]) -> Iterator[list[_F]]:
-    """Yield files in order, in groups of at most `GROUP_FILES` files and `GROUP_BYTES` bytes."""
+def groups(files: Sequence[_F], limits: IngestLimits) -> Iterator[list[_F]]:
+    """Yield files in order, in groups within `group_files` and `group_bytes`."""
     group, total = list[_F](), 0
     for file in files:
         alone = _is_alone(file)
-        full = len(group) == GROUP_FILES or total + file.bytes > GROUP_BYTES
+        full = len(group) == limits.group_files or total + file.bytes > limits.group_bytes
         if group and (alone or full):
             yield group
             group, total = [], 0

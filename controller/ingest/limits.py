@@ -36,6 +36,10 @@ class IngestLimits:
         silent_seconds_max: Longest time in which a reader neither computes nor reads; after it the
             device is considered hung.
         memory_bytes_max: Memory that a reader process may take for one file, beside what it has.
+        group_files: Most small files that are claimed together, and moved away together.
+        group_bytes: Most bytes of such files.
+        sealed_entries: Entries of a source's log that are put into one file, once as many newer
+            ones are there.
     """
 
     file_bytes_max: int = 256 * _GIB
@@ -53,3 +57,6 @@ class IngestLimits:
     bytes_per_second_min: int = _MIB
     silent_seconds_max: float = 300.0
     memory_bytes_max: int = 2 * _GIB
+    group_files: int = 64
+    group_bytes: int = _MIB
+    sealed_entries: int = 1_000

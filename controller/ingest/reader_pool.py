@@ -67,7 +67,7 @@ class _Died(Exception):
 class _Process:
     """One reader process and our end of its pipe; used by one thread at a time, killed by any."""
 
-    def __init__(self) -> None:
+    def __init__(self, files_max: int) -> None:
         self._link, theirs = Pipe()
         # Nothing is ever sent here: when this end closes, the reader knows that we are gone.
         watched, self._alive = os.pipe()
@@ -87,7 +87,7 @@ class _Process:
                 )
             finally:
                 os.close(watched)
-        self.files = 0
+        self.files, self.files_max = 0, files_max
         self._first_bytes = 0
 
     @property
@@ -97,7 +97,7 @@ class _Process:
     @property
     def worn(self) -> bool:
         """Whether it ended, has read many files, or holds much more memory than at its start."""
-        if self._process.poll() is not None or self.files >= FILES_MAX:
+        if self._process.poll() is not None or self.files >= self.files_max:
             return True
         return memory_bytes(self.pid)[1] > self._first_bytes + GROWTH_BYTES_MAX
 
@@ -152,9 +152,14 @@ class _Process:
 
 
 class ReaderPool:
-    """The reader processes of a service, a `FileReader`; every calling thread gets one."""
+    """The reader processes of a service, a `FileReader`; every calling thread gets one.
 
-    def __init__(self) -> None:
+    Args:
+        files_max: Files after which a process is replaced.
+    """
+
+    def __init__(self, *, files_max: int = FILES_MAX) -> None:
+        self._files_max = files_max
         self._lock = threading.Lock()
         self._free: list[_Process] = []
         self._busy: set[_Process] = set()
@@ -202,13 +207,13 @@ class ReaderPool:
                 return process
         if stopping():
             raise IntakeStoppedError(request.path)
-        started = _Process()
+        started = _Process(self._files_max)
         with self._lock:
             self._busy.add(started)
         try:
             started.ready()
         except (_Died, OSError) as exc:
-            started.files = FILES_MAX
+            started.files = started.files_max
             self._give_back(started)
             if self._closed:
                 raise IntakeStoppedError(request.path) from exc
@@ -237,7 +242,7 @@ def _environment() -> dict[str, str]:
 def _read(process: _Process, request: ReadRequest, stopping: Callable[[], bool]) -> FileRead:
     """Let a process read a file; the process is worn unless it answered."""
     watch = _Watch(process, request)
-    files, process.files = process.files, FILES_MAX
+    files, process.files = process.files, process.files_max
     process.send(request)
     wait = QUICK_SECONDS
     while True:

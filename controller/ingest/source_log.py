@@ -34,9 +34,6 @@ from cbp.model.flow.increment import Increment
 
 __all__ = ["SourceEntry", "SourceLog"]
 
-SEALED_ENTRIES = 1_000
-"""Least entries of one sealed file: some hundred kilobytes."""
-
 _SEALED, _TOGETHER = "sealed", "together"
 _SEALED_NAME = re.compile(r"(\d{20})-(\d{20})\.jsonl", re.ASCII)
 
@@ -177,8 +174,8 @@ class SourceLog:
             why = f"entry {max(later)} of the same log is there"
             raise FileLostError(self._path(index), why)
 
-    def seal(self, below: int) -> int:
-        """Seal entries before `below`, `SEALED_ENTRIES` or more to a file; return how many entries.
+    def seal(self, below: int, *, entries: int) -> int:
+        """Seal entries before `below`, `entries` or more to a file; return how many entries.
 
         What was put together is sealed together. May be interrupted anywhere, and repeated.
 
@@ -189,9 +186,9 @@ class SourceLog:
         start = sealed[-1][1] if sealed else 0
         self._remove_before(start)
         first = start
-        while below - start >= SEALED_ENTRIES:
+        while below - start >= entries:
             end, lines = start, list[bytes]()
-            while end - start < SEALED_ENTRIES:
+            while end - start < entries:
                 lines_of_file = self._whole_lines(end)
                 end, lines = end + len(lines_of_file), lines + lines_of_file
             if end > below:

@@ -168,6 +168,10 @@ class Drop:
             **self._arguments | ({} if reader is None else {"reader": reader}),
         )
 
+    def limit(self, limits: IngestLimits) -> None:
+        """Have other limits from the next start on."""
+        self._arguments["limits"] = limits
+
     def _accepted(self) -> None:
         self.accepted_calls += 1
 

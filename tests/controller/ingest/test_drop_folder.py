@@ -27,9 +27,7 @@ from controller.ingest import (
     SourceEntry,
     SourceLog,
 )
-from controller.ingest import groups as grouping
 from controller.ingest.content import never
-from controller.ingest.groups import GROUP_BYTES, GROUP_FILES
 from controller.ingest.reading import FileRead, FileReader, ReadRequest, read_file
 from tests.controller.ingest.harness import DictStore, Drop, lines
 
@@ -353,15 +351,13 @@ def test_uploads_that_wait_end_a_pass_after_its_time(tmp_path: Path):
     assert [row["id"] for row in drop.rows()] == [0, 1, 2, 3, 4]
 
 
-@pytest.mark.parametrize(("most", "groups"), [(GROUP_BYTES, 2), (50, 22)])
-def test_small_files_are_claimed_and_moved_away_together(
-    most: int, groups: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+@pytest.mark.parametrize(("most", "groups"), [(IngestLimits().group_bytes, 2), (50, 22)])
+def test_small_files_are_claimed_and_moved_away_together(most: int, groups: int, tmp_path: Path):
     """Each step costs a sync of the disk, or two; a bad file goes to quarantine alone."""
-    monkeypatch.setattr(grouping, "GROUP_BYTES", most)
-    drop, passed = Drop(tmp_path, SCHEMA), Counter[str]()
+    limits = IngestLimits(group_bytes=most)
+    drop, passed = Drop(tmp_path, SCHEMA, limits=limits), Counter[str]()
     drop.start(lambda point: passed.update([point]))
-    many = GROUP_FILES + 1
+    many = limits.group_files + 1
     for i in range(many):
         drop.put(f"{i:03d}", b"{" * 14 if i == 7 else b'{"id": %6d}\n' % i)
     report = drop.scan()

@@ -17,6 +17,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
+from controller.ingest import IngestLimits
 from controller.ingest.folders import claimed_of, evidence
 from controller.store.base import Uploaded
 from tests.controller.ingest.harness import DictStore, Drop, lines
@@ -71,13 +72,9 @@ def test_every_empty_file_is_an_increment(tmp_path: Path):
 
 @pytest.mark.parametrize("lost", [False, True])
 @pytest.mark.parametrize("sealed", [False, True])
-def test_a_retry_is_known_by_name_and_content_for_good(
-    lost: bool, sealed: bool, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_a_retry_is_known_by_name_and_content_for_good(lost: bool, sealed: bool, tmp_path: Path):
     """Also once its entry is sealed, and when the database is lost; and says what it repeats."""
-    monkeypatch.setattr("controller.ingest.source_log.SEALED_ENTRIES", 2)
-    monkeypatch.setattr("controller.ingest.drop_folder.SEALED_ENTRIES", 2)
-    drop = Drop(tmp_path, SCHEMA)
+    drop = Drop(tmp_path, SCHEMA, limits=IngestLimits(sealed_entries=2))
     for number in range(6):
         drop.put(f"f{number}", lines(1))
         drop.scan()

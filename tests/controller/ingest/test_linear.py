@@ -22,7 +22,6 @@ from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.content import ClaimedContent
 from controller.ingest.formats import read_batches
-from controller.ingest.groups import GROUP_FILES
 from controller.ingest.limits import IngestLimits
 from controller.ingest.notes import Notes
 from controller.ingest.rejection import FileRejectedError
@@ -185,17 +184,16 @@ def test_the_measurement_sees_quadratic_work(tmp_path: Any) -> None:
 
 def test_a_file_costs_the_same_however_many_wait(tmp_path: Path) -> None:
     """A group of 5,000 waiting files costs less than twice a group of 200, listing included."""
-    few, many = (
-        Drop(tmp_path / str(count), "n BIGINT", limits=IngestLimits(claims_per_scan=GROUP_FILES))
-        for count in WAITING
-    )
+    group = IngestLimits().group_files
+    limits = IngestLimits(claims_per_scan=group)
+    few, many = (Drop(tmp_path / str(count), "n BIGINT", limits=limits) for count in WAITING)
     for drop, count in zip((few, many), WAITING, strict=True):
         for number in range(count):
             drop.put(f"f{number:04d}", b'{"n": %d}\n' % number)
 
     def of_a_pass(drop: Drop) -> float:
         begun = time.thread_time()
-        assert drop.scan().accepted == GROUP_FILES
+        assert drop.scan().accepted == group
         return time.thread_time() - begun
 
     rounds = [(of_a_pass(few), of_a_pass(many)) for _ in range(3)]

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
-from controller.ingest import groups
+from controller.ingest import IngestLimits
 from tests.controller.ingest.harness import Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
@@ -88,12 +88,10 @@ def test_wrong_manifest_is_quarantined_once_it_is_still(data: bytes, drop: Drop)
     "point", ["claim.before", "claim.after", "rename.after", "source_log.after"]
 )
 @pytest.mark.parametrize("passage", [1, 2])
-def test_crash_in_the_middle_keeps_order_and_promises(
-    point: str, passage: int, drop: Drop, monkeypatch: pytest.MonkeyPatch
-):
+def test_crash_in_the_middle_keeps_order_and_promises(point: str, passage: int, drop: Drop):
     """A sealed manifest outlives the crash: the rest is taken without settling."""
     if point.startswith(("claim.", "source_log.")):  # which a group passes once
-        monkeypatch.setattr(groups, "GROUP_FILES", 1)
+        drop.limit(IngestLimits(group_files=1))
     for name, data in FILES.items():
         drop.put(name, data)
     drop.put("_MANIFEST.json", manifest(**FILES))

@@ -20,7 +20,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp.model.flow.schema import Schema
-from controller.ingest import IngestLimits, ReaderPool, reader_pool
+from controller.ingest import IngestLimits, ReaderPool
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.reading import FileRead, FileReader, ReadRequest, read_file
 from controller.ingest.rejection import FileRejectedError
@@ -237,10 +237,9 @@ def test_a_reader_knows_no_secret_and_imports_from_nowhere_else(
     wait_for(lambda: _is_gone(pid))
 
 
-def test_a_worn_reader_is_replaced(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_a_worn_reader_is_replaced(tmp_path: Path) -> None:
     """Behind so many files a process ends, and another one reads on."""
-    monkeypatch.setattr(reader_pool, "FILES_MAX", 2)
-    pool, pids = ReaderPool(), list[int]()
+    pool, pids = ReaderPool(files_max=2), list[int]()
     try:
         for _ in range(3):
             pool(request_of(tmp_path, lines(1)))

@@ -12,8 +12,7 @@ from typing import Any
 import pytest
 
 from cbp.engine.storage.failpoints import Crash, PlannedFaults
-from controller.ingest import ScanReport, claims, reading
-from controller.ingest import groups as grouping
+from controller.ingest import IngestLimits, ScanReport, claims, reading
 from controller.ingest.folders import kept_files
 from controller.store import open_store
 from controller.store.base import ClaimRecord
@@ -102,13 +101,11 @@ def check_once(machine: Machine, names: int) -> None:
 
 @pytest.mark.parametrize("passage", [1, 2])
 @pytest.mark.parametrize("point", POINTS)
-def test_crash_anywhere_gives_each_file_once(
-    machine: Machine, point: str, passage: int, monkeypatch: pytest.MonkeyPatch
-):
+def test_crash_anywhere_gives_each_file_once(machine: Machine, point: str, passage: int):
     """Two files, a crash at one passage of one point, a restart, no help."""
     drop = machine.drop
     if point.startswith(("claim.", "data_sync.", "source_log.")):  # which a group passes once
-        monkeypatch.setattr(grouping, "GROUP_FILES", 1)
+        drop.limit(IngestLimits(group_files=1))
     for i in range(2):
         drop.put(f"f{i}", lines(1, start=i))
     faults = PlannedFaults(point, passage=passage)

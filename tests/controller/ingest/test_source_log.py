@@ -13,15 +13,9 @@ from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import FileDamagedError, FileLostError, LogConflictError
 from cbp.model.flow.increment import Increment
-from controller.ingest import source_log
 from controller.ingest.source_log import SourceEntry, SourceLog
 
 ENTRIES = 11
-
-
-@pytest.fixture(autouse=True)
-def _few(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(source_log, "SEALED_ENTRIES", 4)
 
 
 def entry(index: int, claim: str = "") -> SourceEntry:
@@ -54,7 +48,7 @@ def test_entries_that_were_put_together_are_entries_like_others(
     log = filled(tmp_path, sizes)
     assert len(list(tmp_path.rglob("*.json"))) == len(sizes)
     require_whole(log)
-    sealed = log.seal(below)
+    sealed = log.seal(below, entries=4)
     require_whole(log)
     assert sealed <= below
     ends = {sum(sizes[:number]) for number in range(len(sizes) + 1)}
@@ -104,13 +98,13 @@ def test_a_sealed_log_says_the_same(tmp_path: Path) -> None:
     """From every entry on; whole thousands only, and no single file is left of them."""
     log = filled(tmp_path)
     require_whole(log)
-    assert log.seal(9) == 8
+    assert log.seal(9, entries=4) == 8
     require_whole(log)
     singles = sorted(path.name for path in tmp_path.rglob("*.json"))
     assert [int(name.removesuffix(".json")) for name in singles] == [8, 9, 10]
     assert len(list(tmp_path.rglob("*.jsonl"))) == 2
-    assert log.seal(9) == 0
-    assert log.seal(-3) == 0
+    assert log.seal(9, entries=4) == 0
+    assert log.seal(-3, entries=4) == 0
 
 
 @pytest.mark.parametrize("effect", ["source_log", "dead_record"])
@@ -123,9 +117,9 @@ def test_a_crash_while_it_is_sealed_changes_nothing(
     whole = filled(tmp_path)
     faults = PlannedFaults(f"{effect}.{side}", passage=passage)
     with suppress(Crash):
-        SourceLog(str(tmp_path), "a", LocalFiles(faults)).seal(9)
+        SourceLog(str(tmp_path), "a", LocalFiles(faults)).seal(9, entries=4)
     require_whole(whole)
-    whole.seal(9)
+    whole.seal(9, entries=4)
     require_whole(whole)
     assert len(list(tmp_path.rglob("*.json"))) == 3
 
@@ -133,10 +127,10 @@ def test_a_crash_while_it_is_sealed_changes_nothing(
 def test_who_puts_a_sealed_number_again_is_not_heard(tmp_path: Path) -> None:
     """A controller that slept for a thousand files."""
     log = filled(tmp_path)
-    log.seal(9)
+    log.seal(9, entries=4)
     log.put([entry(2, "zombie")])
     require_whole(log)
-    log.seal(9)
+    log.seal(9, entries=4)
     require_whole(log)
     assert len(list(tmp_path.rglob("*.json"))) == 3
 
@@ -145,7 +139,7 @@ def test_who_puts_a_sealed_number_again_is_not_heard(tmp_path: Path) -> None:
 def test_sealed_entries_that_are_gone_are_missed(tmp_path: Path, lost: str) -> None:
     """A log that goes on behind them is not read as if they had never been."""
     log = filled(tmp_path)
-    log.seal(9)
+    log.seal(9, entries=4)
     sealed = sorted(tmp_path.rglob("*.jsonl"))
     if lost == "cut":
         lines = sealed[0].read_bytes().splitlines()
@@ -165,12 +159,12 @@ def test_a_damaged_entry_is_not_sealed(tmp_path: Path) -> None:
     whole = path.read_bytes()
     path.write_bytes(whole[:-5])
     with pytest.raises(FileDamagedError):
-        log.seal(9)
+        log.seal(9, entries=4)
     path.unlink()
     with pytest.raises(FileLostError):
-        log.seal(9)
+        log.seal(9, entries=4)
     path.write_bytes(whole)
-    assert log.seal(9) == 8
+    assert log.seal(9, entries=4) == 8
     require_whole(log)
 
 
@@ -179,7 +173,7 @@ def test_a_copy_beside_an_entry_is_no_entry(tmp_path: Path) -> None:
     log = filled(tmp_path)
     path = sorted(tmp_path.rglob("*.json"))[2]
     path.with_name("2 (copy).json").write_bytes(path.read_bytes())
-    assert log.seal(9) == 8
+    assert log.seal(9, entries=4) == 8
     (sealed, _) = sorted(tmp_path.rglob("*.jsonl"))
     sealed.with_name(f"copy of {sealed.name}").write_bytes(b"")
     require_whole(log)
