@@ -283,7 +283,10 @@ class IdempotencyKeyBusyError(RequestError):
     retryable = True
 
     def __init__(self) -> None:
-        super().__init__("the first request with this Idempotency-Key is still being served")
+        super().__init__(
+            "the first request with this Idempotency-Key is still being served; send it again "
+            "later, and it gets the first one's answer"
+        )
 
 
 class RunEndedError(RequestError):
@@ -395,11 +398,13 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error.__cause__, CbpError):  # raised while a body was read
         return await _on_cbp_error(request, error.__cause__)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        response = await _on_cbp_error(request, _MethodError(f"{path} knows no {request.method}"))
+        message = f"{path} does not take {request.method}; /api/v1/openapi.json lists what it takes"
+        response = await _on_cbp_error(request, _MethodError(message))
         response.headers.update(error.headers or {})
         return response
     if error.status_code == HTTPStatus.NOT_FOUND:
-        return await _on_cbp_error(request, _RouteError(f"no resource at {path}"))
+        message = f"there is no resource at {path}; /api/v1/openapi.json lists all"
+        return await _on_cbp_error(request, _RouteError(message))
     return await _on_cbp_error(request, RequestError(str(error.detail)))
 
 
