@@ -41,6 +41,7 @@ ARCHIVES = sorted(path.name for path in HERE.glob("*-rich.tar.xz"))
 def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Give the folder of a service that was killed, by an earlier version."""
     unpack(tmp_path, request.param)
+    rejuvenate(tmp_path)
     moved(f"sqlite:///{tmp_path}/cbp.db", tmp_path)
     return tmp_path
 
@@ -153,6 +154,14 @@ def knows_what_came(service: Service, given: dict[str, Any]) -> None:
     assert stood(service) == before
     found = service.store.claims(NAME, status="duplicate").items
     assert {one.source for one in found} == set(given)
+
+
+def rejuvenate(root: Path) -> None:
+    """Let the newest file be an hour old: ages of files decide what is kept for a roll-back."""
+    times = {path: path.stat().st_mtime for path in root.rglob("*") if path.is_file()}
+    later = time.time() - 3600 - max(times.values())
+    for path, modified in times.items():
+        os.utime(path, (modified + later, modified + later))
 
 
 @contextmanager
