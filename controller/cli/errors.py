@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from typing import Any
 
 from cbp.errors import OperatingError
 
@@ -60,12 +61,20 @@ class SoakGrewError(OperatingError):
 
 
 class FilesRefusedError(OperatingError):
-    """Dropped files went to quarantine."""
+    """Dropped files went to quarantine.
+
+    Args:
+        dataflow: The name of the dataflow.
+        files: Refused file -> why.
+        items: What became of each of the files, also of those that were accepted.
+    """
 
     code = "files_refused"
     retryable = False
 
-    def __init__(self, dataflow: str, files: Mapping[str, str]) -> None:
+    def __init__(
+        self, dataflow: str, files: Mapping[str, str], items: Sequence[Mapping[str, Any]]
+    ) -> None:
         reasons = "; ".join(
             why if why.startswith(f"{name}, ") else f"{name}: {why}" for name, why in files.items()
         )
@@ -74,6 +83,7 @@ class FilesRefusedError(OperatingError):
             f"cbp claims {dataflow} --status quarantined",
             dataflow=dataflow,
             files=dict(files),
+            items=list(items),
         )
 
 

@@ -24,7 +24,8 @@ class ServiceUnreachableError(OperatingError):
 
     def __init__(self, url: str, why: str) -> None:
         super().__init__(
-            f"the service does not answer at {url} ({why}); start it with: cbp serve",
+            f"the service does not answer at {url} ({why}); start it with: cbp serve, or name the "
+            "port of the one that runs: CBP_PORT=...",
             url=url,
             cause=why,
         )

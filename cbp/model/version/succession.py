@@ -173,7 +173,7 @@ def _kept(
     message = (
         f"is {now} now, and {len(was.held)} increments or frames wait there as they were cut "
         "before: let the stage read them first (close an open frame), or rebuild it "
-        f"(rebuild={node.name})"
+        f"(--rebuild {node.name}; REST: rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)
 

@@ -238,7 +238,8 @@ def _stage(
         shown = "; ".join(differences)
         message = (
             f"is another translator now ({shown}), and has state: say whether to keep it as it "
-            f"is (keep={name}), or to rebuild it from the retained input (rebuild={name})"
+            f"is (--keep {name}; REST: keep={name}), or to rebuild it from the retained input "
+            f"(--rebuild {name}; REST: rebuild={name})"
         )
         mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
     columns = {
@@ -255,7 +256,7 @@ def _stage(
         advice = "old increments stay readable only by a new name: rename the output"
         mistakes += _column_mistakes(f"stages.{name}.outputs.{flow}", column_changes, advice)
     if not rebuilt:
-        advice = f"rebuild the state (rebuild={name}), or rename it"
+        advice = f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
         for state, column_changes in sorted(states.items()):
             mistakes += _column_mistakes(f"stages.{name}.states.{state}", column_changes, advice)
         mistakes += _key_mistakes(name, before, after)
@@ -361,7 +362,7 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
     if before.states and after.states and before.key != after.key:
         message = (
             f"its state is stored by the key ({_text(before.key)}), but would be looked up by "
-            f"({_text(after.key)}); rebuild it (rebuild={name})"
+            f"({_text(after.key)}); rebuild it (--rebuild {name}; REST: rebuild={name})"
         )
         yield Mistake("key_changed", f"stages.{name}", message)
         return
@@ -370,7 +371,7 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
         if old != new:
             message = (
                 f"its records lie by the columns ({old}), they are to be looked up by ({new}); "
-                f"rebuild the state (rebuild={name}), or rename it"
+                f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
             )
             yield Mistake("key_changed", f"stages.{name}.states.{state}", message)
 
@@ -391,7 +392,8 @@ def _behind_rebuilt(after: DataflowShape, plan: ChangePlan, choice: Choice) -> I
             if writer in plan.rebuilt and writer != name:
                 message = (
                     f"reads {shape.flow!r}, which will be emitted again, as its stage is rebuilt: "
-                    f"rebuild this stage too (rebuild={name}), or keep its state (keep={name})"
+                    f"rebuild this stage too (--rebuild {name}; REST: rebuild={name}), or keep "
+                    f"its state (--keep {name}; REST: keep={name})"
                 )
                 yield Mistake("behind_rebuilt", f"stages.{name}.inputs.{input_}", message)
 
@@ -413,7 +415,8 @@ def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]
         if again and holds and name not in plan.rebuilt | plan.of_kind("added"):
             message = (
                 f"lies on a cycle with {', '.join(again)}, which begins again, and remembers what "
-                f"it was told before: rebuild it too (rebuild={name}), or keep all of the cycle"
+                f"it was told before: rebuild it too (--rebuild {name}; REST: rebuild={name}), or "
+                "keep all of the cycle"
             )
             yield Mistake("cycle_rebuilt_in_part", f"stages.{name}", message)
 

@@ -66,10 +66,12 @@ def backfill_command(
         )
     if json_:
         print_json(answer)
-        return
-    print_change(answer, dry_run="--dry-run")
-    for line in _read_again(answer, set(stages)):
-        print_text(line)
+    else:
+        print_change(answer, dry_run="--dry-run")
+        for line in _read_again(answer, set(stages)):
+            print_text(line)
+    if answer["refused"]:
+        raise typer.Exit(1)
 
 
 def _read_again(answer: dict[str, Any], stages: set[str]) -> list[str]:

@@ -56,7 +56,8 @@ def register_command(
     """Register a dataflow, or replace a registered one by a new version.
 
     If the document is wrong, every mistake is listed with its place. --plan shows what a new
-    version would do to each stage, its state and its queues.
+    version would do to each stage, its state and its queues; it ends with status 1 if the version
+    would be refused.
     """
     content, content_type = _document(file)
     sent: dict[str, Any] = {"content": content, "content_type": content_type}
@@ -78,8 +79,13 @@ def register_command(
     else:
         summary = answer["summary"]
         print_text(f"registered {summary['name']} with {summary['stages']} stage(s)", "green")
+        epochs = ", ".join(f"{one['name']} {one['epoch']}" for one in answer["stages"])
+        if summary["version"] > 1 or any(one["epoch"] for one in answer["stages"]):
+            print_text(f"took up its tables at version {summary['version']} (epochs: {epochs})")
         for source in answer["sources"]:
             print_text(f"feed it with: cbp drop {summary['name']} {source['name']} FILE...")
+    if answer.get("refused"):
+        raise typer.Exit(1)
 
 
 def validate_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:

@@ -27,7 +27,7 @@ To = Annotated[
         show_default=False,
     ),
 ]
-Reason = Annotated[str, typer.Option(help="Reason; stored with the roll-back.")]
+Reason = Annotated[str, typer.Option(help="Reason; required, except with --dry-run.")]
 DropLater = Annotated[
     bool,
     typer.Option(
@@ -80,7 +80,8 @@ def rollback_command(
         if dry_run:
             return
         if not reason:
-            raise typer.BadParameter("say why", param_hint="--reason")
+            message = 'is missing; say why, such as: --reason "a bad file" (stored, see --list)'
+            raise typer.BadParameter(message, param_hint="--reason")
         if not (yes or json_):
             typer.confirm(f"Roll {dataflow} back?", abort=True, err=True)
         more = {"reason": reason, "by": getpass.getuser(), "pause": str(pause).lower()}

@@ -13,6 +13,9 @@ from controller.terminal import age, bytes_text, clock, print_json, print_table,
 
 __all__ = ["status_command", "waiting_command"]
 
+REASON_LENGTH_MAX = 30
+"""A longer reason stands below the table of stages, where it has the whole width."""
+
 
 def status_command(
     context: typer.Context,
@@ -124,11 +127,14 @@ def _print_stages(answer: dict[str, Any]) -> None:
             sum(queue["increments"] for queue in stage["queues"]),
             stage["failures"],
             clock(stage["last_success_at"]),
-            stage["waiting"],
+            "see below" if _is_long(stage["waiting"]) else stage["waiting"],
         )
         for stage in answer["stages"]
     ]
     print_table(columns, rows, empty="no stages")
+    for stage in answer["stages"]:
+        if _is_long(stage["waiting"]):
+            print_text(f"{stage['name']}: {stage['waiting']}")
     print_table(
         ("source", "format", "equal content", "inputs stay", "up to", "says"),
         [
@@ -151,6 +157,10 @@ def _print_stages(answer: dict[str, Any]) -> None:
     ]
     if outputs:
         print_table(("output", "increments stay", "up to"), outputs, empty="")
+
+
+def _is_long(reason: str | None) -> bool:
+    return len(reason or "") > REASON_LENGTH_MAX
 
 
 def _keep(keep: dict[str, Any]) -> tuple[str, str, str]:

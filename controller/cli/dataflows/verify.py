@@ -125,7 +125,7 @@ def _print(answer: dict[str, Any]) -> None:
         )
         for verdict in answer["tables"]
     ]
-    columns = ("table", "compared as", "result", "records", "remark")
+    columns = ("table", "compared as", "result", "records read", "remark")
     print_table(columns, rows, empty="no tables")
     for verdict in answer["tables"]:
         if verdict["differing"]:
@@ -151,7 +151,7 @@ def _sentence(answer: dict[str, Any]) -> str:
     name, seconds = answer["dataflow"], age(answer["seconds"])
     compared = [v for v in answer["tables"] if v["status"] in ("equal", "differs")]
     records = sum(verdict["records"] for verdict in compared)
-    far = f"{len(compared)} table(s), {records:,} records, {seconds}"
+    far = f"{len(compared)} table(s), {records:,} records read, {seconds}"
     if answer["status"] == "equal":
         out = sum(verdict["status"] == "left_out" for verdict in answer["tables"])
         rest = f"; {out} left out for the reason above" if out else ""

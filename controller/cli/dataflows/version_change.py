@@ -19,7 +19,7 @@ def print_change(answer: dict[str, Any], *, dry_run: str) -> None:
         dry_run: The command's option for a dry run, such as `--plan`.
     """
     name, version = answer["name"], answer["version"]
-    if not answer["changed"]:
+    if not answer["changed"] and not answer.get("refused"):
         print_text(f"{name} is already at version {version}; nothing changes", "green")
         return
     if "stages" not in answer:

@@ -20,7 +20,12 @@ from controller.terminal import print_json, print_text
 
 __all__ = ["PAGE", "Row", "help_command"]
 
-Subject = Annotated[str, typer.Argument(help="Name of the page: damage.", show_default=False)]
+SUBJECTS = {"damage": "each kind of damage: how it shows, what is lost, what mends it"}
+
+Subject = Annotated[
+    str | None,
+    typer.Argument(help="Name of the page; without it, all are listed.", show_default=False),
+]
 
 _HEAD = (
     "What is damaged, how it shows, what is lost, what mends it. A stage that meets a damage "
@@ -144,10 +149,13 @@ PAGE = (
 )
 
 
-def help_command(subject: Subject, json_: AsJson = False) -> None:
+def help_command(subject: Subject = None, json_: AsJson = False) -> None:
     """Print a help page: `damage` explains each kind of damage, and its repair."""
-    if subject != "damage":
-        raise NotFoundError(kind="help page", name=subject, hint="there is: damage")
+    if subject is None:
+        _print_subjects(as_json=json_)
+        return
+    if subject not in SUBJECTS:
+        raise NotFoundError(kind="help page", name=subject, hint=f"there is: {', '.join(SUBJECTS)}")
     if json_:
         print_json({"items": [asdict(row) for row in PAGE]})
         return
@@ -157,3 +165,12 @@ def help_command(subject: Subject, json_: AsJson = False) -> None:
         print_text(row.what, "bold")
         for name in ("shows", "lost", "mends"):
             print_text(f"  {name + ':':7}{getattr(row, name)}")
+
+
+def _print_subjects(*, as_json: bool) -> None:
+    if as_json:
+        print_json({"subjects": SUBJECTS})
+        return
+    for subject, about in SUBJECTS.items():
+        print_text(f"cbp help {subject}: {about}")
+    print_text("for a command's options: cbp COMMAND --help; for all commands: cbp --help")

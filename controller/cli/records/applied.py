@@ -13,8 +13,7 @@ from typing import Any
 
 from rich.console import Console
 
-from controller.cli.errors import FilesRefusedError, StagesStoppedError
-from controller.cli.records.sources import reason_text
+from controller.cli.errors import StagesStoppedError
 from controller.cli.session import Session
 
 __all__ = ["Applied", "wait_for_stages"]
@@ -32,31 +31,29 @@ class Applied:
         newest = self._claims(limit=1)["items"]
         self._since = newest[0]["sequence"] if newest else -1
 
-    def wait(self, items: Sequence[Mapping[str, Any]], *, hidden: bool) -> list[dict[str, Any]]:
-        """Wait until everything is applied; return the claims in the order of the files.
+    def wait_for_claims(
+        self, items: Sequence[Mapping[str, Any]], *, hidden: bool
+    ) -> list[dict[str, Any]]:
+        """Wait until each file is accepted or refused; return the claims in the files' order.
 
         Args:
             items: As `cbp drop` has them: an upload has the `id` of its claim, a file in the
                 drop folder has its name in `path`.
             hidden: Show no progress.
-
-        Raises:
-            FilesRefusedError: If any file is in quarantine.
-            StagesStoppedError: If only stages that do not start have work left.
         """
-        console = Console(stderr=True, quiet=hidden)
-        with console.status("waits until the files are accepted") as shown:
+        with Console(stderr=True, quiet=hidden).status("waits until the files are accepted"):
             while (claims := _matched(items, self._settled())) is None:
                 time.sleep(POLL_SECONDS)
-            refused = {
-                claim["path"]: reason_text(claim["reason"], whole=True)
-                for claim in claims
-                if claim["status"] == "quarantined"
-            }
-            if refused:
-                raise FilesRefusedError(self._dataflow, refused)
-            wait_for_stages(self._session, self._dataflow, shown.update)
         return claims
+
+    def wait_for_stages(self, *, hidden: bool) -> None:
+        """Wait until all stages have applied what was accepted.
+
+        Raises:
+            StagesStoppedError: If only stages that do not start have work left.
+        """
+        with Console(stderr=True, quiet=hidden).status("waits until they are applied") as shown:
+            wait_for_stages(self._session, self._dataflow, shown.update)
 
     def _settled(self) -> list[dict[str, Any]]:
         """Return the new claims if all are decided, oldest first."""

@@ -11,7 +11,7 @@ error, such as a file that goes to quarantine.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -20,8 +20,9 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cbp.errors import CbpError, NotFoundError
-from controller.cli.errors import FilesRefusedError
+from controller.cli.errors import FilesRefusedError, StagesStoppedError
 from controller.cli.records.applied import Applied
+from controller.cli.records.sources import reason_text
 from controller.cli.session import AsJson, DataflowName, Session, session
 from controller.client.drop_folder import Advance, chunks, copy_into
 from controller.client.errors import FileUnreadableError
@@ -73,19 +74,35 @@ def drop_command(
         task = progress.add_task("files", total=sum(sizes))
         items = _hand_over(given, target, files, upload, lambda n: progress.advance(task, n))
     if applied is not None:
-        items = applied.wait(items, hidden=json_)
-    if json_:
-        print_json({"items": items})
-    else:
+        items = applied.wait_for_claims(items, hidden=json_)
+        _wait_for_stages(applied, items, hidden=json_)
+    refused = {
+        item["path"]: _why(item, whole=True) for item in items if item["status"] == "quarantined"
+    }
+    if not json_:
         for file, item in zip(files, items, strict=True):
             print_text(f"{file} -> {item['path']}{_became(item, source)}")
-    refused = {item["path"]: _why(item) for item in items if item["status"] == "quarantined"}
-    if refused and not json_:
-        raise FilesRefusedError(dataflow, refused)
+    elif not (refused and wait):
+        print_json({"items": items})
+    if refused and (wait or not json_):
+        raise FilesRefusedError(dataflow, refused, items)
     if refused:
         raise typer.Exit(1)
     if any(item["status"] in ("duplicate", "waits") for item in items):
         raise typer.Exit(KNOWN_STATUS)
+
+
+def _wait_for_stages(applied: Applied, items: Sequence[Mapping[str, Any]], *, hidden: bool) -> None:
+    """Wait until the accepted files are applied; what was refused is shown even if none can be."""
+    refused = [item for item in items if item["status"] == "quarantined"]
+    if len(refused) == len(items):
+        return
+    try:
+        applied.wait_for_stages(hidden=hidden)
+    except StagesStoppedError:
+        for item in () if hidden else refused:
+            print_text(f"{item['path']}, quarantined: {_why(item)}")
+        raise
 
 
 def _became(item: Mapping[str, Any], source: str) -> str:
@@ -109,10 +126,10 @@ def _became(item: Mapping[str, Any], source: str) -> str:
     return f"{counts}{unknown}"
 
 
-def _why(item: Mapping[str, Any]) -> str:
+def _why(item: Mapping[str, Any], *, whole: bool = False) -> str:
     same = item.get("same_as") or {}
-    reason = (item.get("reason") or {}).get("message")
-    return str(reason or f"it has the content of {same.get('file')}")
+    reason = reason_text(item.get("reason"), whole=whole)
+    return reason or f"it has the content of {same.get('file')}"
 
 
 def _hand_over(

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 import json
 import socket
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -20,8 +21,9 @@ from controller.cli.main import app
 from controller.cli.session import Session
 from controller.client import service_client
 from controller.settings import Settings
+from controller.store.base import StageRecord
 from tests.cbp.engine.delta.harness import make_state
-from tests.controller.api.fakes import DOCUMENT, TOKEN, AppTransport, Service
+from tests.controller.api.fakes import DOCUMENT, NOON, TOKEN, AppTransport, Service
 from tests.controller.cli.conftest import Cbp
 
 
@@ -90,6 +92,58 @@ def test_a_check_of_a_document_registers_nothing(
     assert outcome.status == 0
     assert "count.totals" in outcome.out
     assert service.store.records == {}
+
+
+def test_a_plan_that_is_refused_ends_with_status_1(
+    cbp: Cbp, service: Service, document: Path
+) -> None:
+    """A script that plans before it registers stops there; a plan that is valid ends with 0."""
+    assert cbp("register", document).status == 0
+    assert cbp("register", document, "--plan").status == 0
+    for more in ([], ["--json"]):
+        outcome = cbp("register", document, "--plan", "--rebuild", "nobody", *more)
+        assert (outcome.status, "nobody" in outcome.out) == (1, True)
+        assert not outcome.err
+    assert service.store.dataflow("clicks").version == 1
+
+
+def test_a_registration_says_that_it_took_tables_up(
+    cbp: Cbp, service: Service, document: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """With the version and the epochs of the folder; a new dataflow has none of both."""
+    assert "took up" not in cbp("register", document).out
+    service.store.records.clear()
+    service.store.stage_records.clear()
+    register = service.controller.register
+
+    def with_tables(*given: Any) -> Any:
+        record = replace(register(*given), version=2)
+        service.store.records["clicks"] = record
+        service.store.stage_records[:] = [StageRecord("clicks", "count", 7, NOON)]
+        return record
+
+    monkeypatch.setattr(service.controller, "register", with_tables)
+    outcome = cbp("register", document)
+    assert (outcome.status, outcome.err) == (0, "")
+    assert "took up its tables at version 2 (epochs: count 7)" in outcome.out
+
+
+def test_a_long_reason_stands_below_the_table(cbp: Cbp, service: Service) -> None:
+    """In one piece and once; a short one stays in its column."""
+    service.fill()
+    reason = "has work, and waits for a slot: other dataflows run in all of them"
+    service.controller.reasons = {"count": reason}
+    outcome = cbp("status", "clicks")
+    assert outcome.out.count(f"\ncount: {reason}\n") == 1
+    service.controller.reasons = {"count": "runs"}
+    assert "\ncount: " not in cbp("status", "clicks").out
+
+
+def test_help_without_a_page_lists_the_pages(cbp: Cbp) -> None:
+    """Each with what it is about."""
+    outcome = cbp("help")
+    assert (outcome.status, "cbp help damage" in outcome.out) == (0, True)
+    assert list(cbp("help", "--json").json["subjects"]) == ["damage"]
 
 
 @pytest.mark.parametrize("name", ["nobody.yaml", "nobody"])
@@ -214,6 +268,7 @@ def test_a_service_that_does_not_run_is_told_with_the_remedy(cbp: Cbp, tmp_path:
     assert outcome.status == 1
     assert "service_unreachable" in outcome.err
     assert "cbp serve" in outcome.err
+    assert "CBP_PORT" in outcome.err
 
 
 def test_a_missing_token_is_told_with_its_place(cbp: Cbp, tmp_path: Path) -> None:

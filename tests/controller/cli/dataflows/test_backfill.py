@@ -32,4 +32,7 @@ def test_a_stage_that_is_none_is_refused(cbp: Cbp) -> None:
     outcome = cbp("backfill", "clicks", "nobody", "--json")
     refused = outcome.json.get("refused") or [outcome.json]
     assert "nobody" in str(refused)
+    for more in ((), ("--json",)):
+        planned = cbp("backfill", "clicks", "nobody", "--dry-run", *more)
+        assert (planned.status, "nobody" in planned.out) == (1, True), planned.err
     assert cbp("backfill", "nobody", "count", "--json").json["error_code"] == "not_found"

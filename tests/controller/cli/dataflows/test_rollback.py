@@ -30,7 +30,9 @@ def test_the_plan_is_shown_and_nothing_done(cbp: Cbp, service: Service) -> None:
 
 def test_it_is_done_with_a_reason_and_listed(cbp: Cbp, service: Service) -> None:
     """Who and why reach the controller, and are listed afterwards."""
-    assert cbp(*BACK, "--yes").status == 2
+    refused = cbp(*BACK, "--yes")
+    assert (refused.status, "--reason" in refused.err) == (2, True)
+    assert cbp(*BACK, "--dry-run").status == 0
     outcome = cbp(*BACK, "--yes", "--reason", "a bad file", "--pause")
     assert outcome.status == 0, outcome.err
     assert "position 4" in outcome.out

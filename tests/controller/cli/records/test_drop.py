@@ -178,6 +178,55 @@ def test_a_file_that_came_before_is_told(
     assert (outcome.status, "increment 2 of urls" in outcome.out) == (0, True)
 
 
+@pytest.mark.usefixtures("fast", "incoming")
+@pytest.mark.parametrize("json_", [False, True])
+def test_a_refused_file_hides_no_accepted_one(
+    cbp: Cbp, service: Service, file: Path, json_: bool
+) -> None:
+    """The accepted files of the same command are waited for, and shown beside the refused one."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, {}, "/", "running", NOON)
+    bad = file.with_name("bad.jsonl")
+    bad.write_bytes(b"no")
+    reason = {"message": "line 3 is wrong"}
+    service.store.claim_records = Arriving(
+        claim(1, "a.jsonl.gz"), claim(2, "bad.jsonl", status="quarantined", reason=reason)
+    )
+    left = [{"count": "may run"}, {}]
+    service.controller.explaining.left = lambda name: left.pop(0)  # type: ignore[method-assign]
+    more = ["--json"] if json_ else []
+    outcome = cbp("drop", "clicks", "urls", file, bad, "--wait", *more)
+    assert (outcome.status, left) == (1, [])
+    if json_:
+        assert outcome.json["error_code"] == "files_refused"
+        items = outcome.json["details"]["items"]
+        assert [(item["status"], item["index"]) for item in items[:1]] == [("accepted", 1)]
+    else:
+        assert "a.jsonl.gz, increment 1 of urls, applied" in outcome.out
+        assert "bad.jsonl, quarantined: line 3 is wrong" in outcome.out
+        assert "files_refused" in outcome.err
+
+
+@pytest.mark.usefixtures("fast", "incoming")
+def test_stages_that_stop_hide_no_refused_file(cbp: Cbp, service: Service, file: Path) -> None:
+    """What was refused is printed before the error that ends the command."""
+    service.store.records["clicks"] = DataflowRecord("clicks", 1, DOCUMENT, "/", "running", NOON)
+    bad = file.with_name("bad.jsonl")
+    bad.write_bytes(b"no")
+    reason = {"message": "line 3 is wrong"}
+    service.store.claim_records = Arriving(
+        claim(1, "a.jsonl.gz"), claim(2, "bad.jsonl", status="quarantined", reason=reason)
+    )
+    service.store.stage_records = [
+        StageRecord("clicks", "count", 0, NOON, paused_because="too many failures")
+    ]
+    service.controller.explaining.left = (  # type: ignore[method-assign]
+        lambda name: {"count": "may run"}
+    )
+    outcome = cbp("drop", "clicks", "urls", file, bad, "--wait")
+    assert (outcome.status, "stages_stopped" in outcome.err) == (1, True)
+    assert "bad.jsonl, quarantined: line 3 is wrong" in outcome.out
+
+
 @pytest.mark.usefixtures("fast")
 def test_waiting_ends_when_files_are_refused_or_stages_stopped(
     cbp: Cbp, service: Service, incoming: Path, file: Path
