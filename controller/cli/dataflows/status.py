@@ -13,8 +13,8 @@ from controller.terminal import age, bytes_text, clock, print_json, print_table,
 
 __all__ = ["status_command", "waiting_command"]
 
-REASON_LENGTH_MAX = 30
-"""A longer reason stands below the table of stages, where it has the whole width."""
+REASON_LENGTH_MAX = 15
+"""If a reason is longer, all stand below the table of stages, where they have the whole width."""
 
 
 def status_command(
@@ -117,24 +117,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     print_text(f"{summary['name']} (version {summary['version']}): {summary['state']}")
     if answer["definition_problem"]:
         print_text(answer["definition_problem"], "red")
-    columns = ("stage", "state", "epoch", "lag", "queued", "failures", "last success", "why")
-    rows = [
-        (
-            stage["name"] if stage["runs_with"] == stage["name"] else f"+ {stage['name']}",
-            stage["state"],
-            stage["epoch"],
-            age(stage["lag_seconds"]),
-            sum(queue["increments"] for queue in stage["queues"]),
-            stage["failures"],
-            clock(stage["last_success_at"]),
-            "see below" if _is_long(stage["waiting"]) else stage["waiting"],
-        )
-        for stage in answer["stages"]
-    ]
-    print_table(columns, rows, empty="no stages")
-    for stage in answer["stages"]:
-        if _is_long(stage["waiting"]):
-            print_text(f"{stage['name']}: {stage['waiting']}")
+    _print_stage_table(answer["stages"])
     print_table(
         ("source", "format", "equal content", "inputs stay", "up to", "says"),
         [
@@ -159,8 +142,38 @@ def _print_stages(answer: dict[str, Any]) -> None:
         print_table(("output", "increments stay", "up to"), outputs, empty="")
 
 
-def _is_long(reason: str | None) -> bool:
-    return len(reason or "") > REASON_LENGTH_MAX
+def _print_stage_table(stages: list[dict[str, Any]]) -> None:
+    """Print a row for each stage; reasons stand in their column if all are short."""
+    columns: tuple[str, ...] = (
+        "stage",
+        "state",
+        "epoch",
+        "lag",
+        "queued",
+        "failures",
+        "last success",
+        "why",
+    )
+    reasons = {one["name"]: one["waiting"] for one in stages if one["waiting"]}
+    below = any(len(reason) > REASON_LENGTH_MAX for reason in reasons.values())
+    rows: list[tuple[Any, ...]] = [
+        (
+            stage["name"] if stage["runs_with"] == stage["name"] else f"+ {stage['name']}",
+            stage["state"],
+            stage["epoch"],
+            age(stage["lag_seconds"]),
+            sum(queue["increments"] for queue in stage["queues"]),
+            stage["failures"],
+            clock(stage["last_success_at"]),
+            stage["waiting"],
+        )
+        for stage in stages
+    ]
+    if below:
+        columns, rows = columns[:-1], [row[:-1] for row in rows]
+    print_table(columns, rows, empty="no stages")
+    for name, reason in reasons.items() if below else ():
+        print_text(f"{name}: {reason}")
 
 
 def _keep(keep: dict[str, Any]) -> tuple[str, str, str]:
