@@ -55,7 +55,7 @@ NOT_DURABLE = {
     "controller/ingest/claims.py:remove_unclaimed_uploads": "what was never acknowledged",
     "controller/ingest/uploads.py:_claim": "a second copy: the first request has the claim",
     "controller/ingest/uploads.py:_give_up": "what was never acknowledged",
-    "controller/ingest/folders.py:_try_move": "a probe",
+    "controller/ingest/folder_check.py:_try_move": "a probe",
     "controller/loop/records/dataflow_folder.py:remove_purged": "of a purge; done at each start",
     "controller/loop/leadership/terms.py:_remove": "what no name leads to; done again at each term",
     "controller/settings.py:ensure_token": "a secret of its own, made anew if lost",

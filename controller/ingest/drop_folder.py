@@ -38,7 +38,7 @@ import json
 import os
 import secrets
 import threading
-from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -55,22 +55,21 @@ from controller.ingest.claims import Claims, PathLocks
 from controller.ingest.content import never
 from controller.ingest.errors import IntakeStoppedError, device_errors
 from controller.ingest.finished import plan_finished, remove_finished
-from controller.ingest.folder_report import old_hint, report_folder
-from controller.ingest.folders import (
-    SourcePlace,
-    evidence,
-    kept_name,
-    move,
-    reason_path,
+from controller.ingest.folder_check import (
+    prepare_source,
+    remove_temporaries,
+    require_folders,
+    require_real,
 )
-from controller.ingest.formats import check_options
+from controller.ingest.folder_report import old_hint, report_folder
+from controller.ingest.folders import SourcePlace, evidence, kept_name, move, reason_path
 from controller.ingest.groups import groups
 from controller.ingest.growth import Growth, Stamp
 from controller.ingest.identity import Identities
 from controller.ingest.intake import Group, Intake, Outcome
 from controller.ingest.limits import IngestLimits
 from controller.ingest.listing import CLOSE_NAME, Candidate, Listed, Settler, sealed_close_name
-from controller.ingest.manifest import Manifest, sealed_name
+from controller.ingest.manifest import promised_digests, sealed_name
 from controller.ingest.quarantine_restore import restore_quarantined
 from controller.ingest.reading import FileReader, read_file
 from controller.ingest.scan_report import ScanReport
@@ -165,8 +164,7 @@ class DropFolder:
             DiskFullError: The disk of the folders is full.
         """
         for place in self._places(record, dataflow):
-            check_options(place.source)
-            place.make(self._files)
+            prepare_source(place, self._files)
 
     def scan(
         self,
@@ -193,6 +191,9 @@ class DropFolder:
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> ScanReport:
         """Repair what a crash left behind: log entries, open claims, quarantined files.
+
+        Creates and checks the folders as `prepare` does; what is wrong with those of one source is
+        shown at this source, and the others go on.
 
         Log entries are indexed in the store. Claimed files are moved to where the next `scan` takes
         them in. No file is read, so that a take-over does not wait for reading. Temporary files are
@@ -232,6 +233,7 @@ class DropFolder:
     def _clean_source(
         self, place: SourcePlace, stopping: Callable[[], bool], *, dry_run: bool
     ) -> Expiry:
+        require_real(place)
         if not dry_run:  # compared before anything is removed
             self._growth.look_at_all(place, stopping)
         opened = self._store.open_claims(place.dataflow, place.name)
@@ -364,8 +366,6 @@ class DropFolder:
         """Make a pass over one source; a failure is recorded and does not affect other sources."""
         try:
             with device_errors(str(place.root)):
-                if not reading:
-                    self._remove_temporaries(place)
                 self._pass_source(place, tally, reading=reading)
                 if not reading:  # after the pass, which finds the parts that claims name
                     self._claims.remove_unclaimed_uploads(place, self._uploads.active)
@@ -380,23 +380,24 @@ class DropFolder:
             self._unrecovered.discard(place.root)
             self.troubles.works(place.root)
 
-    def _remove_temporaries(self, place: SourcePlace) -> None:
-        """Remove temporary files of a killed process."""
-        for folder in (place.increments, str(place.quarantine), f"{place.increments}/_log"):
-            self._files.remove_temporaries(folder)
-
     def _pass_source(self, place: SourcePlace, tally: _Tally, *, reading: bool) -> None:
         checked = not reading or place.root in self._unrecovered
         if replayed := self._intake.replay(place, to_the_end=checked):
             tally.report += ScanReport(accepted=replayed)
             self._on_accept()
+        # After the log was read: its entries are indexed also while a folder cannot be used.
+        if reading:
+            require_folders(place, self._files)
+        else:
+            prepare_source(place, self._files)
+            remove_temporaries(place, self._files)
         opened = self._claims.open(place)
         # Before the listing: a copy that goes back to `incoming` gets a new claim.
         if reading and self._claims.settle_strays(place, opened):
             opened = self._claims.open(place)
         listed = self._settler(place).look()
         self._warn(place, listed)
-        promised = _promised(listed.sealed)
+        promised = promised_digests(listed.sealed)
         tally.until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
         for group in groups(opened.claims, self._limits):
             if reading and tally.done and self._clock() >= tally.until:
@@ -412,7 +413,7 @@ class DropFolder:
             changed = self._growth.look_at_recent(place, tally.stopping)
             tally.report += ScanReport(quarantined=changed)
             self._claim_listed(place, listed, opened.reusable, tally)
-        else:
+        if checked:
             restore_quarantined(place, self._store, self._faults)
             newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
             self._claims.gone.restore(place.root, newest.items)
@@ -485,7 +486,7 @@ class DropFolder:
             target = place.incoming / sealed_name(self._new_id())
             move(listed.to_seal.path, target, self._files, self._faults)
             sealed.append(replace(listed.to_seal, path=target))
-        promised = _promised(sealed)
+        promised = promised_digests(sealed)
         begun = 0
         for group in groups(eligible, self._limits):
             if tally.done and self._clock() >= tally.until:
@@ -533,6 +534,7 @@ class DropFolder:
         reusable: Mapping[str, ClaimRecord],
     ) -> list[tuple[ClaimRecord, Path]]:
         """Claim files; skips files that are gone or were written to since they were listed."""
+        require_folders(place, self._files)  # a pass is long: a folder may be another by now
         wanted = list[tuple[Path, ClaimRecord, Candidate]]()
         for candidate in candidates:
             source = place.incoming / candidate.name
@@ -593,8 +595,3 @@ class _Tally:
     def __init__(self, stopping: Callable[[], bool]) -> None:
         self.report, self.stopping = ScanReport(), stopping
         self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
-
-
-def _promised(manifests: Iterable[Manifest]) -> dict[str, str]:
-    """Return the SHA-256 that manifests promise, by the file's name as evidence."""
-    return {evidence(file.name): file.sha256 for m in manifests for file in m.files}

@@ -10,6 +10,8 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from controller.ingest.errors import DropFolderError
+from controller.ingest.folder_check import require_real
 from controller.ingest.folders import SourcePlace
 from controller.ingest.listing import scan_folder
 from controller.ingest.troubles import SourceTrouble
@@ -92,7 +94,11 @@ def report_folder(
     """Look at one source's folder; reads names, sizes and times only."""
     folder = str(place.incoming)
     try:
+        require_real(place)
         scanned = scan_folder(place.incoming)
+    except DropFolderError as exc:
+        warning = exc.message
+        return FolderReport(place.name, folder, warning=warning, trouble=trouble, gone=gone)
     except OSError as exc:
         warning = f"{folder} cannot be read: {exc.strerror or exc}"
         return FolderReport(place.name, folder, warning=warning, trouble=trouble, gone=gone)

@@ -14,19 +14,17 @@ from __future__ import annotations
 
 import os
 import re
-import secrets
 from collections.abc import Iterable
-from contextlib import suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from urllib.parse import quote, unquote
 
-from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from controller.ingest.errors import DropFolderError, device_errors
+from controller.ingest.errors import DropFolderError
 from controller.store.base import DataflowRecord
 
 __all__ = ["SourcePlace", "evidence", "kept_name"]
@@ -138,6 +136,11 @@ class SourcePlace:
         return self.root / "finished"
 
     @property
+    def folders(self) -> tuple[Path, ...]:
+        """The four folders between which files move."""
+        return self.incoming, self.claimed, self.quarantine, self.finished
+
+    @property
     def increments(self) -> str:
         """Folder of the accepted increments."""
         return f"{self.folder}/{source_folder(self.name)}"
@@ -155,46 +158,6 @@ class SourcePlace:
         name = f"{claim}-{quote(path, safe='')}"
         return name if len(name) <= _NAME_BYTES_MAX else claim
 
-    def make(self, files: Files) -> None:
-        """Create the folders and check that moves between them are atomic and durable.
-
-        Raises:
-            DropFolderError: Says which folder cannot be used, and why.
-        """
-        folders = (self.incoming, self.claimed, self.quarantine, self.finished)
-        for folder in folders:
-            files.make_dirs(str(folder))
-            if folder.is_symlink():
-                raise DropFolderError(str(folder), "is a symbolic link; use a real folder")
-            if not folder.is_dir():
-                raise DropFolderError(str(folder), "is no folder; move it away")
-        with device_errors(str(self.root)):
-            devices = {os.lstat(folder).st_dev for folder in folders}
-        if len(devices) > 1:
-            why = "incoming, claimed, quarantine and finished must lie on one file system"
-            raise DropFolderError(str(self.root), why)
-        files.make_dirs(f"{self.increments}/_log")
-        self._try_move(files)
-
-    def _try_move(self, files: Files) -> None:
-        # A name that nobody else has; never written through anything that lies there already.
-        probe = self.incoming / f".probe-{secrets.token_hex(8)}.tmp"
-        target = self.claimed / probe.name
-        try:
-            with open(probe, "xb") as file:
-                file.write(b"probe")
-                file.flush()
-                os.fsync(file.fileno())
-            move(probe, target, files, NO_FAULTS)
-        except OSError as exc:
-            why = (
-                f"a file cannot be written and moved ({exc.strerror}); the service needs all rights"
-            )
-            raise DropFolderError(str(self.root), why) from exc
-        finally:
-            for path in (probe, target):
-                path.unlink(missing_ok=True)
-
 
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
     """Move a file durably; both folders lie on one device.
@@ -206,10 +169,15 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
         faults: Called with `rename.before` and `rename.after`.
 
     Raises:
+        DropFolderError: The target's folder is missing; the file is where it was.
         OSError: The rename failed; the file is where it was.
     """
     faults("rename.before")
-    os.rename(path, target)
+    try:
+        os.rename(path, target)
+    except FileNotFoundError as exc:
+        _require_folder(target.parent, exc)
+        raise
     files.sync_dir(str(target.parent))
     files.sync_dir(str(path.parent))
     faults("rename.after")
@@ -227,19 +195,29 @@ def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -
         The new paths of the files that were there; a file that is gone is left out.
 
     Raises:
+        DropFolderError: The target's folder is missing; as for `OSError`.
         OSError: A rename failed; this file and the later ones are where they were.
     """
     moved = list[tuple[Path, Path]]()
     for path, target in moves:
         faults("rename.before")
-        with suppress(FileNotFoundError):
+        try:
             os.rename(path, target)
+        except FileNotFoundError as exc:  # the file is gone, or the folder that it moves to
+            _require_folder(target.parent, exc)
+        else:
             moved.append((path, target))
     if moved:
         files.sync_dir(str(moved[0][1].parent))
         files.sync_dir(str(moved[0][0].parent))
         faults("rename.after")
     return {target for _, target in moved}
+
+
+def _require_folder(folder: Path, cause: OSError) -> None:
+    """Raise `DropFolderError` if a folder is missing; else a file that was to move there is."""
+    if not os.path.lexists(folder):
+        raise DropFolderError(str(folder), "is missing; the next pass makes it again") from cause
 
 
 def names_in(folder: Path) -> list[str]:

@@ -15,11 +15,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from controller.ingest.folders import evidence
 from controller.ingest.regular_file import read_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
@@ -30,6 +31,7 @@ __all__ = [
     "Promise",
     "is_sealed",
     "is_unfinished",
+    "promised_digests",
     "read_manifest",
     "sealed_name",
 ]
@@ -149,3 +151,8 @@ def _may_be_listed(name: str) -> bool:
         return len(os.fsencode(name)) <= NAME_BYTES_MAX
     except UnicodeEncodeError:
         return False
+
+
+def promised_digests(manifests: Iterable[Manifest]) -> dict[str, str]:
+    """Return the SHA-256 that manifests promise, by the file's name as evidence."""
+    return {evidence(file.name): file.sha256 for one in manifests for file in one.files}

@@ -23,6 +23,7 @@ from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError
 from controller.ingest.claims import Claims, upload_name
 from controller.ingest.errors import UploadTooLargeError, device_errors
+from controller.ingest.folder_check import require_folders
 from controller.ingest.folders import SourcePlace, evidence
 from controller.ingest.identity import Identities, known_content
 from controller.ingest.intake import Intake
@@ -65,6 +66,7 @@ class Uploads:
         self.active.add(identity)
         try:
             with device_errors(str(part)):
+                require_folders(place, self._files)
                 size, sha256 = self._write(place, part, stream)
                 claim = ClaimRecord(
                     id=identity,

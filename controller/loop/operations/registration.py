@@ -72,7 +72,10 @@ class Arrivals(Protocol):
         ...
 
     def recover(self, record: DataflowRecord, dataflow: Dataflow) -> object:
-        """Finish arrivals that a crash interrupted; bring back those that the store lost."""
+        """Finish arrivals that a crash interrupted; bring back those that the store lost.
+
+        Prepares each source as well; what fails at one source does not affect the others.
+        """
         ...
 
 
@@ -287,9 +290,8 @@ class Versions:
         return True
 
     def _bring_arrivals(self, record: DataflowRecord) -> None:
-        dataflow = self.catalog.compiled(record)
-        self.arrivals.prepare(record, dataflow)
-        self.arrivals.recover(record, dataflow)
+        # Not `prepare`: an unusable folder of one source must not keep the others from recovering.
+        self.arrivals.recover(record, self.catalog.compiled(record))
 
     def _recover_arrivals(self, name: str) -> None:
         """Bring arrivals back; if that fails, what is already there runs."""

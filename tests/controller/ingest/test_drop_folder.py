@@ -7,6 +7,7 @@ import hashlib
 import io
 import itertools
 import os
+import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
@@ -301,7 +302,7 @@ def test_failing_source_does_not_stop_another(tmp_path: Path):
     """Each source has its own pass."""
     drop = Drop(tmp_path, SCHEMA, sources=("orders", "returns"))
     drop.put("a", lines(1), "returns")
-    drop.place("incoming", "orders").rmdir()
+    shutil.rmtree(drop.place("incoming", "orders").parent)
     report = drop.scan()
     assert report.accepted == 1
     assert [error.code for error in report.failures] == ["drop_folder_unusable"]

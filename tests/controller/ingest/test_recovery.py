@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import shutil
 from collections import Counter
 from collections.abc import Iterator
@@ -398,11 +399,10 @@ def test_failed_move_to_finished_is_tried_again(status: str, tmp_path: Path):
         drop.put("f0", lines(1))
         drop.scan()
     drop.put("f0", lines(1))
-    finished = drop.place("finished")
-    finished.rename(finished.with_name("away"))
+    error = OSError(errno.EIO, "Input/output error")
+    drop.start(PlannedFaults("rename.before", passage=2, error=error))
     drop.scan()
     assert len(drop.names("claimed")) == 1
-    finished.with_name("away").rename(finished)
     drop.start()
     drop.scan()
     assert drop.names("claimed") == []

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import shutil
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -111,7 +112,7 @@ def test_of_very_many_the_oldest_are_kept():
 def test_a_folder_that_is_gone_is_told(tmp_path: Path):
     """Whoever asks gets an answer, and the other sources'."""
     drop = Drop(tmp_path, SCHEMA, sources=("orders", "returns"))
-    drop.incoming.rmdir()
+    shutil.rmtree(drop.incoming.parent)
     drop.scan()
     orders, returns = drop.folder.look(drop.record, drop.dataflow)
     assert "cannot be read" in orders["warning"]
