@@ -181,11 +181,14 @@ def test_what_came_before_something_that_stays_is_not_dropped(world: World) -> N
         world.clock.advance(-back_by)
         world.arrive("one", "a", ("x", 1))
     to = (world.clock() - timedelta(seconds=8)).isoformat()
-    assert dict(plan(world, "sum:0", name="one", drop_later=True).generation.dropped) == {"a": 3}
+    early = plan(world, "sum:0", name="one", drop_later=True)
+    assert (dict(early.generation.dropped), dict(early.queued_before)) == ({"a": 3}, {})
     planned = plan(world, to, name="one", drop_later=True)
     assert planned.cut.epochs == {"sum": 1}
     assert dict(planned.generation.dropped) == {"a": 1}
     assert planned.queued == {"sum.items": 2}
+    assert planned.queued_before == {"a": 2}
+    assert plan(world, to, name="one").queued_before == {}
 
 
 def test_a_lost_store_finds_the_newest_generation(world: World, tmp_path: Path) -> None:

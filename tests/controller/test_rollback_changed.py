@@ -63,9 +63,12 @@ def test_a_changed_dataflow_goes_back_within_its_version(world: World) -> None:
     world.controller.resume("one")
     world.ticks()
     assert world.picture() == after
-    with pytest.raises(RollbackImpossibleError):
+    with pytest.raises(RollbackImpossibleError) as refused:
         back(world, "sum:0")
     assert world.picture() == after
+    first = refused.value.details["position"]
+    assert back(world, str(first)).number == first
+    assert sums(world, "sum") == begun["one sum.sums"]
 
 
 @pytest.mark.parametrize("before", [(), (1, 2)])

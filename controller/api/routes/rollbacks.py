@@ -74,6 +74,10 @@ class RollbackPlanOut(Model):
     queued: dict[str, int] = Field(description="`stage.input` to the increments that wait then.")
     closes_again: int = Field(description="Closes after that moment that are restored.")
     tables: list[TableRewindOut]
+    queued_before: dict[str, int] = Field(
+        description="With `drop_later`: source to its increments that had arrived before that "
+        "moment and were not read then; they are applied again."
+    )
 
 
 class MomentsQuery(Model):
@@ -112,6 +116,7 @@ def plan(
         queued=dict(plan_.queued),
         closes_again=plan_.closes_again,
         tables=[TableRewindOut(table=t, **asdict(one)) for t, one in plan_.tables.items()],
+        queued_before=dict(plan_.queued_before),
     )
 
 

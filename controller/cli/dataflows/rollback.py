@@ -71,12 +71,13 @@ def rollback_command(
             message = f"is missing; see where a roll-back can go: cbp rollback {dataflow} --moments"
             raise typer.BadParameter(message, param_hint="--to")
         where = {"to": to, "drop_later": str(drop_later).lower()}
-        if dry_run or not (yes or json_):
+        plan: dict[str, Any] = {}
+        if dry_run or not (yes or json_) or (drop_later and not json_):
             plan = service.get("dataflows", dataflow, "rollback", **where)
-            if json_:
-                print_json(plan)
-            else:
-                _print_plan(plan)
+        if dry_run and json_:
+            print_json(plan)
+        elif dry_run or not (yes or json_):
+            _print_plan(plan)
         if dry_run:
             return
         if not reason:
@@ -93,6 +94,7 @@ def rollback_command(
     print_text(
         f"{dataflow} is back at position {answer['position']}; epochs undone: {undone}", "green"
     )
+    _print_queued_before(plan)
     if pause:
         print_text(f"it is paused; continue with: cbp resume {dataflow}")
 
@@ -121,6 +123,17 @@ def _print_plan(plan: dict[str, Any]) -> None:
         print_text(f"{rollback['closes_dropped']} later close(s) are discarded", "yellow")
     for source, count in rollback["dropped"].items():
         print_text(f"{count} increment(s) of {source} are discarded", "yellow")
+    _print_queued_before(plan)
+
+
+def _print_queued_before(plan: dict[str, Any]) -> None:
+    """Print what --drop-later does not discard, since it had arrived before the position."""
+    for source, count in plan.get("queued_before", {}).items():
+        print_text(
+            f"{count} increment(s) of {source} had arrived before position "
+            f"{plan['rollback']['position']}: they stay queued and are applied again",
+            "yellow",
+        )
 
 
 def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:

@@ -18,7 +18,7 @@ Absent on purpose: removal of what was undone; it stays readable in the tables' 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import cache
 from itertools import islice, takewhile
@@ -54,6 +54,8 @@ from controller.store.base import DataflowRecord, Store
 
 __all__ = ["RollbackPlan", "Rollbacks"]
 
+_LIST_MOMENTS = "`cbp rollback {} --moments` lists where it can go"
+
 _log = structlog.get_logger(__name__)
 
 
@@ -68,6 +70,9 @@ class RollbackPlan:
         queued: `stage.input` -> the increments that then wait there, framed or not.
         closes_again: Closes after the cut that are restored.
         tables: Table folder -> what changes.
+        queued_before: Only if later arrivals are dropped: source -> its increments that had
+            arrived before the cut, were not read then, and so are applied again. An input that
+            is framed counts those that were not framed then.
     """
 
     generation: Generation
@@ -76,6 +81,7 @@ class RollbackPlan:
     queued: Mapping[str, int]
     closes_again: int
     tables: Mapping[str, TableRewind]
+    queued_before: Mapping[str, int] = field(default_factory=dict)
 
 
 class Rollbacks:
@@ -167,6 +173,7 @@ class Rollbacks:
             },
             closes_again=len(past.again),
             tables=self._tables(record, generation, dry_run=True),
+            queued_before=self._unread_of_sources(record, position) if drop_later else {},
         )
 
     def moments(self, record: DataflowRecord, limit: int) -> Sequence[Moment]:
@@ -241,12 +248,17 @@ class Rollbacks:
         cut = find_cut(goal, spans, _time_of(log))
         if cut is None:
             kept = {stage: span.start for stage, span in spans.items()}
-            why = f"its records begin at epochs {kept}"
+            why = f"its records begin at {_listed(kept)}; {_LIST_MOMENTS.format(record.name)}"
             raise RollbackImpossibleError(record.name, why, oldest=kept)
         begins, _ = self._descriptions.begins(record)
         if any(cut.epochs[stage] < epoch for stage, epoch in begins.items()):
-            why = f"version {record.version} of it began at epochs {dict(begins)}"
-            raise RollbackImpossibleError(record.name, why, oldest=dict(begins))
+            first = sum(begins.values())
+            why = (
+                f"version {record.version} of it began at {_listed(begins)}; go to position "
+                f"{first} or later ({_LIST_MOMENTS.format(record.name)}), or register the former "
+                "version again with a rebuild"
+            )
+            raise RollbackImpossibleError(record.name, why, oldest=dict(begins), position=first)
         return cut
 
     def _spans(self, record: DataflowRecord, log: IntentionLog) -> dict[str, range]:
@@ -256,6 +268,18 @@ class Rollbacks:
             oldest = log.oldest(stage.stage)
             spans[stage.stage] = range(stage.epoch if oldest is None else oldest, stage.epoch)
         return spans
+
+    def _unread_of_sources(self, record: DataflowRecord, position: Position) -> dict[str, int]:
+        """Return source -> its increments that some stage has not read at a position."""
+        sources = self._catalog.compiled(record).sources
+        unread: dict[str, set[int]] = {}
+        for name, unit in self._catalog.units(record).items():
+            for input_, connector in position.stages[name].connectors.items():
+                flow = unit.leader.wiring[input_]
+                if flow in sources:
+                    waiting = connector.unread if connector.framing is None else connector.arrived
+                    unread.setdefault(flow, set()).update(one.index for one in waiting)
+        return {flow: len(indexes) for flow, indexes in sorted(unread.items()) if indexes}
 
     def _without_later(
         self, record: DataflowRecord, position: Position
@@ -298,6 +322,10 @@ class Rollbacks:
                     dry_run=dry_run,
                 )
         return done
+
+
+def _listed(epochs: Mapping[str, int]) -> str:
+    return ", ".join(f"epoch {epoch} of {stage}" for stage, epoch in epochs.items())
 
 
 def _time_of(log: IntentionLog) -> TimeOf:

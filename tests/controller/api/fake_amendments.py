@@ -31,7 +31,8 @@ class FakeAmendments:
         table = TableRewind(3, 2, 1, 60, 40, 900, 600)
         begun = self._generation(name, "", "", {"urls": 2} if drop_later else {})
         cut = Cut({"count": 4}, 0)
-        return RollbackPlan(begun, cut, 20, {"count.urls": 3}, 2, {"flows/count.totals": table})
+        tables, before = {"flows/count.totals": table}, {"urls": 3} if drop_later else {}
+        return RollbackPlan(begun, cut, 20, {"count.urls": 3}, 2, tables, before)
 
     def roll_back(
         self,

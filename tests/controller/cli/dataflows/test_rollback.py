@@ -26,6 +26,20 @@ def test_the_plan_is_shown_and_nothing_done(cbp: Cbp, service: Service) -> None:
     assert plan["rollback"]["undone"] == {"count": 2}
     assert plan["tables"][0]["bytes_then"] == 600
     assert plan["closes_again"] == 2
+    assert plan["queued_before"] == {}
+
+
+def test_what_is_not_dropped_is_said(cbp: Cbp) -> None:
+    """In the plan and in the answer, also without a question; nothing is said where all goes."""
+    words = "3 increment(s) of urls had arrived before position 4: they stay queued"
+    assert words in cbp(*BACK, "--dry-run", "--drop-later").out
+    plan = cbp(*BACK, "--dry-run", "--drop-later", "--json").json
+    assert plan["queued_before"] == {"urls": 3}
+    outcome = cbp(*BACK, "--drop-later", "--yes", "--reason", "a bad file")
+    assert (outcome.status, outcome.out.count(words)) == (0, 1)
+    assert "records now" not in outcome.out
+    for more in (["--dry-run"], ["--yes", "--reason", "a bad file"]):
+        assert "had arrived" not in cbp(*BACK, *more).out
 
 
 def test_it_is_done_with_a_reason_and_listed(cbp: Cbp, service: Service) -> None:
