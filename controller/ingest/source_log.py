@@ -135,13 +135,19 @@ class SourceLog:
 
         Raises:
             FileDamagedError: An entry is damaged.
-            FileLostError: A file of sealed entries is missing between others.
+            FileLostError: See `groups_since`.
         """
         for group in self.groups_since(index):
             yield from group
 
     def groups_since(self, index: int) -> Iterator[list[SourceEntry]]:
-        """Yield what `since` yields, file by file, as it was put or sealed."""
+        """Yield what `since` yields, file by file, as it was put or sealed.
+
+        Raises:
+            FileDamagedError: An entry is damaged.
+            FileLostError: A file of sealed entries is missing between others, or the entries
+                right before `index` are missing.
+        """
         sealed_end = 0
         for start, sealed_end, name in self._sealed():
             if sealed_end > index:
@@ -161,6 +167,9 @@ class SourceLog:
             if group := [entry for entry in entries if entry.increment.index >= index]:
                 yield group
             start += len(entries)
+        # Looked up anew: entries may have been sealed since.
+        if start < index and all(end <= start for _, end, _ in self._sealed()):
+            raise FileLostError(path, f"entries up to {index - 1} of the same log were read before")
 
     def require_end(self, index: int) -> None:
         """Check that `index` is the log's end: `since` ends there, since nothing follows.
@@ -227,7 +236,8 @@ class SourceLog:
             return index
         names = self._files.list_names(self._folder)
         starts = record_numbers(names)
-        return max((start for start in starts if sealed_end <= start < index), default=index)
+        least = min(sealed_end, index)
+        return max((start for start in starts if least <= start < index), default=least)
 
     def _whole_lines(self, start: int) -> list[bytes]:
         """Return the entries of a file, checked; once they are sealed the file is gone."""

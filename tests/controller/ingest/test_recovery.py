@@ -463,3 +463,28 @@ def test_a_controller_that_was_deposed_removes_nothing_of_its_successor(tmp_path
     drop.scan()
     assert stalled
     assert [row["id"] for row in drop.rows()] == [0, 1]
+
+
+def test_a_lost_newest_entry_stops_the_source_before_the_next_one_is_put(machine: Machine):
+    """The database knows it: neither a start nor a pass goes on behind the gap."""
+    drop = machine.drop
+    for group in range(2):
+        for number in range(2):
+            drop.put(f"{group}{number}", lines(1, start=2 * group + number))
+        assert drop.scan().accepted == 2
+    log = Path(drop.record.folder) / "sources" / "orders" / "_log"
+    newest = sorted(log.glob("*.json"))[-1]
+    whole = newest.read_bytes()
+    newest.unlink()
+    drop.put("next", lines(1, start=4))
+    machine.restart()
+    assert [error.code for error in drop.recover().failures] == ["source_failed"]
+    (words,) = drop.folder.troubled("shop")
+    assert newest.name in words
+    assert drop.scan().accepted == 0
+    assert not list(log.glob("*4.json"))
+    newest.write_bytes(whole)
+    machine.restart()
+    drop.recover()
+    assert drop.scan().accepted == 1
+    check_once(machine, 5)

@@ -177,3 +177,27 @@ def test_a_copy_beside_an_entry_is_no_entry(tmp_path: Path) -> None:
     (sealed, _) = sorted(tmp_path.rglob("*.jsonl"))
     sealed.with_name(f"copy of {sealed.name}").write_bytes(b"")
     require_whole(log)
+
+
+@pytest.mark.parametrize("sizes", [(11,), (3, 8), (9, 1, 1), (4, 4, 3)])
+def test_a_log_that_lost_its_newest_file_is_not_at_its_end(
+    tmp_path: Path, sizes: Sequence[int]
+) -> None:
+    """A database that has its entries asks for the next one: it must not be put behind a gap."""
+    log = filled(tmp_path, sizes)
+    assert list(log.since(ENTRIES)) == []
+    newest = sorted(tmp_path.rglob("*.json"))[-1]
+    newest.unlink()
+    with pytest.raises(FileLostError) as refused:
+        list(log.since(ENTRIES))
+    assert Path(refused.value.details["path"]) == newest
+
+
+def test_sealed_entries_are_no_gap(tmp_path: Path) -> None:
+    """Right behind them the log may end; without the last sealed file it may not."""
+    log = filled(tmp_path, (4, 4, 3))
+    assert log.seal(ENTRIES, entries=3) == ENTRIES
+    assert list(log.since(ENTRIES)) == []
+    sorted(tmp_path.rglob("*.jsonl"))[-1].unlink()
+    with pytest.raises(FileLostError):
+        list(log.since(ENTRIES))
