@@ -14,12 +14,14 @@ from __future__ import annotations
 
 import errno
 import os
+import re
+import secrets
 import threading
 from collections import defaultdict
 from collections.abc import Callable, Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import datetime, timedelta
 from pathlib import Path
 
 import structlog
@@ -30,6 +32,7 @@ from controller.ingest.folders import (
     SourcePlace,
     claimed_at,
     claimed_of,
+    evidence,
     kept_files,
     kept_name,
     move,
@@ -44,7 +47,18 @@ __all__ = ["Claims", "OpenClaims", "PathLocks", "upload_name"]
 
 NONE: frozenset[str] = frozenset()
 
+_ASKED_AT_ONCE = 500
+_NAME_BYTES_MAX = 255
+_ID = re.compile(r"[0-9a-f]{12}[a-z0-9]*")
+_CLOCK_SET_BACK_MOST = timedelta(days=366)
+
 _log = structlog.get_logger(__name__)
+
+
+def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
+    """Return whether a settled claim's file may lie in `claimed`: it is this source's, and read."""
+    mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
+    return mine and claim.status in ("accepted", "duplicate", "withdrawn")
 
 
 def upload_name(identity: str) -> str:
@@ -74,12 +88,14 @@ class OpenClaims:
 
     Attributes:
         copies: Id to name of every claimed copy.
+        foreign: Other names, whose ids are those of copies: a person put them there.
         claims: By sequence.
         reusable: Claims whose file still lies in `incoming`, by the file's path.
     """
 
     copies: dict[str, str]
     claims: list[ClaimRecord]
+    foreign: list[str] = field(default_factory=list)
     reusable: dict[str, ClaimRecord] = field(default_factory=dict)
     _kept: dict[str, Path] | None = None
 
@@ -122,8 +138,14 @@ class Claims:
     def open(self, place: SourcePlace) -> OpenClaims:
         """Return the open claims and the claimed copies of a source, both of one instant."""
         with self._locks.hold(place.root):
-            copies = {claimed_of(name)[0]: name for name in names_in(place.claimed)}
-            return OpenClaims(copies, self._store.open_claims(place.dataflow, place.name))
+            names = names_in(place.claimed)
+            claims = self._store.open_claims(place.dataflow, place.name)
+            exact = {place.claimed_name(one.id, one.path) for one in claims}
+            copies, foreign = dict[str, str](), list[str]()
+            for name in sorted(names, key=lambda name: name not in exact):
+                if copies.setdefault(claimed_of(name)[0], name) != name:
+                    foreign.append(name)
+            return OpenClaims(copies, claims, foreign)
 
     def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
         """Claim a file.
@@ -217,21 +239,48 @@ class Claims:
         """Move away the copies that no open claim names; return whether there were any.
 
         A copy whose claim is settled moves to `finished`. A copy whose claim the store lost, and
-        which no log entry names, is claimed again under its original name. A copy without an
-        original name goes back to `incoming`.
+        which no log entry names, is claimed again under its original name. Everything else goes
+        back to `incoming`: a copy without an original name, a copy whose claim was settled without
+        it, and what a person put there. Nothing is overwritten.
         """
         strays = opened.strays()
+        known = dict[str, ClaimRecord]()
+        for start in range(0, len(strays), _ASKED_AT_ONCE):
+            known |= self._store.find_claims([*strays][start : start + _ASKED_AT_ONCE])
         for identity, name in strays.items():
             path, original = place.claimed / name, claimed_of(name)[1]
-            if self._store.known_claims([identity]):
-                target = place.finished / kept_name(identity, original or name)
-                move(path, target, self._files, self._faults)
-            elif original:
+            claim = known.get(identity)
+            if claim is None and original and self._is_id(identity):
                 with self._locks.hold(place.root):
                     self._add([self._adopted(place, identity, path, original)])
+                continue
+            target = place.finished / kept_name(identity, original or name)
+            if claim is None or not _is_copy(place, claim) or os.path.lexists(target):
+                self._give_back(place, name)
             else:
-                move(path, place.incoming / f"recovered-{name}", self._files, self._faults)
-        return bool(strays)
+                move(path, target, self._files, self._faults)
+        for name in opened.foreign:
+            self._give_back(place, name)
+        return bool(strays or opened.foreign)
+
+    def _is_id(self, identity: str) -> bool:
+        """Return whether the service may have made an id: it begins with a time of the past."""
+        made = claimed_at(identity) if _ID.fullmatch(identity) else None
+        return made is not None and made <= self._clock() + _CLOCK_SET_BACK_MOST
+
+    def _give_back(self, place: SourcePlace, name: str) -> None:
+        """Move a file of `claimed` to `incoming`, under a name that is free there."""
+        target = place.incoming / f"recovered-{name}"
+        if len(os.fsencode(target.name)) > _NAME_BYTES_MAX or os.path.lexists(target):
+            target = place.incoming / f"recovered-{secrets.token_hex(8)}"
+        move(place.claimed / name, target, self._files, self._faults)
+        _log.warning(
+            "claimed.given_back",
+            dataflow=place.dataflow,
+            source=place.name,
+            file=evidence(name),
+            became=evidence(target.name),
+        )
 
     def remove_unclaimed_uploads(self, place: SourcePlace, active: set[str]) -> None:
         """Remove parts of uploads that a killed process never acknowledged."""
