@@ -344,7 +344,7 @@ def test_only_one_module_opens_what_lies_in_a_drop_folder():
         and "/proc/" not in line
     }
     # The others write what nobody else has, under names of their own ("x"), and temporaries.
-    assert found == {"regular_file.py", "uploads.py", "folders.py", "increments.py"}
+    assert found == {"regular_file.py", "uploads.py", "folder_check.py", "increments.py"}
 
 
 def test_time_of_what_stays_is_the_systems(tmp_path: Path):
