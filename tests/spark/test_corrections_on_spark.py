@@ -28,9 +28,9 @@ def correct(spark: Any, folder: Path, limits: EngineLimits) -> None:
     """Correct a state twice, and compare what Spark reads."""
 
     def engine(**options: Any) -> Any:
-        return DirectEngine(SparkExecutor(spark), limits=limits, **options)
+        return DirectEngine(SparkExecutor(spark), **options)
 
-    world = World(folder, engine=engine)
+    world = World(folder, engine=engine, engine_limits=limits)
     world.controller.register(ONE)
     world.arrive("one", "a", ("x", 1), ("y", 2), ("z", 3))
     world.ticks()

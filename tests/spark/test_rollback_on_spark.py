@@ -12,7 +12,6 @@ import pytest
 
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from tests.controller.world import DIAMOND, World
 from tests.kernel import with_kernel
 from tests.limited import SHUFFLED
@@ -86,10 +85,8 @@ def shown(world: World) -> dict[str, list[str]]:
 def test_back_and_on_again_is_as_if_nothing_had_been(spark: Any, tmp_path: Path) -> None:
     """Every reader sees the earlier moment; the replay, shuffled now, ends as an unbroken run."""
 
-    limits = [DEFAULT_LIMITS]
-
     def engine(**options: Any) -> Any:
-        return DirectEngine(SparkExecutor(spark), limits=limits[-1], **options)
+        return DirectEngine(SparkExecutor(spark), **options)
 
     unbroken, world = (
         World(tmp_path / "u", engine=LocalEngine),
@@ -108,7 +105,7 @@ def test_back_and_on_again_is_as_if_nothing_had_been(spark: Any, tmp_path: Path)
     amendments.roll_back("diamond", position, who="me", why="a bad file", pause=True)
     for reader in (by_spark, by_kernel, by_delta_rs):
         assert read(reader, spark, world) == there
-    limits.append(SHUFFLED)
+    world.engine_limits = SHUFFLED
     world.restart()
     world.controller.resume("diamond")
     world.ticks()
