@@ -103,7 +103,10 @@ def read_file(
     try:
         with ClaimedContent(request.path, request.limits, stopping, worked) as content:
             if content.size != request.size:
-                message = f"had {request.size} bytes when it was claimed, now {content.size}"
+                message = (
+                    f"had {request.size} bytes when it was claimed, now {content.size}; write it "
+                    "under a name that ends in .part and rename it when it is complete"
+                )
                 raise FileRejectedError(rule="file_changed", message=message)
             batches = read_batches(content, source, request.limits, notes)
             writer.write(_until_stopped(batches, content))
