@@ -80,7 +80,9 @@ class DiskFullError(OperatingError):
     code = "disk_full"
 
     def __init__(self, path: str) -> None:
-        super().__init__(f"no space left on the device that holds {path}", path=path)
+        super().__init__(
+            f"no space left on the device that holds {path}; make room there", path=path
+        )
 
     @staticmethod
     def is_disk_full(exc: OSError) -> bool:

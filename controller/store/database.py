@@ -390,7 +390,7 @@ def _translate(exc: Exception, label: str) -> CbpError:
         getattr(driver, "sqlite_errorname", "") == "SQLITE_FULL"
         or getattr(driver, "sqlstate", "") == "53100"
     ):
-        return DiskFullError(label)
+        return DiskFullError(label.partition(":///")[2] or label)  # SQLite's file
     if getattr(driver, "sqlite_errorname", "").startswith(_DAMAGED):
         return DatabaseDamagedError(label, str(driver))
     if isinstance(exc, IntegrityError | DataError):

@@ -183,7 +183,10 @@ def test_the_measurement_sees_quadratic_work(tmp_path: Any) -> None:
 
 
 def test_a_file_costs_the_same_however_many_wait(tmp_path: Path) -> None:
-    """A group of 5,000 waiting files costs less than twice a group of 200, listing included."""
+    """A group out of 5,000 waiting files costs less than four times one out of 200, with listing.
+
+    A listing for each file would cost 25 times as much.
+    """
     group = IngestLimits().group_files
     limits = IngestLimits(claims_per_scan=group)
     few, many = (Drop(tmp_path / str(count), "n BIGINT", limits=limits) for count in WAITING)
@@ -198,4 +201,4 @@ def test_a_file_costs_the_same_however_many_wait(tmp_path: Path) -> None:
 
     rounds = [(of_a_pass(few), of_a_pass(many)) for _ in range(3)]
     least_few, least_many = (min(seconds) for seconds in zip(*rounds, strict=True))
-    assert least_many < 2 * least_few
+    assert least_many < 4 * least_few
