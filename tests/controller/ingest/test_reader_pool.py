@@ -170,7 +170,7 @@ def test_a_reader_that_is_killed_is_tried_once_more(times: int, tmp_path: Path) 
 PARENT = """
 import threading
 from controller.ingest.reader_pool import _Process
-process = _Process()
+process = _Process(files_max=10)
 process.ready()
 print(process.pid, flush=True)
 threading.Event().wait()
