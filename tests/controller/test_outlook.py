@@ -13,6 +13,7 @@ import pytest
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
 from cbp.errors import NotFoundError, RebuildIncompleteError
 from controller.loop.reading.recovery_preview import Outlook
+from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World
 
 
@@ -72,6 +73,7 @@ def test_a_folder_without_a_row_is_open(world: World, tmp_path: Path) -> None:
     new.restart()
     diamond, one = new.controller.outlook()
     assert (diamond.known, one.known, one.steps) == (False, False, 1)
+    new.arrivals = SourceLogs(new, "one", [world.store.increment("one", "a", 0).increment])
     seen: list[str] = []
     assert new.controller.rebuild(["one"], on_dataflow=seen.append) == ["one"]
     assert (seen, [r.name for r in new.store.dataflows()]) == (["one"], ["one"])

@@ -113,7 +113,7 @@ def find_cut(goal: Goal, spans: Mapping[str, range], time_of: TimeOf) -> Cut | N
 
     Raises:
         DefinitionError: With code `rollback_target_invalid`: the goal is after the newest
-            record.
+            record, or is a number between those before and after records of one millisecond.
     """
     newest = max((time_of(s, span[-1]) for s, span in spans.items() if span), default=0)
     if goal.stage:
@@ -134,6 +134,8 @@ def find_cut(goal: Goal, spans: Mapping[str, range], time_of: TimeOf) -> Cut | N
 
     at_ms = bisect_right(range(oldest - 1, newest + 1), goal.number, key=number) + oldest - 2
     cut = _cut(spans, time_of, at_ms)
+    if cut is not None and cut.number < goal.number:
+        raise _within(goal.number, cut.number, number(at_ms + 1))
     return cut if cut is not None and cut.number == goal.number else None
 
 
@@ -153,9 +155,11 @@ def newest_moments(spans: Mapping[str, range], time_of: TimeOf) -> Iterator[Mome
             if not any(stops.values()):
                 yield Moment("", -1, Cut(stops, 0))
             return
-        stage = max(last, key=lambda name: time_of(name, last[name]))
-        yield Moment(stage, last[stage], Cut(dict(stops), time_of(stage, last[stage])))
-        stops[stage] -= 1
+        times = {name: time_of(name, epoch) for name, epoch in last.items()}
+        stage = max(times, key=lambda name: times[name])
+        yield Moment(stage, last[stage], Cut(dict(stops), times[stage]))
+        for name, at_ms in times.items():
+            stops[name] -= at_ms == times[stage]  # one moment: they are undone together
 
 
 def _cut(spans: Mapping[str, range], time_of: TimeOf, at_ms: int) -> Cut | None:
@@ -167,6 +171,14 @@ def _cut(spans: Mapping[str, range], time_of: TimeOf, at_ms: int) -> Cut | None:
 
 def _stop(span: range, stage: str, time_of: TimeOf, at_ms: int) -> int:
     return span.start + bisect_right(span, at_ms, key=lambda epoch: time_of(stage, epoch))
+
+
+def _within(named: int, before: int, after: int) -> DefinitionError:
+    message = (
+        f"no moment has position {named}: runs that were recorded in the same millisecond are "
+        f"undone together; use {before} or {after}"
+    )
+    return DefinitionError(Mistake("rollback_target_invalid", "to", message))
 
 
 def _ahead(named: str, newest: str) -> DefinitionError:

@@ -130,3 +130,23 @@ def test_moments_end_where_the_records_do() -> None:
     assert [(one.stage, one.epoch) for one in moments] == [("a", 3), ("b", 1), ("a", 2)]
     for one in moments:
         assert find_cut(Goal(stage=one.stage, epoch=one.epoch), spans, time_of) is not None
+
+
+def test_runs_of_one_millisecond_are_undone_together() -> None:
+    """No listed moment lies between them, and its number is refused with those around it."""
+    times = {"a": [10, 20], "b": [5, 20, 30]}
+    spans = {"a": range(2), "b": range(3)}
+
+    def at(stage: str, epoch: int) -> int:
+        return times[stage][epoch]
+
+    moments = list(newest_moments(spans, at))
+    assert [moment.cut.number for moment in moments] == [5, 4, 2, 1, 0]
+    for moment in moments:
+        cut = find_cut(Goal(number=moment.cut.number), spans, at)
+        assert cut is not None
+        assert cut.epochs == moment.cut.epochs
+    with pytest.raises(DefinitionError) as caught:
+        find_cut(Goal(number=3), spans, at)
+    assert caught.value.details["rule"] == "rollback_target_invalid"
+    assert "use 2 or 4" in caught.value.message
