@@ -1,4 +1,4 @@
-"""Six hundred seeds of random dataflows, arrivals and faults: every promise holds after each.
+"""450 seeds of random dataflows, arrivals and faults: every promise holds after each.
 
 `python -m tests.simulation --seeds 100000 --from 0 --jobs 2` plays more of them.
 """
@@ -20,7 +20,7 @@ from tests.simulation.plan import plan_of
 from tests.simulation.run import Outcome, simulate
 from tests.simulation.world import Bench
 
-SEEDS = int(os.environ.get("CBP_SIMULATION_SEEDS", "600"))
+SEEDS = int(os.environ.get("CBP_SIMULATION_SEEDS", "450"))
 POWER_SEEDS = max(SEEDS // 10, 1)
 SECONDS_MAX = float(os.environ.get("CBP_SIMULATION_SECONDS", "900"))
 SEEDS_MIN = 100
