@@ -1,9 +1,9 @@
 """The HTTP client of the commands.
 
 Guaranteed: an error of the service is raised with its own code and message, and a service that
-does not answer is told apart from one that refuses. Of several instances, any one leads to the
-leader. The token leaves this process in one header only, to the service and to the leader that
-the service names, and never to a proxy.
+does not answer is told apart from one that refuses. Where several instances run, a request to any
+of them reaches the leader. The token leaves this process in one header only, to the service and to
+the leader that the service names, and never to a proxy.
 """
 
 from __future__ import annotations

@@ -210,7 +210,7 @@ class _Demo:
                     run.count_of(stage, "records_in"),
                     run.count_of(stage, "groups") if stage in grouped else None,
                     run.count_of(stage, "state_written") if stage in grouped else None,
-                    # Of stages that run together, the first one shows the figures of all.
+                    # If stages run together, the first one shows the figures of all.
                     run.seconds if stage == run.stage else None,
                     bytes_text(run.count("bytes_written")) if stage == run.stage else None,
                 )

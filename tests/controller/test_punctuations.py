@@ -19,9 +19,10 @@ from cbp.model.flow.framing import Framing, Keyed, segments
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.punctuation import Punctuation
 from controller.loop import LoopLimits
+from tests.controller.file_engine import FileEngine
 from tests.controller.hourly import Hourly, Impatient
 from tests.controller.lost import SourceLogs
-from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, FileEngine, Sum, World
+from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, Sum, World
 
 Frame = tuple[int, int, int]
 """Number, framing key, records."""

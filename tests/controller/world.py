@@ -1,18 +1,16 @@
 """A whole service in one thread: real store, real files, an engine that can be steered.
 
 `World` keeps a folder and a database and can be killed and started again; its clock
-moves only when told. `FileEngine` copies every record that a stage reads to its
-outputs and states: not what translators say, but exactly as durable.
+moves only when told.
 """
 
 from __future__ import annotations
 
-import json
 import threading
 import time
 import uuid
 from collections import deque
-from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
@@ -26,24 +24,14 @@ import pyarrow.parquet as pq
 from cbp import Input, Output, State, Translate, TranslateRecords
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.record_reader import TableVersions
-from cbp.engine.interface.runs import PreparedRun, RunPlan
-from cbp.engine.interface.table_publisher import TableRewind, Target
-from cbp.engine.run.assembly import empty_outputs
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import seal
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Crash, Faults
-from cbp.engine.storage.files import Files, LocalFiles
-from cbp.engine.storage.table_names import flow_table, source_folder, state_table
-from cbp.errors import NotFoundError, RunCancelledError
-from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.explain import PhysicalLimits
-from cbp.model.dataflow.stage import InputSpec
-from cbp.model.flow.framing import Keyed, Segment, framing_keys, segments
+from cbp.engine.storage.files import LocalFiles
+from cbp.engine.storage.table_names import source_folder
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.flow.retention import Expiry, KeptFlow
-from cbp.model.flow.snapshot import TableVersion
-from cbp.model.run.intention import Intention, TableChange
 from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.slots import Places
 from controller.loop import (
@@ -58,8 +46,7 @@ from controller.loop import (
 from controller.registry import Registry
 from controller.store import open_store
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord
-
-Record = dict[str, Any]
+from tests.controller.file_engine import FileEngine, Record
 
 
 class Sum(Translate):
@@ -134,230 +121,8 @@ FUSED: dict[str, Any] = {
 }
 
 
-class FileEngine:
-    """An engine whose tables are folders of JSON files; see the module header.
-
-    Attributes:
-        on_check, on_prepare, on_publish: Called first; what they raise is the engine's failure.
-        without_slots: Runs that have work and no slot.
-    """
-
-    def __init__(self, *, files: Files, faults: Faults = NO_FAULTS, **_unused: Any) -> None:
-        self._files, self._fault = files, faults
-        self.on_check: Callable[[str], None] = lambda dataflow: None
-        self.on_prepare: Callable[[RunPlan], None] = lambda plan: None
-        self.on_publish: Callable[[Intention], None] = lambda intention: None
-        self.prepared: list[tuple[str, int]] = []
-        self.cancelled: list[str] = []
-        self.without_slots: set[str] = set()
-        # One object for all roles: what a test puts in place of a method holds for each of them.
-        self.preparer = self.control = self.publisher = self.tables = self
-        self.increments = self.records = self.history = self.garbage = self.verification = self
-
-    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        self.on_check(dataflow)
-
-    def limits(self) -> PhysicalLimits:
-        return PhysicalLimits(slots=2)
-
-    def shown(
-        self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
-    ) -> Mapping[str, TableVersion]:
-        raise NotImplementedError
-
-    def beside(self) -> Engine:
-        raise NotImplementedError
-
-    def take_over(
-        self, folder: str, tables: Mapping[str, int], records: Sequence[Intention], into: str
-    ) -> tuple[TableChange, ...]:
-        raise NotImplementedError
-
-    def contents(
-        self, folder: str, node: StageNode, comparison: Any, *, version: int | None = None
-    ) -> Any:
-        raise NotImplementedError
-
-    def first_shown(
-        self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
-    ) -> Mapping[str, TableVersion]:
-        names = {table: self._files.list_names(f"{folder}/{table}/log") for table in _tables(node)}
-        return {t: TableVersion(epoch, epoch, 0) for t, log in names.items() if len(log) > epoch}
-
-    def create_tables(
-        self,
-        folder: str,
-        dataflow: str,
-        nodes: Sequence[StageNode],
-        *,
-        timestamp_ms: int | None = None,
-    ) -> None:
-        for node in nodes:
-            for table in _tables(node):
-                self._files.make_dirs(f"{folder}/{table}/log")
-
-    def rewrite(
-        self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
-    ) -> Sequence[TableChange]:
-        if not anew:
-            return []
-        tables = (state_table(node.name, spec.name) for spec in node.translator.states)
-        return [TableChange(table, drops=("*",)) for table in tables]
-
-    def alter(
-        self,
-        folder: str,
-        dataflow: str,
-        node: StageNode,
-        changes: Sequence[TableChange],
-        *,
-        epoch: int,
-        version: int,
-        timestamp_ms: int,
-    ) -> None:
-        for change in changes:
-            log = f"{folder}/{change.table}/log"
-            for name in self._files.list_names(log):
-                self._files.remove(f"{log}/{name}")
-
-    def prepare(self, plan: RunPlan) -> PreparedRun:
-        self.on_prepare(plan)
-        self._fault("job.before")
-        if plan.run in self.cancelled:
-            raise RunCancelledError(plan.run)
-        self.prepared.append((plan.node.name, plan.epoch))
-        read = [increment for increments in plan.inputs.values() for increment in increments]
-        rows = sorted(self.read(plan.folder, read, offset=0, limit=10**9), key=repr)
-        nodes = (plan.node, *plan.fused)
-        files = {t: self._write(plan, t, rows) for node in nodes for t in _tables(node)}
-        outputs = {
-            key: replace(empty, files=(files[flow_table(*empty.flow.split("."))],))
-            for key, empty in empty_outputs(plan).items()
-        }
-        changes = tuple(TableChange(t, adds=({"path": f.path},)) for t, f in files.items())
-        self._fault("job.after")
-        return PreparedRun(outputs, changes, {"records_in": len(rows)})
-
-    def publish(
-        self, folder: str, intentions: Sequence[Intention], *, timestamp_ms: int
-    ) -> Mapping[str, int]:
-        for intention in intentions:
-            self.on_publish(intention)
-        for intention in intentions:
-            for change in intention.changes:
-                data = json.dumps([add["path"] for add in change.adds]).encode()
-                path = f"{folder}/{change.table}/log/{intention.epoch:020d}.json"
-                self._files.put_if_absent(path, data)
-        return {change.table: intentions[-1].epoch for change in intentions[-1].changes}
-
-    def look_up(
-        self, folder: str, node: StageNode, state: str, key: Mapping[str, Any]
-    ) -> list[Record]:
-        rows = self.read_state(folder, node, state)
-        return [row for row in rows if all(row[name] == value for name, value in key.items())]
-
-    def versions(self, folder: str, node: StageNode) -> TableVersions:
-        raise NotImplementedError
-
-    def read(
-        self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
-    ) -> list[Record]:
-        paths = [file.path for increment in increments for file in increment.files]
-        rows = [row for path in paths for row in _rows(f"{folder}/{path}")]
-        return rows[offset : offset + limit]
-
-    def recall(self, folder: str, flow: str, index: int) -> Increment:
-        raise NotFoundError(kind="increment", name=f"{flow}/{index}")
-
-    def horizon(self, folder: str, flow: str, *, version: int | None = None) -> int:
-        return 0
-
-    def expired(self, folder: str, kept: Mapping[str, KeptFlow]) -> Mapping[str, Expiry]:
-        return {}
-
-    def locate(self, folder: str, flow: str, increments: Sequence[Increment]) -> list[Increment]:
-        return list(increments)
-
-    def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[Record]:
-        yield from self.published(folder, state_table(node.name, state))
-
-    def published(self, folder: str, table: str) -> list[Record]:
-        """Return what a reader of a table sees."""
-        log = f"{folder}/{table}/log"
-        entries = [json.loads(self._files.read(f"{log}/{n}")) for n in self._files.list_names(log)]
-        return [row for paths in entries for path in paths for row in _rows(f"{folder}/{path}")]
-
-    def collect(
-        self, folder: str, node: StageNode, *, queued: Any, retention: Any, dry_run: bool = False
-    ) -> Mapping[str, Any]:
-        return {}
-
-    def correct(
-        self, plan: RunPlan, stage: str, state: str, corrections: Any
-    ) -> tuple[PreparedRun, str]:
-        raise NotImplementedError
-
-    def rewind(
-        self,
-        folder: str,
-        node: StageNode,
-        target: Target,
-        *,
-        records: Any,
-        dry_run: bool = False,
-    ) -> Mapping[str, TableRewind]:
-        del records
-        for table in _tables(node):
-            log = f"{folder}/{table}/log"
-            for name in self._files.list_names(log):
-                if not dry_run and int(name.removesuffix(".json")) > target.epoch:
-                    self._files.remove(f"{log}/{name}")
-        return {}
-
-    def frame(
-        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
-    ) -> tuple[list[Segment], Any]:
-        assert spec.frame_by is not None
-        keyed = []
-        for file in increment.files:
-            records = [SimpleNamespace(**row) for row in _rows(f"{folder}/{file.path}")]
-            keys, memo = framing_keys(records, spec.frame_by, memo, stage=stage, input_=spec.name)
-            keyed.append(Keyed.of(file, keys))
-        return segments(keyed, ordered=spec.frame_by.memo), memo
-
-    def cancel(self, run: str) -> None:
-        self.cancelled.append(run)
-
-    def starved(self, runs: Collection[str]) -> Collection[str]:
-        return [run for run in runs if run in self.without_slots]
-
-    def forget(self, folder: str) -> None:
-        pass
-
-    def close(self) -> None:
-        pass
-
-    def _write(self, plan: RunPlan, table: str, rows: list[Record]) -> DataFile:
-        data = "".join(json.dumps(row) + "\n" for row in rows).encode()
-        path = f"{table}/{plan.run}.jsonl"
-        self._files.write_durable(f"{plan.folder}/{path}", data)
-        return DataFile(path, len(rows), len(data))
-
-
-def _tables(node: StageNode) -> list[str]:
-    states = [state_table(node.name, spec.name) for spec in node.translator.states]
-    return states + [flow_table(node.name, spec.name) for spec in node.translator.outputs]
-
-
-def _rows(path: str) -> list[Record]:
-    if path.endswith(".parquet"):
-        rows: list[Record] = pq.ParquetFile(path).read().to_pylist()
-        return rows
-    return [json.loads(line) for line in Path(path).read_text().splitlines()]
-
-
-class ManualClock:
-    """A clock that moves when it is told."""
+class SettableClock:
+    """A clock that moves when it is told, backward too, as a machine's can."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -447,7 +212,7 @@ class World:
         **more: Any,
     ) -> None:
         root.mkdir(exist_ok=True)
-        self.root, self.faults, self.clock = root, Switch(), ManualClock()
+        self.root, self.faults, self.clock = root, Switch(), SettableClock()
         self.tables = str(root / "tables")
         self.files = LocalFiles(self.faults)
         url = database_url or f"sqlite:///{root}/cbp.db"
@@ -582,9 +347,8 @@ __all__ = [
     "ONE",
     "Crash",
     "Deferred",
-    "FileEngine",
     "Inline",
-    "ManualClock",
+    "SettableClock",
     "World",
 ]
 

@@ -57,7 +57,7 @@ class Correction:
 
 @dataclass(frozen=True, slots=True)
 class CorrectionNote:
-    """Who corrected what, and why; a part of the run's record.
+    """The author, reason and extent of a correction; a part of the run's record.
 
     Attributes:
         stage: The stage that has the state; another stage may lead it.
