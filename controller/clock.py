@@ -26,7 +26,7 @@ __all__ = ["LEAD_MAX", "SteadyClock", "bring_forward"]
 LEAD_MAX = timedelta(days=1)
 
 _PACE = 0.5
-_TOLD_SECONDS = 1.0
+_LOGGED_SECONDS = 1.0
 
 _log = structlog.get_logger(__name__)
 
@@ -56,7 +56,7 @@ class SteadyClock:
             return self._last
 
     def _tell(self, lead: timedelta) -> None:
-        ahead = lead > timedelta(seconds=_TOLD_SECONDS if not self._ahead else 0)
+        ahead = lead > timedelta(seconds=_LOGGED_SECONDS if not self._ahead else 0)
         if ahead and not self._ahead:
             _log.warning("clock.set_back", seconds=round(lead.total_seconds(), 1))
         self._ahead = ahead and lead <= LEAD_MAX
@@ -66,10 +66,12 @@ def bring_forward(jobs: Iterable[Any], now: datetime) -> None:
     """Start jobs at once that are due later than two intervals from now: the clock was set back.
 
     Args:
-        jobs: Jobs of APScheduler, which uses the machine's clock; each has an interval.
-        now: By the machine's clock.
+        jobs: Jobs of APScheduler, which uses the machine's clock; one without an interval stays.
         now: By the machine's clock.
     """
     for job in jobs:
-        if job.next_run_time is not None and job.next_run_time - now > 2 * job.trigger.interval:
+        interval = getattr(job.trigger, "interval", None)
+        if interval is None or job.next_run_time is None:
+            continue
+        if job.next_run_time - now > 2 * interval:
             job.modify(next_run_time=now)

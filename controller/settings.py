@@ -16,25 +16,36 @@ from __future__ import annotations
 import ipaddress
 import os
 import secrets
-import stat
-import tomllib
 from pathlib import Path
-from typing import Annotated, Any, Literal, Self
+from typing import Annotated, Any, Literal, Self, get_args
+from urllib.parse import urlsplit
 
-import yaml
 from pydantic import Field, SecretStr, ValidationError, field_validator, model_validator
 from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
+from cbp.client.address import url_of
+from cbp.client.settings_file import file_values
+from cbp.client.token_file import read_token_file
 from cbp.errors import DefinitionError, Mistake
-from cbp.errors.masks import MASK, SECRET_NAME, mask_credentials, mask_database_url
+from cbp.errors.masks import (
+    MASK,
+    SECRET_NAME,
+    mask_credentials,
+    mask_database_url,
+    secrets_of_address,
+)
 from cbp.model.dataflow.lanes import JOB_START_SECONDS
+from cbp.model.dataflow.source_location import BucketPrefix
 from cbp.model.flow.retention import FlowRetention
+from controller.secret_values import address_paths, cloud_secrets
 
 __all__ = ["MASK", "Settings", "load_settings"]
 
 DELAY_SECONDS_MAX = 24 * 3600
 TOKEN_BYTES = 32
+SECRET_PART_LENGTH_MIN = 6
+"""In characters; a shorter password or path is found in ordinary words."""
 
 
 class Settings(BaseSettings):
@@ -42,28 +53,37 @@ class Settings(BaseSettings):
 
     Attributes:
         root: Folder of everything that has no setting of its own.
-        tables: Folder or URI of the tables of all dataflows.
+        tables: Folder of the tables of all dataflows.
+        drop_root: Folder of the drop folders of all sources.
+        cache: Folder of index copies, on this machine's own disk; it may be removed at any time.
         database_url: `sqlite:///file` or `postgresql+psycopg://user:password@host/name`.
+        host: Address at which the service listens, and at which `cbp` asks for it.
+        port: Port at which the service listens, and at which `cbp` asks for it.
         engine: `spark`, or `local`: the same files without Spark, on this machine.
         worker_processes: Whether `engine=local` runs translators in processes of their own. Without
             them, one that crashes, calls `os._exit` or takes all memory takes the service with it.
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
-            translator that needs more gets a `MemoryError`. 0: no limit.
+            translator that needs more gets a `MemoryError`. 0 means no limit.
         allow_remote: Listen to other machines than this one.
+        spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
+        spark_driver_memory: Memory of Spark's driver, such as `4g`.
+        spark_conf: Further settings of Spark, as a JSON object.
         resident_workers: Processes beside a local Spark that do small runs without a job, at most
-            one per slot; 0: every run is a job. Each takes some hundred megabytes while in use.
+            one per slot; 0 means that every run is a job. Each takes some hundred megabytes while
+            in use.
         job_start_seconds: What the start of a Spark job costs here. A run without a shuffle goes to
-            resident workers while this is more than a tenth of its estimated time; 0: no run does.
+            resident workers while this is more than a tenth of its estimated time; 0 means that
+            none does.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does. `off` shows
             whether a wrong result or an error comes from there; results are the same, but slower.
         parallel_runs_max: Concurrent runs over all dataflows.
         slow_run_seconds: A run that takes longer no longer counts for `parallel_runs_max`, so other
-            runs start beside it; if they still cannot run, it gives way. 0: neither. Framing that
-            takes longer no longer counts either.
+            runs start beside it; if they still cannot run, it gives way. 0 means neither. Framing
+            that takes longer no longer counts either.
         slow_runs_max: Concurrent runs that do not count for `parallel_runs_max`.
-        run_seconds_max: Time limit of one run, and of framing one increment; 0: none. A stage
-            may have its own.
-        runnable_seconds_max: Time limit of one answer of an author's Runnable; 0: none.
+        run_seconds_max: Time limit of one run, and of framing one increment; 0 means no limit. A
+            stage may have its own.
+        runnable_seconds_max: Time limit of one answer of an author's Runnable; 0 means no limit.
         failures_max: Tries of one run before its stage stops. Operating failures (a full disk, an
             unreachable database, a lost Spark) do not count: they are retried for as long as they
             last.
@@ -71,38 +91,105 @@ class Settings(BaseSettings):
         retry_seconds_max: Limit up to which the pause doubles for operating failures.
         lease_seconds: After this time without a sign of the leader, another controller on the same
             PostgreSQL database takes over.
-        advertise_url: Where other machines reach this service; by default `url`.
+        advertise_url: Where other machines reach this service; by default made of host and port.
         tick_seconds: Longest time between two ticks of the loop.
         settle_seconds: How long a dropped file must stay unchanged before it is taken.
         scan_seconds: Time between two listings of the drop folders.
         collect_every: Epochs of a dataflow between two garbage collections.
-        scrub_days: Period in which everything on disk is read once to find damage; 0: never.
-        keep_versions_min, keep_versions_max: How many versions of a table before the newest stay
-            readable at least, however old, and at most, however young.
+        scrub_days: Period in which everything on disk is read once to find damage; 0 means never.
+        keep_versions_min: How many versions of a table before the newest stay readable, however
+            old they are.
+        keep_versions_max: How many versions of a table stay readable at most, however young.
         keep_hours: How long a version stays readable after a newer one has replaced it.
         keep_inputs_hours: How long an increment of a source is kept that everything has read; a
             dataflow may override this, and `keep_inputs_bytes`, for a source.
-        keep_inputs_bytes: Bytes that the increments of one source may take, however young; 0: any.
-        keep_finished_hours, keep_finished_bytes: The same for dropped files that were taken in.
+        keep_inputs_bytes: Bytes that the increments of one source may take, however young; 0 means
+            any.
+        keep_finished_hours: How long a dropped file that was taken in stays in `finished`.
+        keep_finished_bytes: Bytes that such files of one source may take; 0 means any.
         keep_runs: Runs of a stage that stay listed, with the increments that they wrote.
+        keep_log_runs: How many runs' log lines are kept.
+        keep_log_hours: How long log lines of runs are kept.
+        keep_log_bytes: Bytes that log lines of runs may take in all.
         dataflows_max: Dataflows that may be registered; each has folders that are listed, and
             tables. More that a restart or `cbp recover` finds go on.
         attempt_hours: Longest time that a task may write; for this long its files are left alone.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
+        translators: Python files, and folders, whose translators may be named in a document too;
+            see `controller.registry.translator_files`.
+        sink_roots: Folders below which sinks may write; by default `<root>/sinks`.
+        source_roots: Folders below which the Delta tables lie that sources may read; by default
+            `<root>/sources`.
+        sink_secrets: Folder of the secrets that sign webhooks of sinks; by default
+            `<root>/secrets`.
+        source_locations: Prefixes of buckets, such as `s3://bucket/orders/`, below which the
+            objects lie that sources may take in; none by default.
+        source_list_seconds: Time between two listings of such a location.
+        s3_endpoint: Address of the service that has the buckets; by default that of AWS. Locations
+            need `cbp[s3]`.
+        s3_access_key_id, s3_secret_access_key: The key for it; by default the one that botocore
+            finds in `AWS_ACCESS_KEY_ID` and the like, in the file that
+            `AWS_SHARED_CREDENTIALS_FILE` names, or by the machine's role.
         token: Bearer token of the API; by default the content of `token_file`.
-        body_bytes_max, upload_bytes_max: Largest request; largest uploaded file.
+        body_bytes_max: Size of the largest request, except uploads.
+        upload_bytes_max: Size of the largest uploaded file.
         uploads_max: Concurrent uploads; further ones wait.
+        event_streams_max: Clients that may follow the events of one instance at a time.
+        events_max: How many events are kept at most.
+        events_hours: How long events are kept. A client that was away for longer reads everything
+            anew.
         client_idle_seconds: How long a client may send nothing in the middle of a body.
-        file_bytes_max, decompressed_bytes_max, line_bytes_max: Limits of one dropped file.
+        file_bytes_max: Size of the largest dropped file, as it lies there.
+        decompressed_bytes_max: Size of the largest dropped file, decompressed.
+        line_bytes_max: Size of the longest line, or record of a CSV file.
         decompression_ratio_max: Decompressed to compressed bytes of one dropped file, at most.
         file_seconds_max: Processor time for one dropped file, in addition to a second for each MiB
             of it that was read or decoded.
         file_memory_bytes_max: Memory of the process that reads one dropped file.
+        readers: Processes that answer reads over REST beside the service's own. By default none
+            with engine `local` or below four cores, else two less than there are cores, at most 4.
         reader_processes: Whether files are read in processes that can be ended. Without them, a
             file that takes for ever, or all memory, takes the service with it.
+        query_seconds, query_memory_bytes: Time and memory of one SQL query; then it is ended.
+        query_rows_max: Rows of an answer; further ones are left out, which the answer says.
+        queries_max: Number of SQL queries at a time.
+        page_size_default: Items of one page of a list over REST, if a client does not say.
+        page_size_max: Most items of one page of a list over REST.
+        alert_webhook_url: Gets alerts as JSON by POST; may have secrets in its path.
+        alert_email_to: Addresses that get alerts by e-mail; needs `smtp_url`.
+        alert_email_from: The sender of these e-mails.
+        smtp_url: `smtp://user:password@host:587` or `smtps://...`, the server that sends them.
+        alert_lag_seconds: Age of the oldest waiting increment from which a dataflow is late; 0:
+            never.
+        alert_repeat_hours: How long until an alert that goes on is sent again; 0 means never.
+        otlp_endpoint: Base URL of an OTLP/HTTP receiver that gets a trace of each run, such as
+            `http://127.0.0.1:4318`; needs `cbp[telemetry]`.
+        openlineage_url: Base URL of an OpenLineage receiver that gets an event for each run; needs
+            `cbp[telemetry]`.
+        openlineage_api_key: Sent to it as a bearer token.
+        session_hours: How long a browser stays signed in at most.
+        session_idle_minutes: How long a browser stays signed in without a request.
+        tls_cert, tls_key: Certificate chain and private key, as PEM files. With them the service
+            speaks HTTPS only; they are read again when they are replaced.
+        ca: PEM file of the authorities whose certificates the commands accept from the service;
+            with it they use HTTPS. By default those of the system, and `tls_cert` itself.
+        oidc_issuer: Address of an OpenID Connect provider whose tokens are accepted, too.
+        oidc_audience: What such a token must be for (`aud`).
+        oidc_scope_claim: The claim with the roles of its subject, such as `realm_access.roles`.
+        oidc_scopes: Role -> scope (`viewer`, `operator`, `admin`).
+        oidc_dataflows_claim: The claim with the dataflows that it may touch; empty: all of them.
+        oidc_subject_claim: The claim that names its subject in the audit log.
+        outbound_hosts: Names, addresses and networks of one's own network that addresses in
+            documents may lead to.
+        secure_cookies: Send the cookie of a session by TLS only. On by itself where a request came
+            by https; set it where a proxy ends TLS and does not say so.
+        keep_audit_days: How long entries of the audit log stay.
+        audit_rows_max: How many entries of the audit log stay at most.
         umask: Permissions that new files of `cbp serve` and its workers do not get, in octal. Use
             `007` if the workers of a cluster run as other users of one group.
+        log_format: How a line of the log is written.
+        log_level: Level from which on lines are written.
         token_file: Created at the first start, with 256 random bits, readable by the owner only.
     """
 
@@ -146,15 +233,30 @@ class Settings(BaseSettings):
     keep_finished_hours: float = Field(default=7 * 24.0, ge=0, le=24 * 3660)
     keep_finished_bytes: int = Field(default=0, ge=0)
     keep_runs: int = Field(default=10_000, ge=100, le=1_000_000_000)
+    keep_log_runs: int = Field(default=10_000, ge=1, le=10_000_000)
+    keep_log_hours: float = Field(default=7 * 24.0, gt=0, le=24 * 3660)
+    keep_log_bytes: int = Field(default=1 << 30, ge=1 << 20)
     dataflows_max: int = Field(default=1_000, ge=1, le=1_000_000)
     attempt_hours: float = Field(default=1.0, ge=0, le=24 * 366)
     drain_seconds: float = Field(default=30.0, ge=0, le=3600)
     allowed_packages: Annotated[tuple[str, ...], NoDecode] = ("cbp",)
+    translators: Annotated[tuple[Path, ...], NoDecode] = ()
+    sink_roots: Annotated[tuple[Path, ...], NoDecode] = ()
+    source_roots: Annotated[tuple[Path, ...], NoDecode] = ()
+    sink_secrets: Path = Path()
+    source_locations: Annotated[tuple[str, ...], NoDecode] = ()
+    source_list_seconds: float = Field(default=30.0, ge=1, le=24 * 3600)
+    s3_endpoint: str = Field(default="", pattern=r"^(https?://[^/@\s?#]+/?)?$")
+    s3_access_key_id: SecretStr | None = None
+    s3_secret_access_key: SecretStr | None = None
     token: SecretStr | None = None
     token_file: Path = Path()
     body_bytes_max: int = Field(default=1 << 20, ge=1024)
     upload_bytes_max: int = Field(default=1 << 30, ge=1024)
     uploads_max: int = Field(default=16, ge=1, le=1000)
+    event_streams_max: int = Field(default=100, ge=1, le=10_000)
+    events_max: int = Field(default=100_000, ge=100, le=100_000_000)
+    events_hours: float = Field(default=24.0, gt=0, le=24 * 366)
     client_idle_seconds: float = Field(default=60.0, gt=0, le=3600)
     file_bytes_max: int = Field(default=256 << 30, ge=1024)
     decompressed_bytes_max: int = Field(default=1 << 40, ge=1024)
@@ -162,11 +264,44 @@ class Settings(BaseSettings):
     line_bytes_max: int = Field(default=16 << 20, ge=1024)
     file_seconds_max: float = Field(default=60.0, gt=0)
     file_memory_bytes_max: int = Field(default=2 << 30, ge=64 << 20)
+    readers: int | None = Field(default=None, ge=0, le=64)
     reader_processes: bool = True
     worker_processes: bool = True
     worker_memory_bytes_max: int = Field(default=0, ge=0)
     page_size_default: int = Field(default=100, ge=1, le=500)
     page_size_max: int = Field(default=500, ge=1, le=500)
+    query_seconds: float = Field(default=30.0, ge=1, le=3600)
+    query_rows_max: int = Field(default=10_000, ge=1, le=1_000_000)
+    query_memory_bytes: int = Field(default=512 << 20, ge=64 << 20)
+    queries_max: int = Field(default=2, ge=1, le=64)
+    alert_webhook_url: SecretStr | None = None
+    alert_email_to: Annotated[tuple[str, ...], NoDecode] = ()
+    alert_email_from: str = Field(default="cbp@localhost", max_length=320)
+    smtp_url: SecretStr | None = None
+    alert_lag_seconds: float = Field(default=900.0, ge=0, le=366 * 24 * 3600)
+    alert_repeat_hours: float = Field(default=4.0, ge=0, le=366 * 24)
+    otlp_endpoint: str = Field(default="", pattern=r"^(https?://[^\s]+)?$")
+    openlineage_url: str = Field(default="", pattern=r"^(https?://[^\s]+)?$")
+    openlineage_api_key: SecretStr | None = None
+    session_hours: float = Field(default=12.0, gt=0, le=24 * 31)
+    session_idle_minutes: float = Field(default=120.0, ge=1, le=31 * 24 * 60)
+    tls_cert: Path | None = None
+    tls_key: Path | None = None
+    ca: Path | None = None
+    oidc_issuer: str = Field(default="", pattern=r"^(https?://[^/@\s?#]+[^@\s?#]*)?$")
+    oidc_audience: str = Field(default="", max_length=500)
+    oidc_scope_claim: str = Field(default="roles", min_length=1, max_length=200)
+    oidc_scopes: dict[str, Literal["viewer", "operator", "admin"]] = {
+        "cbp-viewer": "viewer",
+        "cbp-operator": "operator",
+        "cbp-admin": "admin",
+    }
+    oidc_dataflows_claim: str = Field(default="", max_length=200)
+    oidc_subject_claim: str = Field(default="sub", min_length=1, max_length=200)
+    outbound_hosts: Annotated[tuple[str, ...], NoDecode] = ()
+    secure_cookies: bool = False
+    keep_audit_days: float = Field(default=90.0, ge=1, le=3660)
+    audit_rows_max: int = Field(default=1_000_000, ge=1_000, le=1_000_000_000)
     umask: str = Field(default="077", pattern=r"^0?[0-7]{3}$")
     log_format: Literal["json", "console"] = "json"
     log_level: Literal["DEBUG", "INFO", "WARNING", "ERROR"] = "INFO"
@@ -182,16 +317,31 @@ class Settings(BaseSettings):
     ) -> tuple[PydanticBaseSettingsSource, ...]:
         """Read arguments, the environment and the file, in this order."""
         del dotenv_settings, file_secret_settings
-        from_file = InitSettingsSource(settings_cls, _file_values(os.environ.get("CBP_CONFIG")))
+        from_file = InitSettingsSource(settings_cls, file_values(os.environ.get("CBP_CONFIG")))
         return init_settings, env_settings, from_file
 
-    @field_validator("allowed_packages", "retry_delays_seconds", mode="before")
+    @field_validator(
+        "alert_email_to",
+        "allowed_packages",
+        "outbound_hosts",
+        "retry_delays_seconds",
+        "sink_roots",
+        "source_locations",
+        "source_roots",
+        "translators",
+        mode="before",
+    )
     @classmethod
     def _split(cls, value: Any) -> Any:
         """Accept a list as `a,b`, as environment variables hold it."""
         if isinstance(value, str):
             return tuple(part.strip() for part in value.split(",") if part.strip())
         return value
+
+    @field_validator("source_locations")
+    @classmethod
+    def _locations(cls, value: tuple[str, ...]) -> tuple[str, ...]:
+        return tuple(str(BucketPrefix.parse(one)) for one in value)
 
     @field_validator("token")
     @classmethod
@@ -201,6 +351,16 @@ class Settings(BaseSettings):
             message = "is empty; set a token, or unset CBP_TOKEN: the token file is used then"
             raise ValueError(message)
         return value
+
+    @field_validator("alert_webhook_url")
+    @classmethod
+    def _web_address(cls, value: SecretStr | None) -> SecretStr | None:
+        return _address(value, ("http", "https"))
+
+    @field_validator("smtp_url")
+    @classmethod
+    def _mail_address(cls, value: SecretStr | None) -> SecretStr | None:
+        return _address(value, ("smtp", "smtps"))
 
     @field_validator("spark_conf")
     @classmethod
@@ -230,11 +390,34 @@ class Settings(BaseSettings):
             "cache": _placed(self.cache, root / "cache"),
             "token_file": _placed(self.token_file, root / "token"),
             "database_url": self.database_url or f"sqlite:///{root / 'cbp.db'}",
+            "translators": tuple(path.expanduser().absolute() for path in self.translators),
+            "sink_roots": tuple(
+                path.expanduser().absolute() for path in self.sink_roots or (root / "sinks",)
+            ),
+            "source_roots": tuple(
+                path.expanduser().absolute() for path in self.source_roots or (root / "sources",)
+            ),
+            "sink_secrets": _placed(self.sink_secrets, root / "secrets"),
         }
         for name, value in defaults.items():
             object.__setattr__(self, name, value)
+        if self.alert_email_to and self.smtp_url is None:
+            message = "alert_email_to needs smtp_url, the server that sends the e-mails"
+            raise ValueError(message)
         if not self.advertise_url:
             object.__setattr__(self, "advertise_url", self.url)
+        if bool(self.oidc_issuer) is not bool(self.oidc_audience):
+            message = "oidc_issuer and oidc_audience need each other; set both, or none"
+            raise ValueError(message)
+        if self.oidc_issuer.startswith("http://") and not _is_loopback(
+            urlsplit(self.oidc_issuer).hostname or ""
+        ):
+            message = "oidc_issuer begins with https://; its keys decide who gets in"
+            raise ValueError(message)
+        for one, other in (("tls_cert", "tls_key"), ("s3_access_key_id", "s3_secret_access_key")):
+            if (getattr(self, one) is None) is not (getattr(self, other) is None):
+                message = f"{one} and {other} are a pair; set both, or none"
+                raise ValueError(message)
         if self.page_size_default > self.page_size_max:
             message = "page_size_default is above page_size_max"
             raise ValueError(message)
@@ -249,8 +432,14 @@ class Settings(BaseSettings):
     @property
     def url(self) -> str:
         """Address at which clients on this machine reach the service."""
-        host = f"[{self.host}]" if ":" in self.host else self.host
-        return f"http://{host}:{self.port}"
+        return url_of(
+            self.host, self.port, uses_tls=self.uses_tls, advertise_url=self.advertise_url
+        )
+
+    @property
+    def uses_tls(self) -> bool:
+        """Whether clients speak HTTPS with the service itself."""
+        return self.tls_cert is not None or self.ca is not None
 
     @property
     def input_retention(self) -> FlowRetention:
@@ -259,8 +448,9 @@ class Settings(BaseSettings):
 
     def effective(self) -> dict[str, Any]:
         """Return every setting as a JSON value, with secrets masked."""
-        shown: dict[str, Any] = self.model_dump(mode="json", exclude={"token"})
-        shown["token"] = MASK if self.token is not None else None
+        secret = self._secret_fields()
+        shown: dict[str, Any] = self.model_dump(mode="json", exclude=set(secret))
+        shown |= {name: None if value is None else MASK for name, value in secret.items()}
         shown["spark_conf"] = {
             name: MASK if SECRET_NAME.search(name) else value
             for name, value in self.spark_conf.items()
@@ -268,6 +458,33 @@ class Settings(BaseSettings):
         masked: dict[str, Any] = mask_credentials(shown)
         masked["database_url"] = mask_database_url(self.database_url)
         return masked
+
+    def secret_values(self) -> frozenset[str]:
+        """Return the values that no log and no listing may show; none is empty.
+
+        They are the secret settings, the token of the token file, the keys of a cloud that its
+        library finds by itself, the passwords in addresses, and the path of an address that is
+        secret, since messages quote paths alone. A password or a path of fewer than
+        `SECRET_PART_LENGTH_MIN` characters is left out.
+
+        Raises:
+            DefinitionError: See `read_token`.
+        """
+        secret = [value.get_secret_value() for value in self._secret_fields().values() if value]
+        spark = self.spark_conf.items()
+        texts = [value for _, value in self if isinstance(value, str)]
+        values = {*secret, self.read_token() or "", *cloud_secrets(os.environ)}
+        values.update(value for name, value in spark if SECRET_NAME.search(name))
+        parts = {path for address in secret for path in address_paths(address)}
+        for address in (*secret, *texts, *self.spark_conf.values()):
+            parts.update(secrets_of_address(address))
+        values.update(part for part in parts if len(part) >= SECRET_PART_LENGTH_MIN)
+        return frozenset(filter(None, values))
+
+    def _secret_fields(self) -> dict[str, SecretStr | None]:
+        """Return the settings that are secret, by name."""
+        fields = type(self).model_fields.items()
+        return {name: getattr(self, name) for name, field in fields if _is_secret(field.annotation)}
 
     def read_token(self) -> str | None:
         """Return the token of the API, or `None` if there is none yet.
@@ -278,22 +495,7 @@ class Settings(BaseSettings):
         """
         if self.token is not None:
             return self.token.get_secret_value()
-        try:
-            status = self.token_file.stat()
-            text = self.token_file.read_text(encoding="utf-8").strip()
-        except FileNotFoundError:
-            return None
-        except (OSError, UnicodeDecodeError) as error:
-            message = f"{self.token_file}: {error}"
-            raise _wrong(message, rule="token_file_invalid", where="token_file") from error
-        # A file of another owner is a mounted secret: its permissions are not ours to judge.
-        if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
-            message = f"other users may read {self.token_file}; run: chmod 600 {self.token_file}"
-            raise _wrong(message, rule="token_file_open", where="token_file")
-        if not text:
-            message = f"{self.token_file} is empty; remove it"
-            raise _wrong(message, rule="token_file_invalid", where="token_file")
-        return text
+        return read_token_file(self.token_file)
 
     def ensure_token(self) -> str:
         """Return the token of the API; create it at the first start.
@@ -337,8 +539,8 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
             `settings_file_invalid`, naming the file and what is wrong with it.
     """
     if file is not None:
-        kept = {name for name in Settings.model_fields if f"CBP_{name.upper()}" in os.environ}
-        from_file = {n: v for n, v in _file_values(str(file)).items() if n not in kept}
+        names = {name for name in Settings.model_fields if f"CBP_{name.upper()}" in os.environ}
+        from_file = {n: v for n, v in file_values(str(file)).items() if n not in names}
         values = {**from_file, **values}
     try:
         return Settings(**values)
@@ -346,30 +548,28 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
         # Keep the values out of the message: one of them may be a secret.
         lines = [f"{_name(line['loc'])}: {line['msg']}" for line in error.errors()]
         where = _name(error.errors()[0]["loc"])
-        raise _wrong("; ".join(lines), rule="settings_invalid", where=where) from None
+        message = "; ".join(lines).removeprefix(f"{where}: ")
+        raise _wrong(message, rule="settings_invalid", where=where) from None
 
 
-def _file_values(name: str | None) -> dict[str, Any]:
-    if not name:
-        return {}
-    path = Path(name)
+def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
+    """Refuse what is no address of these schemes; the message does not repeat it."""
+    if value is None:
+        return None
     try:
-        text = path.read_text(encoding="utf-8")
-        values = tomllib.loads(text) if path.suffix == ".toml" else yaml.safe_load(text)
-    except yaml.MarkedYAMLError as error:
-        # Without the text of the line, which may hold a password.
-        mark = error.problem_mark
-        where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        message = f"{error.problem or 'is no YAML'}{where}"
-        raise _wrong(message, rule="settings_file_invalid", where=str(path)) from None
-    except (OSError, ValueError, yaml.YAMLError) as error:
-        raise _wrong(str(error), rule="settings_file_invalid", where=str(path)) from error
-    if values is None:
-        return {}
-    if not isinstance(values, dict):
-        message = "expected `name: value` pairs"
-        raise _wrong(message, rule="settings_file_invalid", where=str(path))
-    return values
+        parts = urlsplit(value.get_secret_value())
+        valid = parts.scheme in schemes and bool(parts.hostname) and parts.port != 0
+    except ValueError:
+        valid = False
+    if not valid:
+        message = f"is no address; it begins with {' or '.join(f'{one}://' for one in schemes)}"
+        raise ValueError(message)
+    return value
+
+
+def _is_secret(annotation: object) -> bool:
+    """Tell whether values of a type are secrets: `SecretStr`, or `SecretStr | None`."""
+    return annotation is SecretStr or SecretStr in get_args(annotation)
 
 
 def _placed(path: Path, default: Path) -> Path:

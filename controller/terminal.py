@@ -11,20 +11,26 @@ from collections.abc import Mapping, Sequence
 from datetime import datetime
 from typing import Any
 
+from rich.cells import cell_len
 from rich.console import Console
+from rich.measure import Measurement
 from rich.panel import Panel
 from rich.table import Table
 from rich.text import Text
 
 from cbp.errors import CbpError
+from cbp.errors.counts import format_count
 
 __all__ = [
     "age",
     "bytes_text",
     "clock",
+    "exact_clock",
     "one_line",
     "print_error",
     "print_json",
+    "print_left_out",
+    "print_markdown",
     "print_more",
     "print_records",
     "print_table",
@@ -33,6 +39,14 @@ __all__ = [
 ]
 
 _SECONDS = (("d", 86_400), ("h", 3_600), ("min", 60))
+_WHOLE_MAX = 29
+"""Cells of up to so many characters are not wrapped, such as a time with its zone, or an id."""
+
+_PROSE_MIN = 16
+"""Sentences in a narrower column are hard to read."""
+
+_UNBOUNDED = 1_000_000
+
 _STYLES = {
     "COMMITTED": "green",
     "FAILED": "red",
@@ -47,28 +61,128 @@ _STYLES = {
 }
 
 
-def print_json(value: Any) -> None:
-    """Print a value as JSON, pure ASCII, so that any pipe can carry it."""
-    Console(soft_wrap=True, highlight=False).out(json.dumps(value, indent=2))
+def print_json(value: Any, *, is_whole: bool = False) -> None:
+    """Print a value as JSON, pure ASCII, so that any pipe can carry it.
+
+    Of a page that others follow, stderr says so where stdout is no terminal: the page may be
+    taken for the whole list.
+
+    Args:
+        value: The value; a page of a list has a `cursor`, which is null with the last one.
+        is_whole: Whether its cursor is the place of its end, rather than of what was left out.
+    """
+    console = Console(soft_wrap=True, highlight=False)
+    console.out(json.dumps(value, indent=2))
+    cursor = value.get("cursor") if isinstance(value, Mapping) and not is_whole else None
+    if cursor and not console.is_terminal:
+        print_left_out(cursor)
 
 
-def print_text(line: str, style: str = "") -> None:
-    """Print one sentence."""
-    Console(highlight=False, soft_wrap=True).print(text(line, style))
+def print_text(
+    line: str, style: str = "", *, on_stderr: bool = False, console: Console | None = None
+) -> None:
+    """Print one sentence; on a given console, folded at its width."""
+    if console is None:
+        console = Console(highlight=False, soft_wrap=True, stderr=on_stderr)
+    console.print(text(line, style))
 
 
-def print_table(columns: Sequence[str], rows: Sequence[Sequence[Any]], *, empty: str) -> None:
-    """Print rows with their headings, or the sentence `empty` if there are none."""
-    if not rows:
-        print_text(empty, "dim")
+def print_markdown(markdown: str) -> None:
+    """Print Markdown as text with headings and tables; what is not a terminal gets it as it is."""
+    console = Console(highlight=False)
+    if not console.is_terminal:
+        console.out(markdown.rstrip("\n"))
         return
+    # Imported here: it takes a tenth of a second, and few commands need it.
+    from rich.markdown import Markdown
+
+    console.print(Markdown(markdown, code_theme="ansi_dark"))
+
+
+def print_table(
+    columns: Sequence[str],
+    rows: Sequence[Sequence[Any]],
+    *,
+    empty: str,
+    optional: Sequence[str] = (),
+    console: Console | None = None,
+) -> None:
+    """Print rows with their headings, or the sentence `empty` if there are none.
+
+    Prose is wrapped at words to fit the terminal; names and figures are never broken. Where they
+    do not fit, columns are left out, and named below the table; where that is not enough, each row
+    is printed as lines of `column  value`.
+
+    Args:
+        columns: The headings.
+        rows: A value for each column.
+        empty: Printed without rows.
+        optional: Columns that may be left out, the first one first.
+        console: Replaces the terminal.
+    """
+    if not rows:
+        print_text(empty, "dim", console=console)
+        return
+    given, console = console, console or Console(highlight=False)
+    shown, left = list(columns), list(optional)
+    while not _fits(console, table := _table(columns, rows, shown)) and left:
+        shown.remove(left.pop(0))
+    if not _fits(console, table):
+        for row in rows:
+            console.print(_block(columns, row))
+        return
+    console.print(table)
+    if len(shown) < len(columns):
+        hidden = ", ".join(column for column in columns if column not in shown)
+        said = f"left out: {hidden} (a wider terminal or --json has them)"
+        print_text(said, "dim", console=given)
+
+
+def _table(columns: Sequence[str], rows: Sequence[Sequence[Any]], shown: Sequence[str]) -> Table:
+    """Return the table of some of the columns; short cells and words are not broken."""
     table = Table(box=None, pad_edge=False, header_style="bold")
-    for index, column in enumerate(columns):
-        numeric = all(isinstance(row[index], int | float) for row in rows)
-        table.add_column(column, justify="right" if numeric else "left", overflow="fold")
+    indexes = [index for index, column in enumerate(columns) if column in shown]
+    for index in indexes:
+        cells = [row[index] for row in rows]
+        numeric = all(isinstance(cell, int | float) for cell in cells)
+        longest = max(cell_len(_cell(cell)) for cell in (columns[index], *cells))
+        table.add_column(
+            columns[index],
+            justify="right" if numeric else "left",
+            overflow="fold",
+            no_wrap=numeric or longest <= _WHOLE_MAX,
+            min_width=longest if longest <= _WHOLE_MAX else _prose_width(cells),
+        )
     for row in rows:
-        table.add_row(*(text(_cell(value), _STYLES.get(str(value), "")) for value in row))
-    Console(highlight=False).print(table)
+        cells = [row[index] for index in indexes]
+        table.add_row(*map(_shown, cells))
+    return table
+
+
+def _prose_width(cells: Sequence[Any]) -> int:
+    """Return how narrow a column of sentences may be: its words are whole, except for long ones."""
+    words = (cell_len(word) for cell in cells for word in _cell(cell).split())
+    return max(_PROSE_MIN, *(size for size in words if size <= _WHOLE_MAX), 0)
+
+
+def _block(columns: Sequence[str], row: Sequence[Any]) -> Table:
+    """Return a row as lines of column and value, with an empty line behind them."""
+    block = Table(box=None, pad_edge=False, show_header=False)
+    block.add_column(style="bold", no_wrap=True)
+    block.add_column(overflow="fold")
+    for column, cell in zip(columns, row, strict=True):
+        block.add_row(column, _shown(cell))
+    block.add_row("", "")
+    return block
+
+
+def _fits(console: Console, table: Table) -> bool:
+    unbounded = console.options.update_width(_UNBOUNDED)
+    return Measurement.get(console, unbounded, table).minimum <= console.width
+
+
+def _shown(cell: Any) -> Text:
+    return text(_cell(cell), _STYLES.get(str(cell), ""))
 
 
 def print_records(items: Sequence[Mapping[str, Any]], *, empty: str) -> None:
@@ -83,6 +197,12 @@ def print_more(answer: Mapping[str, Any]) -> None:
         print_text(f"more with: --cursor {answer['cursor']}", "dim")
 
 
+def print_left_out(cursor: str) -> None:
+    """Say on stderr that a list goes on behind the page that was printed."""
+    said = f"this is not all: a greater --limit, or --cursor {cursor}, prints what follows"
+    print_text(said, on_stderr=True)
+
+
 def print_error(error: CbpError, *, as_json: bool) -> None:
     """Print an error: one panel on stderr, or its document on stdout."""
     document = error.as_dict()
@@ -93,7 +213,7 @@ def print_error(error: CbpError, *, as_json: bool) -> None:
     mistakes = document["details"].get("mistakes")
     if isinstance(mistakes, list) and mistakes:
         most = document["details"].get("mistakes_max")
-        head = f"{len(mistakes)} mistake(s):"
+        head = f"{format_count(len(mistakes), 'mistake')}:"
         if most:
             head = f"more than {most} mistakes; the first ones:"
         lines = [head, *map(_mistake_line, mistakes)]
@@ -132,6 +252,13 @@ def clock(value: str | None) -> str:
     if value is None:
         return "-"
     return datetime.fromisoformat(value).astimezone().strftime("%Y-%m-%d %H:%M:%S")
+
+
+def exact_clock(value: str | None) -> str:
+    """Return a time to the millisecond and with its zone, as options take it; `-` for none."""
+    if value is None:
+        return "-"
+    return datetime.fromisoformat(value).astimezone().isoformat(timespec="milliseconds")
 
 
 def bytes_text(size: float) -> str:

@@ -1,7 +1,7 @@
-"""One value at a time: from JSON or CSV text to the declared type, exactly or not at all.
+"""Converts one value of JSON or CSV to its declared type; a value that does not fit is an error.
 
-This is the definition of what is accepted; `controller.ingest.columns` is a faster way to the same
-result. No value is rounded, truncated, wrapped or guessed:
+This is the definition of what is accepted; `controller.ingest.formats.column_conversion` is a
+faster way to the same result. No value is rounded, truncated, wrapped or guessed:
 
     type        JSON                                  CSV text
     STRING      string                                any

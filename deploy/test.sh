@@ -4,11 +4,30 @@
 # processes share the tests (tests/conftest.py says which stay together, and which are first): two
 # processors have enough to do, since those that start services mostly wait for them. Their JVMs do
 # with the first compiler: they live too short for what the second costs (a fifth of their time).
+# Temporary files lie in memory where it has room: a tenth of the time (CBP_TEST_FOLDER=FOLDER: there).
 source "$(dirname -- "${BASH_SOURCE[0]}")/environment.sh"
 cbp_prepare
 cd -- "$CBP_REPO"
-if [ $# = 0 ]; then
-    set -- -n 3 --dist loadgroup --no-loadscope-reorder
-    export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
+
+MEMORY_KIB_MIN=8000000
+
+test_folder() { # prints a new folder for the temporary files of the tests
+    local parent="${CBP_TEST_FOLDER:-}" free=0 folder=""
+    if [ -z "$parent" ]; then
+        parent=/dev/shm
+        free="$(df --output=avail -k "$parent" 2>/dev/null | tail -n 1)" || free=0
+        [ "${free:-0}" -ge "$MEMORY_KIB_MIN" ] && [ -w "$parent" ] || parent="${TMPDIR:-/tmp}"
+    fi
+    folder="$(mktemp -d "$parent/cbp-tests.XXXXXX")"
+    chmod 711 "$folder" # PostgreSQL, which does not run as root, has its data in it
+    printf '%s\n' "$folder"
+}
+
+if [ $# != 0 ]; then
+    exec "$CBP_VENV_PYTHON" -m pytest "$@"
 fi
-exec "$CBP_VENV_PYTHON" -m pytest "$@"
+export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
+TMPDIR="$(test_folder)"
+export TMPDIR
+trap 'rm -rf -- "$TMPDIR"' EXIT
+"$CBP_VENV_PYTHON" -m pytest -n 3 --dist loadgroup --no-loadscope-reorder

@@ -7,9 +7,20 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from dataclasses import replace
+from datetime import timedelta
 from typing import Any
 
-from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateRecords, by, by_sql
+from cbp import (
+    DataflowBuilder,
+    Input,
+    Output,
+    State,
+    Timers,
+    Translate,
+    TranslateRecords,
+    by,
+    by_sql,
+)
 from cbp.model.dataflow.dataflow import Dataflow
 
 SCHEMA = "k BIGINT, v STRING"
@@ -62,6 +73,24 @@ class RollCall(Tally):
         out.p(k=key.k, v=str(n))
         if n % 5:
             out.seen(k=key.k, n=n)
+
+
+class Patient(Tally):
+    """Is called again an hour after a record of a key, and forgets keys that stay absent."""
+
+    seen = State("k BIGINT, n BIGINT", expire="50 minutes")
+    wake = Timers()
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        before = n = sum(row.n for row in group.seen)
+        for row in group.items:
+            n += 1
+            out.o(k=n % 4, v=row.v)
+        out.p(k=key.k, v=str(n))
+        if n % 5:
+            out.seen(k=key.k, n=n)
+        if n > before:
+            out.wake(k=key.k, at=group.run.time + timedelta(hours=1))
 
 
 class Pair(Translate):

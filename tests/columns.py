@@ -57,9 +57,9 @@ def form_of(form: str, name: str) -> Declared:
         def translate(self, groups: Any, out: Any) -> None:
             both = groups.links.select([name]).append_column("n", pa.array([1] * len(groups.links)))
             both = pa.concat_tables([both, groups.kept.select([name, "n"])])
-            found = both.group_by(name).aggregate([("n", "sum")]).rename_columns([name, "n"])
-            out.kept(found)
-            out.totals(found)
+            actual = both.group_by(name).aggregate([("n", "sum")]).rename_columns([name, "n"])
+            out.kept(actual)
+            out.totals(actual)
             out.seen(groups.links)
 
     class Sql(TranslateSql):

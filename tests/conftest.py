@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import os
 from collections.abc import Iterator
 from pathlib import Path
@@ -10,12 +11,14 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.sampling import examples
+
 # No test depends on the time that an example takes: that is also a matter of who else computes.
-settings.register_profile("cbp", deadline=None)
+settings.register_profile("cbp", deadline=None, max_examples=examples(40))
 settings.load_profile("cbp")
 
 _PROCESSES = {"cluster", "system"}
-_LONG = ("processes", "spark", "simulation")
+_LONG = ("processes", "spark", "simulation", "page")
 """Groups that take longest, in this order: they are handed out first (`--no-loadscope-reorder`)."""
 
 
@@ -42,12 +45,20 @@ def _group(item: pytest.Item) -> str:
     if "spark" in marks:
         return "spark"
     path = item.nodeid.partition("::")[0]
+    if path.startswith("tests/ui/"):  # they share one browser
+        return "page"
     return "simulation" if path.endswith("simulation/test_simulation.py") else path
 
 
 @pytest.hookimpl(trylast=True)
 def pytest_collection_finish(session: pytest.Session) -> None:
-    """Refuse to share tests out where the groups are passed over, as xdist does with pytest 9.2."""
+    """Refuse to share tests out where the groups are passed over, as xdist does with pytest 9.2.
+
+    What was imported and collected stays to the end: some 500,000 objects, over which each full
+    collection of garbage goes in vain (0.3 to 0.6 s). From here on none does.
+    """
+    gc.collect()
+    gc.freeze()
     told = getattr(session.config.option, "loadgroup", False)
     if told and session.items and "@" not in session.items[0].nodeid:
         raise pytest.UsageError("pytest-xdist does not see the groups; see pyproject.toml")
@@ -62,8 +73,36 @@ def spark(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Any]:
     os.environ.pop("SPARK_LOCAL_IP", None)
     from cbp.engine.spark.session import SparkSettings, start_session
 
-    warehouse = str(tmp_path_factory.mktemp("warehouse"))
-    conf = {"spark.sql.shuffle.partitions": "2", "spark.sql.warehouse.dir": warehouse}
+    conf = {
+        "spark.sql.shuffle.partitions": "2",
+        "spark.sql.warehouse.dir": str(tmp_path_factory.mktemp("warehouse")),
+        # With few records, to compile Java code for each query takes longer than it saves: two
+        # fifths of the time of two files. Spark does so in the service, and in the cluster tests.
+        "spark.sql.codegen.wholeStage": "false",
+        "spark.sql.codegen.factoryMode": "NO_CODEGEN",
+    }
     session = start_session(SparkSettings(master="local[2]", app_name="cbp-tests", conf=conf))
     yield session
     session.stop()
+
+
+@pytest.fixture(autouse=True)
+def _settings_of_spark(request: pytest.FixtureRequest) -> Iterator[None]:
+    """Fail a test that leaves another setting behind, which would slow down those after it."""
+    session = request.getfixturevalue("spark") if "spark" in request.fixturenames else None
+    if not hasattr(session, "conf"):  # a parameter of this name
+        yield
+        return
+    before = _own_settings(session)
+    yield
+    assert before.items() <= _own_settings(session).items()
+
+
+def _own_settings(session: Any) -> dict[str, str]:
+    """Return what can be set, without what Delta notes in a session by itself."""
+    return {
+        name: value
+        for name, value in dict(session.conf.getAll).items()
+        if name.startswith(("spark.sql.", "spark.databricks.delta."))
+        and name != "spark.databricks.delta.lastCommitVersionInSession"
+    }

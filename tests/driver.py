@@ -18,6 +18,7 @@ import pyarrow.parquet as pq
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.lookups import looked_up_tables
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
@@ -29,6 +30,7 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.retention import KeptFlow
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.timers import woken
 
 
 class Driver:
@@ -38,10 +40,12 @@ class Driver:
 
     Attributes:
         publish_every: Epochs of a stage after which everything recorded is published.
-        kept: Of outputs that are not kept for good, by flow, what must stay of them.
+        kept: What must stay of outputs that are not kept for good, by flow.
         by_bucket: Whether messages that only their stage reads may lie by bucket.
-        files: Of a source's increment, at most so many, each with the next of its records.
+        files: Most files of a source's increment, each with the next of its records.
         slots_max: As of the plan of every run.
+        time_ms: The time that the next runs give to their authors' code.
+        due_ms: As of the last record of each stage; a stage without an entry looks at its timers.
     """
 
     def __init__(
@@ -75,6 +79,8 @@ class Driver:
         self.clock = itertools.count(2_000_000_000_000, 3)
         self.kept: dict[str, KeptFlow] = {}
         self.slots_max: int | None = None
+        self.time_ms = 0
+        self.due_ms: dict[str, int | None] = {}
         engine.tables.create_tables(self.folder, dataflow.name, list(dataflow.stages.values()))
 
     @property
@@ -113,8 +119,11 @@ class Driver:
         """Run one epoch of a physical stage, if it is runnable."""
         rule = self.units[stage].leader.runnable
         decision = consult(stage, rule, self.connectors[stage], self.memos.get(stage))
+        due_ms = self.due_ms.get(stage)
         if not decision.runnable:
-            return False
+            if due_ms is None or due_ms > self.time_ms:
+                return False
+            decision = woken(self.memos.get(stage))
         (node, *others), epoch = self.units[stage].members, self.epochs[stage]
         inputs = {
             name: tuple(self.connectors[stage][name].find(i) for i in indexes)
@@ -133,6 +142,11 @@ class Driver:
             self.kept,
             self.dataflow.own_messages() if self.by_bucket else (),
             self.slots_max,
+            self.time_ms,
+            self.due_ms.get(stage, 0),
+            looked_up_tables(
+                self.dataflow, self.folder, (node, *others), unpublished=self._unpublished_of
+            ),
         )
         prepared = self.engine.preparer.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})
@@ -146,6 +160,9 @@ class Driver:
             decision.remove,
             prepared.outputs,
             prepared.changes,
+            time_ms=self.time_ms,
+            due_ms=prepared.due_ms,
+            lookups=prepared.lookups,
         )
         self.log.put(intention)
         self.unpublished[stage].append(Intention.from_json(intention.to_json()))
@@ -156,10 +173,15 @@ class Driver:
                 tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
             )
         self.epochs[stage] += 1
+        self.due_ms[stage] = prepared.due_ms
         self.memos[stage] = decision.memo
         for increment in prepared.outputs.values():
             self._enqueue(increment)
         return True
+
+    def _unpublished_of(self, writer: str) -> list[Intention]:
+        leader = next(name for name, unit in self.units.items() if writer in unit.names)
+        return self.unpublished[leader]
 
     def publish(self) -> None:
         """Publish everything that is recorded, all stages together."""
@@ -195,8 +217,8 @@ class Driver:
         if spec.frame_by is None:
             return (increment,)
         framing = self.framings.get((stage, input_), Framing())
-        found, memo = self.engine.increments.frame(
+        actual, memo = self.engine.increments.frame(
             self.folder, stage, spec, increment, framing.memo
         )
-        self.framings[stage, input_], done = framing.take(increment, found, memo)
+        self.framings[stage, input_], done = framing.take(increment, actual, memo)
         return done

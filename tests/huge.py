@@ -89,10 +89,10 @@ class Peak:
         threading.Thread(target=self._watch, daemon=True).start()
 
     def _watch(self) -> None:
-        found: list[int] = []
+        actual: list[int] = []
         for turn in itertools.count():
-            found = list(self._processes()) if turn % 20 == 0 else found
-            for process in found:
+            actual = list(self._processes()) if turn % 20 == 0 else actual
+            for process in actual:
                 self.bytes = max(self.bytes, anonymous_bytes(process))
             time.sleep(0.05)
 

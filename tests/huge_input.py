@@ -25,16 +25,16 @@ from cbp.engine.columnar.key_hash import bucket_of, key_hash
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import StageTask
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.flow.increment import DataFile, Increment
 from tests.driver import Driver
 from tests.huge import Peak
 
 SCHEMA = "site STRING, url STRING, n BIGINT"
 EVERY = 10
-"""Of so many records one is emitted."""
+"""One of so many records is emitted."""
 
 _BATCH_ROWS = 10_000
 _SMALL = ("example.com", "example.net")

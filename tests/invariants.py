@@ -28,7 +28,7 @@ class Held:
     Attributes:
         path: From the top of the repository.
         header: The docstring of the file.
-        tests: Of each test the name (in a class: `Class::name`) and the docstring.
+        tests: Name (in a class: `Class::name`) and docstring of each test.
     """
 
     path: str
@@ -73,9 +73,9 @@ def written(held: Held) -> str:
 
 def main(words: Sequence[str]) -> int:
     """Print what is held; returns 1 if nothing names the words."""
-    found = [one for held in read_tests() if (one := matching(held, words))]
-    print("\n\n".join(map(written, found)) or f"no test names {' and '.join(words)}")
-    return 0 if found else 1
+    actual = [one for held in read_tests() if (one := matching(held, words))]
+    print("\n\n".join(map(written, actual)) or f"no test names {' and '.join(words)}")
+    return 0 if actual else 1
 
 
 def _tests(tree: ast.Module) -> Iterator[tuple[str, str]]:

@@ -23,7 +23,7 @@ def with_kernel(spark: Any, path: str, *columns: str) -> list[dict[str, Any]]:
 
     Args:
         spark: Its JVM is used, and nothing else.
-        path: Of the table.
+        path: The table's folder.
         columns: To return, of type STRING, BIGINT, INT or DOUBLE.
     """
     jvm = spark._jvm
@@ -36,18 +36,18 @@ def with_kernel(spark: Any, path: str, *columns: str) -> list[dict[str, Any]]:
         for name in columns
     ]
     state = scan.getScanState(engine)
-    found = []
+    actual = []
     for files in _each(scan.getScanFiles(engine)):
         for file in _each(files.getRows()):
             for batch in _each(_file(jvm, engine, state, file)):
                 for row in _each(batch.getRows()):
-                    found.append(
+                    actual.append(
                         {
                             name: None if row.isNullAt(at) else getattr(row, get)(at)
                             for name, at, get in getters
                         }
                     )
-    return found
+    return actual
 
 
 def _file(jvm: Any, engine: Any, state: Any, file: Any) -> Any:

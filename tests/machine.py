@@ -9,18 +9,28 @@ from __future__ import annotations
 
 import importlib.util
 import os
+import shutil
 import subprocess
+import tempfile
 from collections.abc import Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from pathlib import Path
 from typing import NoReturn
 
 import pytest
 
-__all__ = ["leave_out", "needs", "needs_postgres_driver", "small_disk"]
+__all__ = [
+    "fill_disk",
+    "folder_in_memory",
+    "leave_out",
+    "needs",
+    "needs_postgres_driver",
+    "small_disk",
+]
 
-NEEDS = ("postgres", "tmpfs", "manuals")
+NEEDS = ("postgres", "tmpfs", "manuals", "chromium", "promtool")
 """What `CBP_REQUIRE` may name."""
+MEMORY_BYTES_MIN = 2**30
 
 
 def leave_out(need: str, why: str) -> NoReturn:
@@ -54,6 +64,20 @@ def needs_postgres_driver() -> None:
 
 
 @contextmanager
+def folder_in_memory() -> Iterator[Path]:
+    """Give a folder that is removed at the end; in memory, where the machine has room there.
+
+    For a service whose tests do not ask what outlives a loss of power: it waits for no disk.
+    """
+    memory = Path("/dev/shm")
+    roomy = memory.is_dir() and shutil.disk_usage(memory).free >= MEMORY_BYTES_MIN
+    with tempfile.TemporaryDirectory(
+        prefix="cbp-", dir=memory if roomy else None, ignore_cleanup_errors=True
+    ) as folder:
+        yield Path(folder)
+
+
+@contextmanager
 def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """Give a file system of its own, which only root may mount.
 
@@ -71,3 +95,16 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
         yield folder
     finally:
         subprocess.run(["umount", "--lazy", str(folder)], check=True)
+
+
+def fill_disk(disk: Path, *, left_bytes: int = 0) -> Path:
+    """Fill a disk but for so many bytes; return the file that does."""
+    ballast = disk / "ballast"
+    file = os.open(ballast, os.O_WRONLY | os.O_CREAT)
+    with suppress(OSError):
+        while os.write(file, b"\0" * 4096):
+            pass
+    os.close(file)
+    with suppress(OSError):
+        os.truncate(ballast, max(0, ballast.stat().st_size - left_bytes))
+    return ballast

@@ -11,15 +11,32 @@ from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
 
-from cbp import Input, Output, RunAny, State, Translate, TranslateSql
+from cbp import Input, Output, RunAny, State, Translate, TranslateSql, View
 from cbp.model.dataflow.stage import Grouping
 from cbp.sdk.translate import Declared
 from stages.translators.url_count import UrlCount
 from stages.translators.url_count_sql import UrlCountSql
-from tests.chains import SCHEMA, RollCall, Tally
-from tests.flows import Clock
+from tests.chains import SCHEMA, Patient, RollCall, Tally
+from tests.flows import Clock, Reminders, Stamps
 
-__all__ = ["FAILING", "PAIRS", "Days", "DaysSql", "Hangs", "RollCallSql", "TallySql", "totals_by"]
+__all__ = [
+    "FAILING",
+    "PAIRS",
+    "Basket",
+    "BasketNamedSql",
+    "BasketSql",
+    "Days",
+    "DaysSql",
+    "Hangs",
+    "Lapsing",
+    "LapsingSql",
+    "PatientSql",
+    "RemindersSql",
+    "RollCallSql",
+    "StampsSql",
+    "TallySql",
+    "totals_by",
+]
 
 
 class Bag(Translate):
@@ -117,6 +134,90 @@ class DaysSql(TranslateSql):
     }
 
 
+class Lapsing(Translate):
+    """A state that expires, beside one that stays, and a view that expires later."""
+
+    orders = Input("k BIGINT, wait INT", route_by="k")
+    seen = State("k BIGINT, n BIGINT, wait INT", expire="50 minutes")
+    total = State("k BIGINT, n BIGINT")
+    top = View("k BIGINT, wait INT, n BIGINT", key="k, wait", expire="2 hours")
+    log = Output("k BIGINT, seen BIGINT, total BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        waits = [row.wait for row in group.orders]
+        seen = [*((row.n, row.wait) for row in group.seen), *((0, wait) for wait in waits)]
+        total = sum(row.n for row in group.total) + len(waits)
+        for n, wait in seen if 4 not in waits else []:  # sometimes the group forgets
+            out.seen(k=key.k, n=n + 1, wait=wait)
+        for wait in {*(row.wait for row in group.top), *waits}:
+            out.top(k=key.k, wait=wait, n=total)
+        out.total(k=key.k, n=total)
+        out.log(k=key.k, seen=len(seen), total=total)
+
+
+class LapsingSql(TranslateSql):
+    orders, seen, total = Lapsing.orders, Lapsing.seen, Lapsing.total
+    top, log = Lapsing.top, Lapsing.log
+    queries = {  # noqa: RUF012
+        "came": "SELECT k, count(*) AS n, max(wait = 4) AS forgets FROM orders GROUP BY k",
+        "every": "SELECT k, n, wait FROM seen UNION ALL SELECT k, 0L, wait FROM orders",
+        "seen": "SELECT e.k, e.n + 1 AS n, e.wait FROM every e "
+        "JOIN came c ON e.k <=> c.k WHERE NOT c.forgets",
+        "sums": "SELECT c.k, c.n + coalesce(t.n, 0L) AS n "
+        "FROM came c LEFT JOIN total t ON c.k <=> t.k",
+        "total": "SELECT * FROM sums",
+        "waits": "SELECT k, wait FROM top UNION SELECT k, wait FROM orders",
+        "top": "SELECT w.k, w.wait, s.n FROM waits w JOIN sums s ON w.k <=> s.k",
+        "counted": "SELECT k, count(*) AS seen FROM every GROUP BY k",
+        "log": "SELECT s.k, c.seen, s.n AS total FROM sums s JOIN counted c ON s.k <=> c.k",
+    }
+
+
+class Basket(Translate):
+    """Kept records that are put and deleted by what they were, and others that are never read."""
+
+    orders = Input("k BIGINT, id INT, n INT", route_by="k")
+    items = View("k BIGINT, id INT, n BIGINT", keep=True, key="k, id", expire="50 minutes")
+    last = State("k BIGINT, id INT, n INT", keep=True, key="k, id")
+    log = Output("k BIGINT, id INT, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        orders = list(group.orders)
+        for id_ in dict.fromkeys(row.id for row in orders):
+            numbers = [row.n for row in orders if row.id == id_]
+            before = group.items.get(id=id_)
+            n = sum(numbers) + (before.n if before else 0)
+            if n > 0:
+                out.items(k=key.k, id=id_, n=n)
+            else:
+                out.items.delete(id=id_)
+            out.last(k=key.k, id=id_, n=max(numbers))
+            out.log(k=key.k, id=id_, n=n)
+
+
+class BasketSql(TranslateSql):
+    orders, items, last, log = Basket.orders, Basket.items, Basket.last, Basket.log
+    queries = {  # noqa: RUF012
+        "sums": "SELECT k, id, sum(n) AS n FROM orders GROUP BY k, id",
+        "now": "SELECT s.k, s.id, s.n + coalesce(i.n, 0L) AS n "
+        "FROM sums s LEFT JOIN items i ON s.k <=> i.k AND s.id <=> i.id",
+        "items": "SELECT * FROM now WHERE n > 0",
+        "items.delete": "SELECT k, id FROM now",  # what is put stays
+        "last": "SELECT k, id, max(n) AS n FROM orders GROUP BY k, id",
+        "log": "SELECT * FROM now",
+    }
+
+
+class BasketNamedSql(BasketSql):
+    """The same; it reads only the records that its orders name."""
+
+    queries = {  # noqa: RUF012
+        **BasketSql.queries,
+        "now": "SELECT s.k, s.id, s.n + coalesce(i.n, 0L) AS n "
+        "FROM sums s LEFT JOIN items_of_orders i ON s.k <=> i.k AND s.id <=> i.id",
+    }
+
+
 class TallySql(TranslateSql):
     """What `tests.chains.Tally` does; its order by `v` alone decides nothing else."""
 
@@ -143,6 +244,55 @@ class RollCallSql(TranslateSql):
         "sums": "SELECT * FROM present UNION ALL SELECT s.k, s.n - 1 FROM seen s "
         "LEFT ANTI JOIN present p ON s.k <=> p.k",
         **{name: TallySql.queries[name] for name in ("p", "seen")},
+    }
+
+
+class PatientSql(TranslateSql):
+    """What `tests.chains.Patient` does: expiry, and a timer that is set anew by each input."""
+
+    items, seen, wake, o, p = TallySql.items, Patient.seen, Patient.wake, Tally.o, Tally.p
+    queries = {  # noqa: RUF012
+        **{name: TallySql.queries[name] for name in ("numbered", "o")},
+        "called": "SELECT k FROM items UNION SELECT k FROM wake",
+        "sums": "SELECT c.k, coalesce(max(x.n), max(s.n), 0L) AS n FROM called c "
+        "LEFT JOIN seen s ON c.k <=> s.k LEFT JOIN numbered x ON c.k <=> x.k GROUP BY c.k",
+        **{name: TallySql.queries[name] for name in ("p", "seen")},
+        "wake": "SELECT DISTINCT k, time + INTERVAL 1 HOUR AS at FROM items CROSS JOIN run",
+    }
+
+
+class RemindersSql(TranslateSql):
+    """What `tests.flows.Reminders` does."""
+
+    orders, open, wake, log = Reminders.orders, Reminders.open, Reminders.wake, Reminders.log
+    queries = {  # noqa: RUF012
+        "came": "SELECT k, count(*) AS n, max(coalesce(wait, 0) = 3) AS drops "
+        "FROM orders GROUP BY k",
+        "called": "SELECT k FROM came UNION SELECT k FROM wake",
+        "state": "SELECT c.k, coalesce(o.n, 0L) + coalesce(a.n, 0L) AS n, "
+        "coalesce(a.drops, false) AS drops FROM called c "
+        "LEFT JOIN open o ON c.k <=> o.k LEFT JOIN came a ON c.k <=> a.k",
+        "timers": "SELECT w.k, w.at, s.n, s.drops, w.at <= r.time AS is_due "
+        "FROM wake w JOIN state s ON w.k <=> s.k CROSS JOIN run r",
+        "log": "SELECT k, CASE WHEN is_due THEN 'due' ELSE 'pending' END AS what, n, at "
+        "FROM timers",
+        "wake": "SELECT k, at FROM timers WHERE NOT is_due AND NOT drops UNION ALL "
+        "SELECT o.k, r.time + make_dt_interval(0, coalesce(o.wait, 0)) FROM orders o JOIN run r",
+        "open": "SELECT k, n FROM state WHERE n < 5",
+    }
+
+
+class StampsSql(TranslateSql):
+    """What `tests.flows.Stamps` does: the epoch, the time, and the frame that is read."""
+
+    items, first, lines = Stamps.items, Stamps.first, Stamps.lines
+    queries = {  # noqa: RUF012
+        "came": "SELECT DISTINCT k FROM items",
+        "first": "SELECT c.k, coalesce(f.epoch, r.epoch) AS epoch, coalesce(f.at, r.time) AS at "
+        "FROM came c LEFT JOIN first f ON c.k <=> f.k CROSS JOIN run r",
+        "lines": "SELECT i.k, r.epoch, r.time AS at, coalesce(f.at, r.time) AS first, "
+        "r.frames['items'][0] AS frame "
+        "FROM items i LEFT JOIN first f ON i.k <=> f.k CROSS JOIN run r",
     }
 
 

@@ -28,6 +28,7 @@ TOP_LEVEL = {
     "CHANGELOG.md",
     "CONTRIBUTING.md",
     "LICENSE",
+    "MANIFEST.in",
     "README.md",
     "docker-compose.yml",
     "pyproject.toml",
@@ -107,12 +108,12 @@ def test_import_contracts_see_every_import():
     """A module that is known by name is imported by a statement, if need be inside a function."""
     planted = 'import importlib\nimportlib.import_module("controller.app").main()\n'
     assert _loaded_by_literal_name(planted) == ["controller.app"]
-    found = {
+    actual = {
         str(path.relative_to(REPO)): names
         for path in modules()
         if (names := _loaded_by_literal_name(path.read_text(encoding="utf-8")))
     }
-    assert found == {}
+    assert actual == {}
 
 
 @pytest.mark.parametrize("package", ["cbp", "cbp.sdk", "cbp.model", "cbp.testing", "stages"])
@@ -121,6 +122,26 @@ def test_the_library_starts_without_spark(package: str):
     slow = {"pyspark", "py4j", "delta", "sqlalchemy", "fastapi", "apscheduler", "controller"}
     done = run_python(
         f"import sys, {package}\n"
+        f"print(sorted({slow} & {{name.partition('.')[0] for name in sys.modules}}))"
+    )
+    assert done.returncode == 0, done.stderr
+    assert done.stdout.strip() == "[]"
+
+
+def test_a_command_starts_without_what_only_some_need():
+    """Each command is a process: it loads a database, a table format or Spark when it needs it."""
+    slow = {
+        "alembic",
+        "deltalake",
+        "duckdb",
+        "fastapi",
+        "polars",
+        "pyarrow",
+        "pyspark",
+        "sqlalchemy",
+    }
+    done = run_python(
+        "import sys, controller.cli.main\n"
         f"print(sorted({slow} & {{name.partition('.')[0] for name in sys.modules}}))"
     )
     assert done.returncode == 0, done.stderr
@@ -150,6 +171,21 @@ def test_every_ready_stage_has_a_name(group: str, folder: str):
         assert callable(getattr(importlib.import_module(module), attribute)), target
     files = {path.stem for path in (REPO / "stages" / folder).glob("[!_]*.py")}
     assert {target.partition(":")[0].rpartition(".")[2] for target in named.values()} == files
+
+
+def test_migrations_are_one_line():
+    """Each migration follows the one before it, and no two have one number."""
+    versions = REPO / "controller" / "store" / "migrations" / "versions"
+    follows = {}
+    for path in sorted(versions.glob("[0-9]*.py")):
+        named = dict(
+            re.findall(r"^(revision|down_revision) = \"?(\w+)\"?", path.read_text("utf-8"), re.M)
+        )
+        assert path.name.startswith(f"{named['revision']}_"), path.name
+        assert named["revision"] not in follows, path.name
+        follows[named["revision"]] = named["down_revision"]
+    revisions = list(follows)
+    assert list(follows.values()) == ["None", *revisions[:-1]]
 
 
 def test_no_module_is_too_long():
@@ -221,9 +257,9 @@ def test_the_code_map_tells_of_a_place_once():
     """Nothing that begins a line of the map is described twice, as merged changes may leave it."""
     text = (REPO / "ARCHITECTURE.md").read_text(encoding="utf-8")
     code_map = text.partition("\n## Code map\n")[2].partition("\n## ")[0]
-    found = re.findall(r"^ *- (`[^`]+`)", code_map, flags=re.MULTILINE)
-    assert len(found) > 20
-    assert [place for place in found if found.count(place) > 1] == []
+    actual = re.findall(r"^ *- (`[^`]+`)", code_map, flags=re.MULTILINE)
+    assert len(actual) > 20
+    assert [place for place in actual if actual.count(place) > 1] == []
 
 
 def test_exports_are_sorted_and_there():
@@ -236,9 +272,9 @@ def test_exports_are_sorted_and_there():
         assert names == sorted(set(names), key=_kind_then_name), where
         tree = ast.parse(path.read_text(encoding="utf-8"))
         bound = {
-            found
+            actual
             for node in ast.walk(tree)
-            for found in (
+            for actual in (
                 [alias.asname or alias.name for alias in node.names]
                 if isinstance(node, ast.Import | ast.ImportFrom)
                 else [node.name]
@@ -269,10 +305,10 @@ def test_no_file_names_a_machine_or_a_registry():
     forbidden = re.compile(
         "|".join([*(rf"(?<![\w.-]){folder}" for folder in FOLDERS), *map(re.escape, HOSTS)])
     )
-    found = []
+    actual = []
     for name in tracked_files():
         text = (REPO / name).read_bytes().decode("utf-8", errors="replace")
         for number, line in enumerate(text.splitlines(), start=1):
             if match := forbidden.search(line):
-                found.append(f"{name}:{number}: {match.group()}")
-    assert found == []
+                actual.append(f"{name}:{number}: {match.group()}")
+    assert actual == []

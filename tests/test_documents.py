@@ -5,24 +5,38 @@ What the READMEs execute is held by `test_readme.py`.
 
 from __future__ import annotations
 
+import json
 import re
+from functools import cache
 from pathlib import Path
 
 import pytest
 
+from controller.guides import PAGES
+from controller.guides.write import renew
+from tests.executed_documents import blocks
 from tests.invariants import read_tests
 
 REPO = Path(__file__).resolve().parents[1]
 PACKAGES = ("cbp", "controller", "stages", "deploy", "tests")
 DOCUMENTS = sorted(
     [
-        *(REPO / name for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md")),
-        *(path for package in PACKAGES for path in (REPO / package).rglob("README.md")),
+        *(
+            REPO / name
+            for name in ("README.md", "ARCHITECTURE.md", "CONTRIBUTING.md", "deploy/SECURITY.md")
+        ),
+        *(
+            path
+            for package in PACKAGES
+            for path in (REPO / package).rglob("README.md")
+            if "node_modules" not in path.parts
+        ),
+        *PAGES.glob("*.md"),
     ]
 )
 NAMES = [path.relative_to(REPO).as_posix() for path in DOCUMENTS]
 # What a document names and a command makes.
-MADE = {"clicks.py", "deploy/secrets/spark_secret"}
+MADE = {"clicks.py", "deploy/secrets/spark_secret", "visits.py"}
 LINES_MAX = {"README.md": 200, "ARCHITECTURE.md": 250}
 # Rooms: packages whose own packages have a line of the code map each.
 ROOMS = (
@@ -32,7 +46,9 @@ ROOMS = (
     "controller",
     "controller/bench",
     "controller/cli",
+    "controller/ingest",
     "controller/loop",
+    "controller/store",
 )
 FENCED = re.compile(r"^```\w*\n.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
@@ -75,19 +91,29 @@ def test_every_file_that_is_named_is_there(document: Path):
     """A path of ours, in back quotes or in a command, exists: from the top or from here."""
     missing = []
     text = prose(document)
+    saved = {block.name for block in blocks(document.read_text(encoding="utf-8"))}
     for name in [*QUOTED.findall(text), *COMMANDED.findall(text)]:
         first = name.split("/")[0]
         starts = [REPO, document.parent, REPO / "cbp" / "engine"]
         ours = first in PACKAGES or name.endswith((".py", ".md")) or (REPO / name).exists()
-        if ours and name not in MADE and not any((start / name).exists() for start in starts):
+        if (
+            ours
+            and name not in MADE | saved
+            and not any((start / name).exists() for start in starts)
+        ):
             missing.append(name)
     assert missing == []
+
+
+@cache
+def names_of_tests() -> set[str]:
+    return {name.rpartition("::")[2] for held in read_tests() for name, _ in held.tests}
 
 
 @pytest.mark.parametrize("document", DOCUMENTS, ids=NAMES)
 def test_every_test_that_is_named_is_there(document: Path):
     """A test that holds a rule is found by the name that the document gives it."""
-    tests = {name.rpartition("::")[2] for held in read_tests() for name, _ in held.tests}
+    tests = names_of_tests()
     named = set(re.findall(r"`(test_\w+)(?:\[[^`]*\])?`", prose(document)))
     assert named - tests == set()
 
@@ -116,3 +142,25 @@ def test_the_code_map_has_every_room():
     ]
     assert rooms
     assert [room for room in rooms if f"`{room}`" not in code_map] == []
+
+
+def test_the_table_of_scopes_has_every_route_that_changes_something():
+    """Each stands in its scope's row of deploy/README.md; the document says what a route needs."""
+    text = (REPO / "deploy" / "README.md").read_text(encoding="utf-8")
+    table = text.partition("\n## Who may do what\n")[2].partition("\n\nThe ones that")[0]
+    rows = dict(re.findall(r"^\| `(viewer|operator|admin)` \|(.*)$", table, re.MULTILINE))
+    told = {scope: set(re.findall(r"`([a-z_]+_[a-z_]+)`", row)) for scope, row in rows.items()}
+    needed: dict[str, set[str]] = {"viewer": set(), "operator": set(), "admin": set()}
+    document = json.loads((REPO / "controller" / "ui" / "openapi.json").read_text())
+    for methods in document["paths"].values():
+        for method, operation in methods.items():
+            if method != "get" and "x-cbp-scope" in operation:
+                needed[operation["x-cbp-scope"]].add(operation["operationId"])
+    assert told == needed
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_a_guide_is_what_the_code_says(page: Path) -> None:
+    """Mended by `python -m controller.guides.write`."""
+    text = page.read_text(encoding="utf-8")
+    assert text == renew(text)

@@ -16,26 +16,29 @@ from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
 # Clients of the service, with no promise of their own.
-LEFT_OUT = {"bench", "cli", "client", "demo"}
+LEFT_OUT = {"bench", "cli", "client", "demo", "ui"}
 
 COVERED = {
     "cbp/engine/storage/parquet_writer.py:_seal": "called by close, which passes data_file",
     "cbp/engine/storage/checked_parquet.py:seal": "called by close, which passes data_file",
     "cbp/engine/storage/files.py:_fsync": "called between the points of the port",
     "cbp/engine/storage/files.py:_temporary": "before a put, whose points are around the name",
-    "cbp/engine/storage/files.py:make_dirs": "an empty folder is nothing",
+    "cbp/engine/storage/files.py:_make_dirs": "an empty folder is nothing",
     "cbp/engine/storage/parquet_writer.py:_flush": "a file that is open; close passes data_file",
     "cbp/engine/storage/parquet_writer.py:_sync": "sync_files passes data_sync",
-    "controller/ingest/increments.py:__init__": "a temporary; the name comes in publish",
-    "controller/ingest/increments.py:abandon": "a temporary, which a start removes",
-    "controller/store/database.py:write_schema": "called by write, which passes sql_commit",
-    "controller/store/migrate.py:migrate": "one transaction, before the store is open: a death in "
-    "it leaves the schema of before (tests/conformance/test_migrations.py)",
-    "controller/ingest/uploads.py:_write": "an upload that is not claimed; claim follows",
+    "controller/ingest/reading/increment_parts.py:__init__": "a temporary; publish names it",
+    "controller/ingest/reading/increment_parts.py:abandon": "a temporary, which a start removes",
+    "controller/sinks/delta_table.py:_sync": "_make and _commit call it and pass sink_table",
+    "controller/sinks/increment_files.py:_write": "a draft; publish names it and passes sink_file",
+    "controller/store/database/connections.py:write_schema": "write calls it and passes sql_commit",
+    "controller/store/database/migrate.py:migrate": "one transaction, before the store is open: "
+    "a death in it leaves the schema of before (tests/conformance/test_migrations.py)",
+    "controller/store/sql.py:open_scratch": "a store that is thrown away, in a temporary folder",
+    "controller/ingest/admission/uploads.py:_write": "an upload that is not claimed; claim follows",
 }
 NOT_DURABLE = {
-    "controller/store/damaged.py:put_damaged_aside": "a damaged database, found so again",
-    "controller/ingest/increments.py:discard": "temporaries; what has a name goes through the port",
+    "controller/store/database/damage.py:put_damaged_aside": "a damaged database, found so again",
+    "controller/ingest/reading/increment_parts.py:discard": "temporaries; a named part: the port",
     "cbp/engine/state/copies.py:write_copy": "a cache",
     "cbp/engine/state/damaged_copies.py:note_dropped": "a note that nothing needs",
     "cbp/engine/state/cache_eviction.py:_remove_boot": "a cache",
@@ -52,15 +55,18 @@ NOT_DURABLE = {
     "cbp/engine/workers/lifetime.py:end_first": "a figure of this process, for the kernel",
     "cbp/engine/workers/worker_process.py:__init__": "a file without a name, of one process",
     "controller/app/service.py:__init__": "empty folders",
-    "controller/ingest/claims.py:remove_unclaimed_uploads": "what was never acknowledged",
-    "controller/ingest/uploads.py:_claim": "a second copy: the first request has the claim",
-    "controller/ingest/uploads.py:_give_up": "what was never acknowledged",
-    "controller/ingest/folder_check.py:_try_move": "a probe",
+    "controller/guides/write.py:main": "a developer's command, on the pages of a checkout",
+    "controller/ingest/admission/claims.py:remove_unclaimed_uploads": "what was never acknowledged",
+    "controller/ingest/admission/uploads.py:_claim": "a second copy; the first has the claim",
+    "controller/ingest/admission/uploads.py:_give_up": "what was never acknowledged",
+    "controller/ingest/folder/folder_check.py:_try_move": "a probe",
     "controller/loop/records/dataflow_folder.py:remove_purged": "of a purge; done at each start",
     "controller/loop/leadership/terms.py:_remove": "what no name leads to; done again at each term",
+    "controller/run_logs/files.py:append": "a log for people; no decision reads it",
+    "controller/run_logs/files.py:prune": "old logs; done again every minute",
     "controller/settings.py:ensure_token": "a secret of its own, made anew if lost",
-    "controller/store/database.py:_prepare": "an empty folder",
-    "controller/store/database.py:read": "a transaction that writes nothing",
+    "controller/store/database/connections.py:_prepare": "an empty folder",
+    "controller/store/database/connections.py:read": "a transaction that writes nothing",
 }
 
 _OS = {
@@ -69,7 +75,7 @@ _OS = {
 }  # fmt: skip
 _PATH = {"mkdir", "rename", "rmdir", "symlink_to", "touch", "unlink", "write_bytes", "write_text"}
 _SQL = {"begin", "begin_nested", "commit"}
-"""Of SQLAlchemy, in the package that may know it."""
+"""Methods of SQLAlchemy, in the package that may know it."""
 _SQL_ANYWHERE = {"write_schema"}
 _STORE = "controller/store/"
 _OPENING = {"open", "OSFile", "NamedTemporaryFile", "mkstemp", "fdopen"}
@@ -89,11 +95,11 @@ def durable_calls(function: Function, *, sql: bool = False) -> Iterator[str]:
             continue
         name, owner = call.func.attr, ast.unparse(call.func.value)
         if owner in ("os", "shutil"):
-            found = owner == "shutil" or name in _OS
+            actual = owner == "shutil" or name in _OS
         else:
-            found = name in _PATH or (name in _OPENING and _writes(call))
-            found |= name in _SQL_ANYWHERE or (sql and name in _SQL)
-        if found:
+            actual = name in _PATH or (name in _OPENING and _writes(call))
+            actual |= name in _SQL_ANYWHERE or (sql and name in _SQL)
+        if actual:
             yield f"{owner}.{name}"
 
 
@@ -133,9 +139,9 @@ def test_every_durable_call_has_a_failpoint() -> None:
     """Who adds an effect on disk gives it a name where a test can crash, or says why not."""
     listed = COVERED.keys() | NOT_DURABLE.keys()
     bare = {
-        name: found
+        name: actual
         for name, function in functions()
-        if name not in listed and not fires(function) and (found := effects(name, function))
+        if name not in listed and not fires(function) and (actual := effects(name, function))
     }
     assert bare == {}, "fire a failpoint around it, or list it with its reason"
 

@@ -60,3 +60,13 @@ def test_every_test_says_which_rule_it_holds(capsys: pytest.CaptureFixture[str])
     assert main(["foreign", "vacuum"]) == 0
     assert "test_a_foreign_vacuum_takes_nothing_away" in capsys.readouterr().out
     assert main(["no such word anywhere, " + "x"]) == 1
+
+
+def test_no_rule_opens_with_of():
+    """A rule begins with its subject: whoever reads the list reads each once."""
+    assert [
+        f"{held.path}::{name}"
+        for held in read_tests()
+        for name, said in [("", held.header), *held.tests]
+        if said.startswith("Of ")
+    ] == []

@@ -76,26 +76,26 @@ def test_a_need_that_nobody_knows_is_refused(monkeypatch: pytest.MonkeyPatch) ->
 def test_nobody_skips_past_the_rule() -> None:
     """Servers and disks are asked for in one place; a skip of one's own would stay green."""
     own = re.compile(r"importorskip\(.psycopg|except PostgresMissingError|.mount., .-t")
-    found = [
+    actual = [
         str(file.relative_to(TESTS))
         for file in TESTS.rglob("*.py")
         if file not in (Path(__file__), TESTS / "machine.py") and own.search(file.read_text())
     ]
-    assert found == []
+    assert actual == []
 
 
 @pytest.mark.parametrize(
     ("mounts", "knows", "required"),
     [
-        (0, 0, "postgres,tmpfs,manuals"),
-        (32, 0, "postgres,manuals"),
-        (0, 100, "postgres,tmpfs"),
+        (0, 0, "postgres,chromium,promtool,tmpfs,manuals"),
+        (32, 0, "postgres,chromium,promtool,manuals"),
+        (0, 100, "postgres,chromium,promtool,tmpfs"),
     ],
 )
 def test_the_integration_requires_what_its_machine_can_have(
     mounts: int, knows: int, required: str, tmp_path: Path
 ) -> None:
-    """PostgreSQL always; a small disk where one can be mounted, manuals where Debian has them.
+    """PostgreSQL and Chromium always; a small disk and manuals where the machine can have them.
 
     What it does not require is told.
     """

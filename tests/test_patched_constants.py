@@ -17,33 +17,15 @@ OURS = ("cbp.", "controller.")
 
 CHOICE = "part of an algorithm: forces one of two ways to the same answer"
 WORKLOAD = "part of a benchmark's workload; its small run is another workload"
-OPEN = "a limit that is not handed down yet; nothing may be added here"
 ALLOWED = {
     "cbp.engine.columnar.xxh64._ROWS_AT_ONCE": CHOICE,
     "cbp.engine.columnar.xxh64._TOGETHER_MIN": CHOICE,
-    "cbp.engine.outputs.compaction.FANOUT": OPEN,
-    "cbp.engine.read.compare.PART_ROWS": OPEN,
-    "cbp.engine.read.compare._BLOCK_ROWS": OPEN,
     "cbp.engine.state.access_path._SCAN_FROM": CHOICE,
     "cbp.engine.state.bucket_state._SEARCH_COST": CHOICE,
-    "cbp.engine.state.copies.BLOCK": OPEN,
-    "cbp.engine.state.copies.WHOLE_BYTES": OPEN,
-    "cbp.engine.state.multiset_diff.PENDING_ROWS_MAX": OPEN,
-    "cbp.engine.state.multiset_diff._BLOCK_ROWS": OPEN,
-    "cbp.engine.state.multiset_diff._PARTITIONS": OPEN,
-    "cbp.engine.storage.file_sizes.FILE_BYTES_MAX": OPEN,
-    "cbp.engine.storage.file_sizes.FILE_ROWS_MAX": OPEN,
-    "cbp.engine.storage.file_sizes.READ_BYTES_MAX": OPEN,
-    "cbp.engine.storage.file_sizes.READ_ROWS_MAX": OPEN,
-    "cbp.engine.storage.parquet_writer.BYTES_PER_GROUP": OPEN,
     "controller.bench.candidates.ours.initial_state.ROWS_MAX": WORKLOAD,
     "controller.bench.candidates.peers.duckdb_table.INITIAL": WORKLOAD,
     "controller.bench.soak.service_soak.DISK_RUNS_MIN": WORKLOAD,
     "controller.bench.workloads.graph_workloads.TOLERANCE": WORKLOAD,
-    "controller.cli.records.applied.POLL_SECONDS": OPEN,
-    "controller.cli.records.drop.PATIENCE_SECONDS": OPEN,
-    "controller.demo.service.watch.STALLED_SECONDS": OPEN,
-    "controller.server.http_protocol.HEAD_SECONDS": OPEN,
 }
 """Constant -> why a test may patch it."""
 

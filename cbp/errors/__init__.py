@@ -20,7 +20,13 @@
     |  |- AnswerLateError         a Runnable or FrameBy did not answer in time
     |  |- RecordsReturnedError    a translate returned records, which are lost
     |  |- InputReadTwiceError     a flow of a group was iterated a second time
+    |  |- RunContextHiddenError   `run` was asked for where the code does not show it
     |  |- StateKeyForeignError    state of another key was emitted without `.remote`
+    |  |- StateExpiresRemoteError `.remote` was called for a state that expires
+    |  |- StateKeptRemoteError    `.remote` was called for a state that is kept
+    |  |- LookupSeveralError      a look-up for one record found several
+    |  |- ViewKeyTwiceError       a group emitted two records of one key of a view
+    |  |- ViewRemoteError         a view's record was emitted by another group than its own
     |  |- AuthorProcessError      the code crashed the process that called it
     |  |- AuthorStateError        a translator keeps something on itself between calls
     |  '- CycleUndrainedError     a cycle feeds itself without end
@@ -29,6 +35,7 @@
     |  |  |- PlacementDiffersError  a state table has another hash, key or number of buckets
     |  |  '- TableReleasedError   the table's fence was removed
     |  |- RepairImpossibleError   a table cannot be restored to what it showed before
+    |  |- LookupTooLargeError     a table that every group is given has too many records
     |  |- VersionGoneError        a version of a table is not kept any more
     |  |- IncrementCollectedError  an increment is older than its flow is kept
     |  |- VersionUnreadableError  a version was written before its stage was changed
@@ -42,6 +49,7 @@
     |  |- RunCancelledError       the run was cancelled
     |  |- RunGaveWayError         it was cancelled for another dataflow, and runs again
     |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end
+    |  |- CorrectionUnfinishedError  a correction is prepared, and finished later
     |  |- DataflowFailedError     an unforeseen failure in one dataflow
     |  |- RollbackImpossibleError  a dataflow cannot be rolled back that far
     |  |- RebuildIncompleteError  some dataflows could not be rebuilt from their folders
@@ -49,6 +57,8 @@
     |  |- SparkJobError           Spark could not do a run's job
     |  |- WorkerEndedError        a worker ended without an answer
     |  |- SparkLostError          Spark does not answer, or has stopped
+    |  |- SparkUnstartedError     Spark could not be started
+    |  |- EngineStartingError     the engine is starting
     |  |- SparkUnauthenticatedError  a cluster's master without a secret
     |  |- TimeLimitError          the author's code did not end in time
     |  |- NotFoundError           a name, key or table does not exist
@@ -72,6 +82,7 @@ from cbp.errors.author import (
     AuthorMisuse,
     AuthorProcessError,
     AuthorStateError,
+    AuthorUnsendableError,
     CycleUndrainedError,
     DecisionInvalidError,
     DestinationInvalidError,
@@ -79,12 +90,18 @@ from cbp.errors.author import (
     FramingKeyError,
     IncrementAbsentError,
     InputReadTwiceError,
+    LookupSeveralError,
     MemoInvalidError,
     RecordsReturnedError,
     RemovalRefusedError,
     RouteFlowError,
     RouteKeyError,
+    RunContextHiddenError,
+    StateExpiresRemoteError,
+    StateKeptRemoteError,
     StateKeyForeignError,
+    ViewKeyTwiceError,
+    ViewRemoteError,
 )
 from cbp.errors.base import CbpError, InvariantError, error_from_dict
 from cbp.errors.cause import author_cause, author_line, is_authors
@@ -107,10 +124,12 @@ from cbp.errors.definition import (
 from cbp.errors.operating import (
     AddressSpaceError,
     AlreadyExistsError,
+    CorrectionUnfinishedError,
     DataflowBusyError,
     DataflowFailedError,
     DataflowsTooManyError,
     DiskFullError,
+    EngineStartingError,
     FlowUnframedError,
     LeaseLostError,
     LogConflictError,
@@ -124,6 +143,7 @@ from cbp.errors.operating import (
     SparkLostError,
     SparkSettingError,
     SparkUnauthenticatedError,
+    SparkUnstartedError,
     TimeLimitError,
     WorkerEndedError,
 )
@@ -131,6 +151,7 @@ from cbp.errors.tables import (
     FileSystemUnsafeError,
     ForeignWriterError,
     IncrementCollectedError,
+    LookupTooLargeError,
     PlacementDiffersError,
     RepairImpossibleError,
     TableFeatureError,
@@ -149,10 +170,12 @@ __all__ = [
     "AuthorMisuse",
     "AuthorProcessError",
     "AuthorStateError",
+    "AuthorUnsendableError",
     "CbpError",
     "ChangeRefusedError",
     "CodeDriftedError",
     "CodeNotLoadedError",
+    "CorrectionUnfinishedError",
     "CycleUndrainedError",
     "DataflowBusyError",
     "DataflowFailedError",
@@ -162,6 +185,7 @@ __all__ = [
     "DefinitionError",
     "DestinationInvalidError",
     "DiskFullError",
+    "EngineStartingError",
     "FileDamagedError",
     "FileLostError",
     "FileSystemUnsafeError",
@@ -176,6 +200,8 @@ __all__ = [
     "InvariantError",
     "LeaseLostError",
     "LogConflictError",
+    "LookupSeveralError",
+    "LookupTooLargeError",
     "MemoInvalidError",
     "Mistake",
     "NotFoundError",
@@ -190,11 +216,15 @@ __all__ = [
     "RouteFlowError",
     "RouteKeyError",
     "RunCancelledError",
+    "RunContextHiddenError",
     "RunGaveWayError",
     "SparkJobError",
     "SparkLostError",
     "SparkSettingError",
     "SparkUnauthenticatedError",
+    "SparkUnstartedError",
+    "StateExpiresRemoteError",
+    "StateKeptRemoteError",
     "StateKeyForeignError",
     "TableFeatureError",
     "TableForeignError",
@@ -202,6 +232,8 @@ __all__ = [
     "TimeLimitError",
     "VersionGoneError",
     "VersionUnreadableError",
+    "ViewKeyTwiceError",
+    "ViewRemoteError",
     "WorkerEndedError",
     "author_cause",
     "author_line",

@@ -18,6 +18,7 @@ __all__ = [
     "AuthorMisuse",
     "AuthorProcessError",
     "AuthorStateError",
+    "AuthorUnsendableError",
     "CycleUndrainedError",
     "DecisionInvalidError",
     "DestinationInvalidError",
@@ -25,12 +26,18 @@ __all__ = [
     "FramingKeyError",
     "IncrementAbsentError",
     "InputReadTwiceError",
+    "LookupSeveralError",
     "MemoInvalidError",
     "RecordsReturnedError",
     "RemovalRefusedError",
     "RouteFlowError",
     "RouteKeyError",
+    "RunContextHiddenError",
+    "StateExpiresRemoteError",
+    "StateKeptRemoteError",
     "StateKeyForeignError",
+    "ViewKeyTwiceError",
+    "ViewRemoteError",
 ]
 
 
@@ -66,6 +73,12 @@ class AuthorProcessError(AuthorCodeError):
     code = "author_ended_process"
 
 
+class AuthorUnsendableError(AuthorCodeError):
+    """A translator holds something that cannot be sent to the process that runs its stage."""
+
+    code = "author_unsendable"
+
+
 class AuthorMisuse(Exception):
     """Raised inside a call that an author's code made; reported as the coded error `leaf`."""
 
@@ -86,10 +99,46 @@ class InputReadTwiceError(AuthorCodeError):
     code = "input_read_twice"
 
 
+class RunContextHiddenError(AuthorCodeError):
+    """A translator asked for `group.run` where its own code does not show that it reads it."""
+
+    code = "run_context_hidden"
+
+
 class StateKeyForeignError(AuthorCodeError):
     """State of another key than the group's was emitted without `.remote`."""
 
     code = "state_key_foreign"
+
+
+class StateKeptRemoteError(AuthorCodeError):
+    """A record was emitted with `.remote` for a state whose records are named by a key."""
+
+    code = "state_kept_remote"
+
+
+class StateExpiresRemoteError(AuthorCodeError):
+    """A record was emitted with `.remote` for a state that expires."""
+
+    code = "state_expires_remote"
+
+
+class ViewKeyTwiceError(AuthorCodeError):
+    """A group emitted two records of one key of a view."""
+
+    code = "view_key_twice"
+
+
+class LookupSeveralError(AuthorCodeError):
+    """A group asked for the only record of a look-up, and there are several."""
+
+    code = "lookup_several"
+
+
+class ViewRemoteError(AuthorCodeError):
+    """A record of a view was emitted by a record that is a group of its own."""
+
+    code = "view_remote"
 
 
 class AuthorStateError(AuthorCodeError):

@@ -1,6 +1,7 @@
 """The root of the error tree, `InvariantError`, and how an error crosses a process boundary.
 
-Guaranteed: `error_from_dict` rebuilds the error that `as_dict` described, as the same class.
+Guaranteed: `error_from_dict` rebuilds the error that `as_dict` described, as the same class. No
+error has a value that `keep_secret` was given (tests/security/test_canary.py).
 Not guaranteed: attributes other than `message` and `details`; they are lost.
 """
 
@@ -9,19 +10,21 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, ClassVar
 
+from cbp.errors.masks import hide_secrets
+
 __all__ = ["CbpError", "InvariantError", "error_from_dict"]
 
 
 class CbpError(Exception):
-    """The base class of every error that this library raises on purpose."""
+    """An error that this library raises on purpose; the base class of all of them."""
 
     code: ClassVar[str] = "cbp_error"
     retryable: ClassVar[bool] = False
 
     def __init__(self, message: str, **details: Any) -> None:
-        super().__init__(message)
-        self.message = message
-        self.details: Mapping[str, Any] = details
+        self.message: str = hide_secrets(message)
+        self.details: Mapping[str, Any] = hide_secrets(details)
+        super().__init__(self.message)
 
     def as_dict(self) -> dict[str, Any]:
         """Return `{"error_code", "message", "details"}`, ready for JSON."""

@@ -10,9 +10,13 @@ The exceptions: the end of the process, an interrupt from outside, and a planned
 from __future__ import annotations
 
 import dis
+import linecache
+import sysconfig
 import traceback
+from pathlib import Path
 from types import TracebackType
 
+from cbp.errors.advice import Columns, advice
 from cbp.errors.author import AuthorMisuse
 from cbp.errors.message_limits import shortened
 
@@ -52,17 +56,67 @@ def author_line(exc: BaseException, place: str) -> str:
     return f"{file}:{lines[-1]}" if lines else place
 
 
-def author_cause(exc: BaseException) -> str:
-    """Return the exception's type and text; for an unknown name, also the names that exist.
+def author_cause(exc: BaseException, place: str = "", columns: Columns | None = None) -> str:
+    """Return the exception's type and text, where a helper raised it, and what to do about it.
 
-    A long text loses its middle.
+    An unknown name is told with the names that exist; an exception without a text with its line of
+    code. A long text loses its middle.
+
+    Args:
+        exc: The exception.
+        place: `file.py:12` of the function that was called.
+        columns: What the author could emit there.
     """
-    text = str(exc) if isinstance(exc, AuthorMisuse) else f"{type(exc).__name__}: {exc}"
+    if isinstance(exc, AuthorMisuse):
+        return shortened(str(exc))
+    text = f"{type(exc).__name__}: {exc}"
+    helper, line = _innermost(exc, place)
     if isinstance(exc, SystemExit):
         text = f"SystemExit: {exc.code!r}: the code of a stage must not end its process"
-    if isinstance(exc, AttributeError) and (names := _names(getattr(exc, "obj", None))):
-        text = f"{text}; there is {', '.join(names)}"
-    return shortened(text)
+    elif not str(exc):
+        text = f"{type(exc).__name__}{f' in `{line}`' if line else ''}"
+    what = advice(exc, columns or {})
+    names = _names(getattr(exc, "obj", None)) if isinstance(exc, AttributeError) else ()
+    if names and not what:
+        text = f"{text}; use one of {', '.join(names)}{_declare(str(getattr(exc, 'name', '')))}"
+    if helper:
+        text = f"{text} (raised in {helper})"
+    return shortened(f"{text}; {what}" if what else text)
+
+
+_OURS = str(Path(__file__).parents[1])
+_INSTALLED = tuple({sysconfig.get_paths()[name] for name in ("stdlib", "purelib", "platlib")})
+
+
+def _innermost(exc: BaseException, place: str) -> tuple[str, str]:
+    """Return the innermost function of the author's code, and its line of text.
+
+    The function, as `clean, helper.py:12`, is empty if it is in the file of `place`, and if all
+    code outside of that file is Python's, an installed package's or ours.
+    """
+    file = place.rpartition(":")[0]
+    innermost, line = "", ""
+    for frame, number in traceback.walk_tb(exc.__traceback__):
+        code = frame.f_code
+        if code.co_filename == file:
+            innermost = ""
+        elif code.co_filename.startswith((_OURS, *_INSTALLED, "<")):
+            continue
+        else:
+            innermost = f"{code.co_name}, {code.co_filename}:{number}"
+        line = linecache.getline(code.co_filename, number).strip()
+    return (innermost if file else ""), line
+
+
+_OF_CHANGES = {"sign": "sign INT", "change_type": "change_type STRING"}
+"""Columns that an input with `changes="signed"` has only if its schema declares them."""
+
+
+def _declare(name: str) -> str:
+    column = _OF_CHANGES.get(name)
+    if column is None:
+        return ""
+    return f'; an input with changes="signed" has it if its schema declares `{column}`'
 
 
 def _names(thing: object) -> tuple[str, ...]:

@@ -16,6 +16,7 @@ import re
 from dataclasses import dataclass
 
 from cbp.errors.base import InvariantError
+from cbp.errors.counts import format_count
 
 __all__ = [
     "FileDamagedError",
@@ -29,7 +30,7 @@ __all__ = [
 _AREAS = re.compile(
     r"/?(?P<dataflow>[^/_.][^/]*)/(?:"
     r"(?P<area>state|flows)/(?P<name>[A-Za-z_]\w*\.[A-Za-z_]\w*)(?P<below>/.*)?"
-    r"|(?P<source>sources)/(?P<of>[^/]+)(?P<part>/(?:_log(?:/.*)?|\d[^/]*))?"
+    r"|(?P<source>sources)/(?P<of>[^/]+)(?P<part>/(?:_(?:log|objects)(?:/.*)?|\d[^/]*))?"
     r"|(?P<log>_intentions|_corrections|_punctuations|_description)(?:/(?P<rest>.*))?)$"
 )
 _PARTS = frozenset(
@@ -43,8 +44,9 @@ class Place:
     """What a path in a dataflow's folder belongs to.
 
     Attributes:
-        kind: `state`, `output`, `source`, `source log`, `table log`, `record`, `position`,
-            `generation`, `correction`, `punctuation` or `description`; `""` if unknown.
+        kind: `state`, `output`, `source`, `source log`, `source objects`, `table log`, `record`,
+            `position`, `generation`, `correction`, `punctuation`, `description` or `priorities`;
+            `""` if unknown.
         dataflow: Name of the dataflow; `""` if the path does not name it.
         name: The table (`stage.state` or `stage.output`), the source or the stage.
         stage: The stage that owns it; `""` for none.
@@ -74,6 +76,9 @@ class Place:
             "description": anew,
             "generation": anew,
             "source log": anew,
+            "source objects": f"{backup}, or remove the folder `_objects`: the objects of the "
+            "source are known by their claims, and none counts twice",
+            "priorities": f"{backup}, or remove it; `cbp priority {dataflow}` sets them again",
             "position": f"{backup}, or remove it: an older one, or the database, stands for it",
         }
         step = steps.get(self.kind, backup)
@@ -93,8 +98,12 @@ def place_of(path: str) -> Place:
         return Place(kind, dataflow, name, name.partition(".")[0])
     if match["of"] is not None:
         part = match["part"] or ""
-        return Place("source log" if part.startswith("/_log") else "source", dataflow, match["of"])
+        kinds = {"/_log": "source log", "/_objects": "source objects"}
+        kind = next((kinds[one] for one in kinds if part.startswith(one)), "source")
+        return Place(kind, dataflow, match["of"])
     kind, rest = match["log"].removeprefix("_").removesuffix("s"), match["rest"] or ""
+    if kind == "description" and rest.startswith("priorities/"):
+        return Place("priorities", dataflow)
     return _record_place(dataflow, rest) if kind == "intention" else Place(kind, dataflow)
 
 
@@ -164,7 +173,7 @@ class IncrementDamagedError(FileDamagedError):
     def __init__(self, increment: str, *, expected: int, found: int | str) -> None:
         InvariantError.__init__(
             self,
-            f"increment {increment}: expected {expected} records, found {found}. "
+            f"increment {increment}: expected {format_count(expected, 'record')}, found {found}. "
             f"{_next(increment)}",
             **_details(increment, str(found)),
             increment=increment,

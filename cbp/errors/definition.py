@@ -8,11 +8,12 @@ Absent on purpose: the rules themselves; each rule is in the module of what it c
 
 from __future__ import annotations
 
-from collections.abc import Sequence
-from dataclasses import dataclass
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cbp.errors.base import CbpError
+from cbp.errors.counts import format_count
 from cbp.errors.message_limits import MISTAKES_MAX, shortened
 
 __all__ = [
@@ -37,25 +38,31 @@ class Mistake:
         where: Path inside the document, such as `stages.count.inputs.links`.
         message: What was given, what was expected, and what to do instead.
         place: `file.py:12` of the author's code, or `""` if there is none.
+        line, column: Where it stands in the document's text, from 1; 0 if it is not known.
     """
 
     code: str
     where: str
     message: str
     place: str = ""
+    line: int = 0
+    column: int = 0
 
-    def to_json(self) -> dict[str, str]:
+    def to_json(self) -> dict[str, Any]:
         """Return the mistake as a JSON mapping; very long texts lose their middle."""
-        return {
+        mapping: dict[str, Any] = {
             "code": self.code,
             "where": shortened(self.where, _WHERE_MAX),
             "message": shortened(self.message),
             "place": self.place,
         }
+        if self.line:
+            mapping |= {"line": self.line, "column": self.column}
+        return mapping
 
 
 class DefinitionError(CbpError):
-    """A definition is wrong; carries the one mistake found."""
+    """A definition is wrong; carries its one mistake."""
 
     code = "definition_invalid"
 
@@ -80,12 +87,30 @@ class DataflowInvalidError(CbpError):
         name, self.mistakes = shortened(dataflow, _NAME_MAX), tuple(mistakes)
         descriptions = [mistake.to_json() for mistake in self.mistakes[:MISTAKES_MAX]]
         more = len(self.mistakes) > MISTAKES_MAX
-        count = f"more than {MISTAKES_MAX}" if more else f"{len(descriptions)}"
+        count = (
+            f"more than {MISTAKES_MAX} mistakes"
+            if more
+            else format_count(len(descriptions), "mistake")
+        )
         details: dict[str, Any] = {"dataflow": name, "mistakes": descriptions}
         if more:
             details["mistakes_max"] = MISTAKES_MAX
         self._lines = "; ".join(f"{one['where']}: {one['message']}" for one in descriptions)
-        super().__init__(f"dataflow {name!r} has {count} mistake(s): {self._lines}", **details)
+        super().__init__(f"dataflow {name!r} has {count}: {self._lines}", **details)
+
+    def add_places(self, place_of: Callable[[Mistake], tuple[int, int]]) -> None:
+        """Add line and column to every reported mistake.
+
+        Args:
+            place_of: Returns both, counted from 1.
+        """
+        places = map(place_of, self.mistakes)
+        self.mistakes = tuple(
+            replace(mistake, line=line, column=column)
+            for mistake, (line, column) in zip(self.mistakes, places, strict=True)
+        )
+        shown = [mistake.to_json() for mistake in self.mistakes[:MISTAKES_MAX]]
+        self.details = {**self.details, "mistakes": shown}
 
 
 class ChangeRefusedError(DataflowInvalidError):
@@ -104,12 +129,14 @@ class CodeNotLoadedError(CbpError):
 
     code = "code_not_loaded"
 
-    def __init__(self, module: str, name: str, sent: str, loaded: str, told: str = "") -> None:
+    def __init__(
+        self, module: str, name: str, sent: str, loaded: str, difference: str = ""
+    ) -> None:
         super().__init__(
-            f"a worker has loaded another {module}.{name} than the service ({told or 'its code'}): "
-            "its file was changed after the service started, or is another one on the worker's "
-            "machine; bring back the file, or restart the service and register the "
-            "document again",
+            f"a worker has loaded another {module}.{name} than the service "
+            f"({difference or 'its code'}): its file was changed after the service started, or is "
+            "another one on the worker's machine; bring back the file, or restart the service and "
+            "register the document again",
             module=module,
             name=name,
             sent=sent,
@@ -125,8 +152,9 @@ class CodeDriftedError(DataflowInvalidError):
     def __init__(self, dataflow: str, version: int, mistakes: Sequence[Mistake]) -> None:
         super().__init__(dataflow, mistakes)
         self.message = (
-            f"what is loaded is not what version {version} of {dataflow!r} was registered "
-            f"with: {self._lines}; register its document again (`cbp register FILE --plan` shows "
-            "what that does), or install what there was and restart the service"
+            f"the loaded code differs from version {version} of {dataflow!r}: {self._lines}. "
+            "Register the document again (`cbp register FILE --plan` shows what that does), or "
+            "bring the old code back: save the file's old text again, or reinstall the old package "
+            "and restart the service"
         )
         self.args = (self.message,)

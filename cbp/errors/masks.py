@@ -7,9 +7,20 @@
 from __future__ import annotations
 
 import re
+from collections.abc import Iterable, Iterator
 from typing import Any
+from urllib.parse import unquote
 
-__all__ = ["MASK", "SECRET_NAME", "mask_credentials", "mask_database_url"]
+__all__ = [
+    "MASK",
+    "SECRET_NAME",
+    "Masker",
+    "hide_secrets",
+    "keep_secret",
+    "mask_credentials",
+    "mask_database_url",
+    "secrets_of_address",
+]
 
 MASK = "********"
 SECRET_NAME = re.compile(r"(?i)secret|passw|token|credential|accesskey|(^|[._-])key([._-]|$)")
@@ -18,8 +29,100 @@ SECRET_NAME = re.compile(r"(?i)secret|passw|token|credential|accesskey|(^|[._-])
 _USER_INFO = re.compile(r"(://)([^/?#\s]*)@")
 _PLAIN_USER = re.compile(r"[A-Za-z][A-Za-z_-]{0,15}")
 _QUERY_SECRET = re.compile(
-    r"(?i)([?&;][^=&;\s]*(?:secret|passw|token|credential|key|sig)[^=&;\s]*=)[^&;#\s]+"
+    r"(?i)([?&;][^=&;\s]*(?:secret|passw|token|credential|key|sig)[^=&;\s]*=)([^&;#\s]+)"
 )
+_ANY_USER_INFO = re.compile(r"://(.*)@", re.DOTALL)
+"""Like SQLAlchemy, accepts any character in a password."""
+
+
+class Masker:
+    """Masks secrets in JSON values: by the name of a field, in addresses, and by value.
+
+    Args:
+        secrets: Values that must not appear anywhere, such as a token.
+        length_min: Length of the shortest of them that is masked by value, in characters. A short
+            one is part of ordinary words, and masking it makes texts unreadable.
+    """
+
+    def __init__(self, secrets: Iterable[str], *, length_min: int = 1) -> None:
+        # Longest first: a value may be part of another one.
+        long_enough = {secret for secret in secrets if len(secret) >= max(1, length_min)}
+        self._secrets = sorted(long_enough, key=lambda secret: (-len(secret), secret))
+
+    def text(self, text: str) -> str:
+        """Return a text without its secrets."""
+        for secret in self._secrets:
+            text = text.replace(secret, MASK)
+        masked: str = mask_credentials(text)
+        return masked
+
+    def secrets_in(self, value: Any) -> Any:
+        """Return a value without its secrets, by value alone; a tuple stays one."""
+        if not self._secrets:
+            return value
+        if isinstance(value, str):
+            for secret in self._secrets:
+                value = value.replace(secret, MASK)
+            return value
+        if isinstance(value, dict):
+            return {self.secrets_in(name): self.secrets_in(item) for name, item in value.items()}
+        if isinstance(value, list):
+            return [self.secrets_in(item) for item in value]
+        if type(value) is tuple:
+            return tuple(self.secrets_in(item) for item in value)
+        return value
+
+    def value(self, value: Any) -> Any:
+        """Return a JSON value without its secrets; a tuple becomes a list."""
+        if isinstance(value, str):
+            return self.text(value)
+        if isinstance(value, dict):
+            return {name: self.field(name, item) for name, item in value.items()}
+        if isinstance(value, list | tuple):
+            return [self.value(item) for item in value]
+        return value
+
+    def field(self, name: Any, value: Any) -> Any:
+        """Return the value of a field without its secrets; a text under a secret name is one."""
+        if isinstance(value, str) and value and SECRET_NAME.search(str(name)):
+            return MASK
+        return self.value(value)
+
+
+_of_process = Masker(())
+
+
+def keep_secret(secrets: Iterable[str], *, length_min: int = 1) -> None:
+    """From now on leave these values out of every error of this process.
+
+    An error of an author's code, or of a library, can quote what it could not reach. Errors are
+    stored, listed, sent and printed, so they are masked where they are made.
+    """
+    global _of_process
+    _of_process = Masker(secrets, length_min=length_min)
+
+
+def hide_secrets(value: Any) -> Any:
+    """Return a value without what `keep_secret` was given."""
+    return _of_process.secrets_in(value)
+
+
+def secrets_of_address(address: str) -> Iterator[str]:
+    """Yield the secrets that an address has, as they stand in it and decoded.
+
+    >>> list(secrets_of_address("postgresql://cbp:a%20b@host/x?sslpassword=c"))
+    ['a%20b', 'a b', 'c']
+    """
+    if match := _ANY_USER_INFO.search(address):
+        user, colon, password = match[1].partition(":")
+        secret = password if colon else "" if _PLAIN_USER.fullmatch(user) else user
+        yield from _spellings(secret)
+    for match in _QUERY_SECRET.finditer(address):
+        yield from _spellings(match[2])
+
+
+def _spellings(secret: str) -> Iterator[str]:
+    yield from filter(None, dict.fromkeys((secret, unquote(secret))))
 
 
 def mask_credentials(value: Any) -> Any:
@@ -46,10 +149,10 @@ def mask_database_url(url: str) -> str:
     return _QUERY_SECRET.sub(rf"\1{MASK}", masked)
 
 
-def _masked_user(found: re.Match[str]) -> str:
+def _masked_user(match: re.Match[str]) -> str:
     """Keep a user name before a password; without a password it may itself be a token."""
-    user, colon, _ = found[2].partition(":")
-    return f"{found[1]}{user}:{MASK}@" if colon else f"{found[1]}{_alone(user)}@"
+    user, colon, _ = match[2].partition(":")
+    return f"{match[1]}{user}:{MASK}@" if colon else f"{match[1]}{_alone(user)}@"
 
 
 def _alone(user: str) -> str:

@@ -12,6 +12,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any, ClassVar
 
 from cbp.errors.base import CbpError
+from cbp.errors.counts import format_count
 
 __all__ = [
     "AddressSpaceError",
@@ -20,6 +21,7 @@ __all__ = [
     "DataflowFailedError",
     "DataflowsTooManyError",
     "DiskFullError",
+    "EngineStartingError",
     "FlowUnframedError",
     "LeaseLostError",
     "LogConflictError",
@@ -33,6 +35,7 @@ __all__ = [
     "SparkLostError",
     "SparkSettingError",
     "SparkUnauthenticatedError",
+    "SparkUnstartedError",
     "TimeLimitError",
     "WorkerEndedError",
 ]
@@ -133,6 +136,28 @@ class SparkLostError(OperatingError):
         )
 
 
+class SparkUnstartedError(OperatingError):
+    """Spark could not be started; the next run tries it again."""
+
+    code = "spark_unstarted"
+
+    def __init__(self, text: str) -> None:
+        super().__init__(
+            f"Spark could not be started: {text}. It needs Java 17 or newer (JAVA_HOME), and, at "
+            "its first start, a network to fetch Delta's jars: `cbp doctor` looks for both",
+            cause=text,
+        )
+
+
+class EngineStartingError(OperatingError):
+    """The engine is starting; what does not need it is answered meanwhile."""
+
+    code = "engine_starting"
+
+    def __init__(self, waits_for: str) -> None:
+        super().__init__(f"the service waits for {waits_for}", waits_for=waits_for)
+
+
 class AddressSpaceError(OperatingError):
     """A process can neither map the records that a task has spilled nor hold them in memory."""
 
@@ -192,6 +217,21 @@ class DataflowBusyError(OperatingError):
         super().__init__(f"{dataflow!r} is busy: {why}; try again", dataflow=dataflow, why=why)
 
 
+class CorrectionUnfinishedError(OperatingError):
+    """A correction is prepared, and not finished yet; it is not to be sent again."""
+
+    code = "correction_unfinished"
+
+    def __init__(self, dataflow: str, stage: str) -> None:
+        super().__init__(
+            f"the correction of {dataflow}.{stage} is prepared, and could not be finished now: "
+            "`cbp status` says why of its stage. It is finished by itself; do not send it again. "
+            "The list of corrections has it once it is finished",
+            dataflow=dataflow,
+            stage=stage,
+        )
+
+
 class DataflowFailedError(OperatingError):
     """An unforeseen failure in one dataflow; the other dataflows go on."""
 
@@ -229,8 +269,8 @@ class RebuildIncompleteError(OperatingError):
     def __init__(self, rebuilt: Sequence[str], failed: Mapping[str, CbpError]) -> None:
         causes = "; ".join(f"{name}: {error.message}" for name, error in failed.items())
         super().__init__(
-            f"{len(failed)} dataflow(s) could not be brought back: {causes}. Mend the cause, "
-            "then run `cbp recover --rebuild` again",
+            f"{format_count(len(failed), 'dataflow')} could not be brought back: {causes}. "
+            "Mend the cause, then run `cbp recover --rebuild` again",
             rebuilt=list(rebuilt),
             failed={name: error.as_dict() for name, error in failed.items()},
         )
@@ -242,12 +282,13 @@ class TimeLimitError(OperatingError):
     code = "time_limit"
     retryable = False
 
-    def __init__(self, what: str, seconds: float) -> None:
+    def __init__(self, what: str, seconds: float, *, code: str) -> None:
         super().__init__(
-            f"{what} had not ended after {seconds:g} s and was given up: mend the translator or "
-            "raise CBP_RUN_SECONDS_MAX, then resume",
+            f"{what} had not ended after {seconds:g} s and was given up: {code} does not end, or "
+            "needs longer; mend it, or raise CBP_RUN_SECONDS_MAX, then resume",
             what=what,
             seconds=seconds,
+            code=code,
         )
 
 

@@ -16,6 +16,7 @@ __all__ = [
     "FileSystemUnsafeError",
     "ForeignWriterError",
     "IncrementCollectedError",
+    "LookupTooLargeError",
     "PlacementDiffersError",
     "RepairImpossibleError",
     "TableFeatureError",
@@ -32,12 +33,12 @@ class TableForeignError(OperatingError):
     code = "table_foreign"
     retryable = False
 
-    def __init__(self, path: str, found: str) -> None:
+    def __init__(self, path: str, content: str) -> None:
         super().__init__(
-            f"{path} holds {found}, not a table of this service; "
+            f"{path} holds {content}, not a table of this service; "
             "move it away or choose another folder",
             path=path,
-            found=found,
+            found=content,
         )
 
 
@@ -125,6 +126,23 @@ class VersionGoneError(OperatingError):
         )
 
 
+class LookupTooLargeError(OperatingError):
+    """A table of which every group is given all records has too many of them."""
+
+    code = "lookup_too_large"
+    retryable = False
+
+    def __init__(self, stage: str, lookup: str, records: int, most: int) -> None:
+        super().__init__(
+            f"stage {stage!r}: every group is given all records of {lookup!r} (by=()), and there "
+            f"are {records}; at most {most}: look them up by their key",
+            stage=stage,
+            lookup=lookup,
+            records=records,
+            most=most,
+        )
+
+
 class IncrementCollectedError(OperatingError):
     """The requested increment is older than its flow is kept."""
 
@@ -133,9 +151,9 @@ class IncrementCollectedError(OperatingError):
 
     def __init__(self, flow: str, index: int, oldest: int) -> None:
         super().__init__(
-            f"increment {index} of {flow!r} is collected: it was read by all and older than it "
-            f"is kept (`keep`); the oldest that can be read is {oldest}, where reading without a "
-            "cursor begins",
+            f"increment {index} of {flow!r} is removed: every reader has read it, and it is older "
+            f"than `keep` allows; the oldest that can be read is {oldest}: read without a cursor "
+            "to begin there",
             flow=flow,
             index=index,
             oldest=oldest,

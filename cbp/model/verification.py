@@ -3,7 +3,7 @@
 A recomputation begins with empty state and reads the retained input again, either increment by
 increment or all at once. `cbp.model.dataflow.equality` defines the comparison: state exactly; an
 output by the last record per declared key, by all records if it has no key, or epoch by epoch if it
-is a history.
+is a history; the changes of a view by the sum of their signs.
 
 Some tables cannot be compared and are left out:
 
@@ -20,8 +20,9 @@ its runs were timed. So it can be compared at any snapshot while runs go on: the
 each stage at the epoch that the snapshot shows. Any other dataflow is compared once it has nothing
 left to do.
 
-Tables that an earlier version or a correction has influenced cannot be recomputed from scratch.
-They are repeated from an earlier state (`controller.loop.verification.repetition`) or left out.
+Tables that an earlier version or a correction has influenced cannot be recomputed from scratch, nor
+those of a stage whose code reads the time or the number of its runs (`group.run`). They are
+repeated from an earlier state (`controller.loop.verification.repetition`) or left out.
 
 Invariant: every table of a dataflow is compared or left out with a reason
 (tests/cbp/model/test_verification.py).
@@ -31,12 +32,14 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass
+from datetime import datetime
 from types import MappingProxyType
 from typing import Literal
 
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import in_words
-from cbp.model.dataflow.graph import components, predecessors
+from cbp.model.dataflow.stage import OutputSpec
+from cbp.model.graph.cycles import components, predecessors
 
 __all__ = [
     "Comparison",
@@ -51,12 +54,14 @@ __all__ = [
     "comparisons",
     "first_stage",
     "merged",
+    "reading_runs",
     "timeless",
 ]
 
 Split = Literal["increments", "at_once"]
 
-Kind = Literal["state", "view", "records", "history"]
+Kind = Literal["state", "view", "records", "history", "changes"]
+"""How a table is compared: by all records, the last per key, or the sum of signs of changes."""
 
 Status = Literal[
     "waiting",
@@ -74,7 +79,7 @@ Status = Literal[
 same input differ, so no table can be compared with either.
 """
 
-_CHANGED = "an earlier version or a correction is in it, or in what it reads"
+_CHANGED = "an earlier version, a correction or the time of a run is in it, or in what it reads"
 
 
 @dataclass(frozen=True, slots=True)
@@ -102,8 +107,8 @@ class Comparison:
     Attributes:
         stage, name: Stage and name of the state or output.
         left_out: Why it is not compared; `""` if it is.
-        within: How closely, in words; `""`: exactly.
-        since: The first epoch that is repeated, from the state before it; `None`: all epochs
+        within: How closely, in words; `""` means exactly.
+        since: The first epoch that is repeated, from the state before it; `None` means all epochs
             are recomputed from scratch.
     """
 
@@ -126,14 +131,19 @@ class Differing:
     """One key whose records differ; all values as texts.
 
     Attributes:
-        key: Key of the group or of the view; the record itself if there is no key.
+        key: Values of the columns that name a difference (`TableVerdict.key`); the record itself if
+            there are none.
         expected: The records that the recomputation has and the table lacks.
         found: The records that the table has and the recomputation lacks.
+        key_cells, expected_cells, found_cells: The same, value by value.
     """
 
     key: str
     expected: tuple[str, ...]
     found: tuple[str, ...]
+    key_cells: tuple[str, ...] = ()
+    expected_cells: tuple[tuple[str, ...], ...] = ()
+    found_cells: tuple[tuple[str, ...], ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,10 +151,12 @@ class TableVerdict:
     """The result for one table.
 
     Attributes:
-        records: Number of compared records, of both sides.
-        differing: The first keys that differ; there may be more.
-        within: How closely records had to agree, in words; `""`: exactly.
+        records: Number of compared records, both sides added up.
+        differing: Keys that differ, as many as are shown; there may be more.
+        because: Why it is left out; `""` if it is not.
+        within: How closely records had to agree, in words; `""` means exactly.
         since: As in `Comparison`.
+        columns, key: Names of the columns of a record, and of those that name a difference.
     """
 
     table: str
@@ -155,6 +167,8 @@ class TableVerdict:
     because: str = ""
     within: str = ""
     since: int | None = None
+    columns: tuple[str, ...] = ()
+    key: tuple[str, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -163,7 +177,9 @@ class Verification:
 
     Attributes:
         step: The current step, in words.
-        done, total: Progress of the step, in its unit; `total` 0: not known.
+        done, total: Progress of the step, in its unit; `total` is 0 if it is not known.
+        unit: What the step counts, such as `increments`; `""` if there is nothing.
+        began_at: When it was started; aware, in UTC.
         epochs: Maps each stage to the last epoch that is compared; empty until that is known.
         suspect: The first stage, upstream first, with a table that differs.
         error: `{"error_code", "message", "details"}` of a verification that failed.
@@ -176,6 +192,8 @@ class Verification:
     step: str = ""
     done: int = 0
     total: int = 0
+    unit: str = ""
+    began_at: datetime | None = None
     seconds: float = 0.0
     epochs: dict[str, int] | None = None
     tables: tuple[TableVerdict, ...] = ()
@@ -191,7 +209,8 @@ class Verification:
 def timeless(dataflow: Dataflow) -> frozenset[str]:
     """Return the stages whose epochs are a function of the input.
 
-    The rules of these stages, and of all stages before them, wait for their input.
+    The rules of these stages, and of all stages before them, decide by what is queued and in which
+    order, never by when it arrived; and none of these stages lies on a cycle.
     """
     before = predecessors(dataflow.wiring())
     timeless_stages: set[str] = set()
@@ -215,6 +234,19 @@ def behind(dataflow: Dataflow, stages: Collection[str]) -> frozenset[str]:
     return frozenset(stages_behind)
 
 
+def reading_runs(dataflow: Dataflow) -> frozenset[str]:
+    """Return the stages whose code reads the context of its runs, or that look up tables.
+
+    Their epochs are not a function of the input alone: only a repetition, which gives each epoch
+    the time, the number and the moments of look-ups that its record holds, gives the same tables.
+    """
+    return frozenset(
+        name
+        for name, node in dataflow.stages.items()
+        if node.translator.reads_run or node.translator.lookups
+    )
+
+
 def comparisons(
     dataflow: Dataflow,
     split: Split,
@@ -226,8 +258,8 @@ def comparisons(
     Args:
         dataflow: The newest version of the dataflow.
         split: How the input is cut.
-        changed: Stages that were changed by a version or corrected by hand, and all stages
-            behind them.
+        changed: Stages that were changed by a version or corrected by hand, or that read the
+            context of their runs, and all stages behind them.
         collected: Maps each output flow to the first increment that retention has kept.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
@@ -240,7 +272,7 @@ def comparisons(
             for state in spec.states:
                 yield Comparison(stage, state.name, "state", old, in_words(state))
             for output in spec.outputs:
-                kind: Kind = "history" if output.history else "view" if output.key else "records"
+                kind = _kind(output)
                 why, first = old, collected.get(f"{stage}.{output.name}", 0)
                 if why:
                     pass
@@ -253,10 +285,16 @@ def comparisons(
                 elif output.history and stage not in settled:
                     why = "its epochs depend on when runs were started"
                 elif kind == "records" and stage not in free and split == "at_once":
-                    why = "it follows changes, and all at once there are fewer; declare a key"
+                    why = "it follows a view's changes, and one batch has fewer; declare a key"
                 elif kind == "records" and stage not in free and stage not in settled:
-                    why = "it follows changes, and how many depends on when runs were started"
+                    why = "it follows a view's changes, which depend on when runs were started"
                 yield Comparison(stage, output.name, kind, why, in_words(output))
+
+
+def _kind(output: OutputSpec) -> Kind:
+    if output.view:
+        return "changes"
+    return "history" if output.history else "view" if output.key else "records"
 
 
 def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[str, str]:
@@ -276,9 +314,10 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
             if not rule.timeless:
                 why = f"what {rule.name} lets a run read depends on when runs were started"
             elif split == "at_once":
-                why = f"the windows of {rule.name} hold others when all input comes at once"
+                why = f"the windows of {rule.name} have other records when all input comes at once"
             elif stage not in settled:
-                why = f"the windows of {rule.name} hold others when runs before it start otherwise"
+                why = f"the windows of {rule.name} have other records "
+                why += "when earlier runs start otherwise"
             else:
                 continue
             reasons.append(f"`{stage}`: {why}")
@@ -306,7 +345,7 @@ def _split_free(dataflow: Dataflow) -> frozenset[str]:
                 flows |= {
                     f"{stage}.{output.name}"
                     for output in node.translator.outputs
-                    if not output.key and not output.history
+                    if not output.key and not output.history and not output.view
                 }
     return frozenset(split_free_stages)
 

@@ -1,6 +1,7 @@
 """The SDK: base classes of translators, declarations of inputs and outputs, dataflow builder."""
 
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.dataflow.publish_policy import PublishPolicy
 from cbp.model.dataflow.routing import ALL, All, Multicast
 from cbp.model.dataflow.runnable import (
@@ -17,9 +18,10 @@ from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.retention import RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.sdk.builder import DataflowBuilder
-from cbp.sdk.declare import Input, Loopback, Output, State, by, by_sql, framed, route
+from cbp.sdk.declare import Input, Loopback, Output, State, Timers, View, by, by_sql, framed, route
 from cbp.sdk.document import dataflow_from_document
 from cbp.sdk.forms import TranslateArrow, TranslateSql
+from cbp.sdk.lookups import Lookup
 from cbp.sdk.translate import Translate, TranslateRecords
 
 __all__ = [
@@ -31,8 +33,10 @@ __all__ = [
     "Dataflow",
     "DataflowBuilder",
     "Decision",
+    "FileBatch",
     "Input",
     "KeyWindow",
+    "Lookup",
     "Loopback",
     "Multicast",
     "Output",
@@ -45,10 +49,12 @@ __all__ = [
     "Schema",
     "State",
     "StaticTable",
+    "Timers",
     "Translate",
     "TranslateArrow",
     "TranslateRecords",
     "TranslateSql",
+    "View",
     "by",
     "by_sql",
     "dataflow_from_document",

@@ -15,10 +15,20 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from types import MappingProxyType
+from typing import Any
 
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
-from cbp.model.dataflow.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode
+from cbp.model.dataflow.bad_records import BadRecords
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.nodes import (
+    BUCKETS_DEFAULT,
+    ONE_FILE,
+    FileBatch,
+    SourceNode,
+    StageNode,
+)
 from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
+from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.sdk.translate import Declared, spec_of
@@ -49,7 +59,7 @@ class StageFlows:
 
 
 class DataflowBuilder:
-    """Collects sources and stages; not thread-safe.
+    """Collects sources, stages and sinks; not thread-safe.
 
     Args:
         name: Name of the dataflow.
@@ -60,7 +70,8 @@ class DataflowBuilder:
         self._name, self._publish = name, publish
         self._sources: dict[str, SourceNode] = {}
         self._stages: dict[str, StageNode] = {}
-        self._kept: dict[str, RetentionWish] = {}
+        self._sinks: dict[str, SinkNode] = {}
+        self._retention_wishes: dict[str, RetentionWish] = {}
         self._mistakes: list[Mistake] = []
 
     def source(
@@ -72,20 +83,39 @@ class DataflowBuilder:
         options: Mapping[str, str] = MappingProxyType({}),
         keep: RetentionWish = NO_WISH,
         duplicates: str = "accept",
+        on_bad_records: str | Mapping[str, Any] = "quarantine_file",
+        batch: FileBatch = ONE_FILE,
+        location: str = "",
     ) -> Flow:
         """Declare a flow that is fed from outside, and return its handle.
 
         `duplicates` applies to a file that has another name than an accepted file but the same
         content: `"accept"` takes it as data, `"skip"` leaves it out, `"quarantine"` moves it to
-        quarantine.
+        quarantine. `on_bad_records` says what happens to a file some of whose records are wrong;
+        see `cbp.model.dataflow.bad_records`.
+        `batch` is the number of waiting files that become one increment. `location` is a prefix
+        of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken in like dropped files.
         """
         if name in self._sources:
             self._mistakes.append(Mistake("name_twice", f"sources.{name}", "is declared twice"))
         try:
             parsed = Schema.parse(schema, where=f"sources.{name}.schema")
-            self._sources[name] = SourceNode(name, parsed, format, options, keep, duplicates)
+            self._sources[name] = SourceNode(
+                name,
+                parsed,
+                format,
+                options,
+                keep,
+                duplicates,
+                on_bad_records=BadRecords.parse(on_bad_records),
+                batch=batch,
+                location=location,
+            )
         except DefinitionError as error:
             self._mistakes.append(error.mistake)
+        except ValueError as exc:
+            where = f"sources.{name}.on_bad_records"
+            self._mistakes.append(Mistake("on_bad_records_invalid", where, str(exc)))
         return Flow(name)
 
     def stage(
@@ -146,12 +176,44 @@ class DataflowBuilder:
             return ""
         return given
 
+    def sink(
+        self,
+        name: str,
+        *,
+        to: str,
+        flow: Flow | str = "",
+        view: Flow | str = "",
+        path: str = "",
+        url: str = "",
+        secret: str = "",
+        begin: str = "beginning",
+        paused: bool = False,
+    ) -> None:
+        """Publish a flow, or mirror a view; `cbp.model.dataflow.sinks` says what is possible.
+
+        Args:
+            name: Name of the sink, unique in the dataflow.
+            to: `"parquet"`, `"csv"`, `"delta"` or `"webhook"`.
+            flow: The flow whose increments are published. Give this or `view`.
+            view: The view that is mirrored.
+            path: The folder that it writes, absolute or below the service's first sink folder.
+            url: Where a webhook posts to.
+            secret: Name of the secret that signs a webhook's requests.
+            begin: `"beginning"`: from the oldest increment that is kept; `"now"`: from the next.
+            paused: Whether it begins paused.
+        """
+        if name in self._sinks:
+            self._mistakes.append(Mistake("name_twice", f"sinks.{name}", "is declared twice"))
+        flow = flow.name if isinstance(flow, Flow) else flow
+        view = view.name if isinstance(view, Flow) else view
+        self._sinks[name] = SinkNode(name, to, flow, view, path, url, secret, begin, paused)
+
     def keep(self, output: Flow | str, wish: RetentionWish) -> None:
         """Set how long increments of a stage's output are kept once all readers have read them.
 
         Increments of other outputs are kept for good. For a source, pass `keep` to `source`.
         """
-        self._kept[output.name if isinstance(output, Flow) else output] = wish
+        self._retention_wishes[output.name if isinstance(output, Flow) else output] = wish
 
     def build(self) -> Dataflow:
         """Check the dataflow and return it.
@@ -159,15 +221,15 @@ class DataflowBuilder:
         Raises:
             DataflowInvalidError: With every mistake and its place.
         """
-        kept: dict[str, dict[str, RetentionWish]] = {}
-        for flow, wish in self._kept.items():
+        wishes: dict[str, dict[str, RetentionWish]] = {}
+        for flow, wish in self._retention_wishes.items():
             stage, _, output = flow.partition(".")
-            kept.setdefault(stage, {})[output] = wish
+            wishes.setdefault(stage, {})[output] = wish
             if stage not in self._stages:
                 message = f"there is no stage {stage!r}"
                 self._mistakes.append(Mistake("keep_output_unknown", f"keep.{flow}", message))
         stages = {
-            name: replace(node, keep=MappingProxyType(kept.get(name, {})))
+            name: replace(node, keep=MappingProxyType(wishes.get(name, {})))
             for name, node in self._stages.items()
         }
         dataflow = Dataflow(
@@ -175,6 +237,7 @@ class DataflowBuilder:
             MappingProxyType(self._sources),
             MappingProxyType(stages),
             self._publish,
+            sinks=MappingProxyType(self._sinks),
         )
         try:
             dataflow.check()

@@ -8,32 +8,48 @@ from __future__ import annotations
 
 import inspect
 import keyword
-from collections.abc import Callable, Sequence
-from dataclasses import replace
-from operator import attrgetter
-from typing import Any, NoReturn, cast, get_args
+from collections.abc import Callable, Collection, Mapping, Sequence
+from typing import Any, NoReturn
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.errors.message_limits import shortened
 from cbp.model.author.code_fingerprint import Code
 from cbp.model.author.fingerprint import fingerprint, held_by
+from cbp.model.dataflow.expiry import hidden_timers
 from cbp.model.dataflow.runnable import RunAll, RunAny
 from cbp.model.dataflow.stage import (
-    SECONDS_MAX,
-    CombineSpec,
     Computed,
     Form,
-    Grouping,
     InputSpec,
+    LookupSpec,
     OutputSpec,
     RunnableSpec,
     StateSpec,
     TranslatorSpec,
 )
-from cbp.model.flow.framing import FrameBy
-from cbp.model.flow.schema import DataType, Schema, is_name
-from cbp.sdk.declare import Input, Loopback, Output, State, place_of, place_of_attribute
+from cbp.model.flow.changes import changes_schema
+from cbp.model.flow.schema import Schema, is_name
+from cbp.sdk.call_mistakes import parameters_mistake, unemitted_states
+from cbp.sdk.declare import (
+    Input,
+    Loopback,
+    Output,
+    State,
+    View,
+    place_of,
+)
+from cbp.sdk.expiry import expiry_mistakes
+from cbp.sdk.form_mistakes import record_wise_mistakes, sql_mistakes
+from cbp.sdk.input_spec import input_spec
+from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
+from cbp.sdk.option_reader import OptionReader
+from cbp.sdk.state_compiler import StateCompiler
+from cbp.sdk.supersteps import supersteps_mistakes
+from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table
 
 __all__ = ["Compiler"]
+
+Declaration = Input | Loopback | Output | State | Lookup
 
 _RESERVED = (
     "associate",
@@ -42,13 +58,12 @@ _RESERVED = (
     "record_wise",
     "runnable",
     "spec",
-    "taken",
+    "reserved",
     "translate",
 )
 """Attributes of every translator or of `out`, which a flow of the same name would hide."""
 
-_FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
-"""Types that a column in `frame_by` can have."""
+_SHOWN = 100
 
 
 class Compiler:
@@ -59,9 +74,9 @@ class Compiler:
     """
 
     def __init__(
-        self, stage: Any, *, form: Form, taken: tuple[str, ...], record_wise: bool
+        self, stage: Any, *, form: Form, reserved: tuple[str, ...], record_wise: bool
     ) -> None:
-        self._stage, self._form, self._taken = stage, form, taken
+        self._stage, self._form, self._reserved = stage, form, reserved
         self._record_wise = record_wise
         self._name = type(stage).__name__
         self._translate: Callable[..., object] = stage.translate
@@ -69,6 +84,7 @@ class Compiler:
         ours = inspect.unwrap(function).__module__.startswith(__package__)
         self._place = place_of(type(stage) if ours else function)
         self._declared = ours and form == "sql"
+        self._options = OptionReader(type(stage), self._place)
 
     @staticmethod
     def refuse_hidden(stage: Any) -> None:
@@ -78,7 +94,7 @@ class Compiler:
             DefinitionError: With the name of that declaration.
         """
         for name in _RESERVED:
-            if isinstance(getattr(stage, name, None), Input | Loopback | Output | State):
+            if isinstance(getattr(stage, name, None), Declaration):
                 message = f"the name {name!r} is taken by every translator itself; use another"
                 class_ = type(stage)
                 where = f"{class_.__name__}.{name}"
@@ -94,21 +110,37 @@ class Compiler:
         declarations = self._declarations()
         record_wise = self._record_wise
         inputs = tuple(
-            self._input(n, d) for n, d in declarations.items() if isinstance(d, Input | Loopback)
+            input_spec(self._options, n, d)
+            for n, d in declarations.items()
+            if isinstance(d, Input | Loopback)
         )
         outputs = tuple(
-            self._output(n, d) for n, d in declarations.items() if isinstance(d, Output | Loopback)
+            self._output(n, d)
+            for n, d in declarations.items()
+            if isinstance(d, Output | Loopback | View)
         )
         if all(spec.loopback for spec in inputs):
-            self._fail("input_missing", "", "declare at least one Input")
-        if record_wise:
-            self._check_record_wise(inputs, declarations)
-        if self._form == "sql":
-            self._check_sql(inputs, declarations)
+            message = "nothing comes from outside; declare at least one Input"
+            self._fail("input_missing", "", message)
+        self._check_form(inputs, declarations)
         key = None if record_wise else self._key(inputs, declarations)
+        lookups = self._lookups(inputs, declarations, key)
+        inputs = (*inputs, *(changes_input(spec) for spec in lookups if spec.wake))
+        compiler = StateCompiler(self._options, self._form, key) if key else None
         states = tuple(
-            self._state(n, d, key) for n, d in declarations.items() if isinstance(d, State) and key
+            compiler.spec(n, d)
+            for n, d in declarations.items()
+            if isinstance(d, State) and compiler
         )
+        self._check_kept_inputs(inputs, states)
+        for name, code, message in supersteps_mistakes(inputs, states):
+            self._fail(code, name, message)
+        if self._form == "groupwise":
+            self._check_emitted(states)
+        for name, code, message in outer_mistakes(states):
+            self._fail(code, name, message)
+        if key:
+            states += self._hidden_timers(states, inputs, key, declarations)
         return TranslatorSpec(
             self._name,
             key,
@@ -122,7 +154,35 @@ class Compiler:
             self._code(),
             self._declared,
             record_wise,
+            reads_run=self._reads_run(declarations, states),
+            lookups=lookups,
         )
+
+    def _lookups(
+        self, inputs: Sequence[InputSpec], declarations: Mapping[str, Any], key: Schema | None
+    ) -> tuple[LookupSpec, ...]:
+        lookups = {n: d for n, d in declarations.items() if isinstance(d, Lookup)}
+        single = any(spec.route_by is None for spec in inputs)
+        specs = []
+        for name, declared in lookups.items():
+            schema = self._options.schema(name, declared.schema)
+            for code, message in lookup_mistakes(declared, schema, None if single else key):
+                self._fail(code, name, message)
+            spec = lookup_spec(name, declared, schema)
+            if spec.wake and (changes := changes_input(spec).name) in declarations:
+                self._fail("name_invalid", changes, f"{name!r} with wake=True has this name")
+            specs.append(spec)
+        return tuple(specs)
+
+    def _reads_run(self, declarations: Collection[str], states: Sequence[StateSpec]) -> bool:
+        """Return whether the translator is given its run, as `group.run`."""
+        if any(state.timers for state in states):
+            return True
+        if self._stage.record_wise or "run" in declarations:
+            return False
+        if self._form == "sql":
+            return reads_run_table(self._stage, self._stage.queries.values())
+        return reads_run(self._stage)
 
     def _code(self) -> Code:
         """Fingerprint the class, the functions on its instance, and the function that made it."""
@@ -135,7 +195,9 @@ class Compiler:
         rule = getattr(self._stage, "runnable", None)
         if rule is None:
             # A stage that waited for its own messages before its first run would never run.
-            return RunnableSpec(RunAny() if any(spec.loopback for spec in inputs) else RunAll())
+            # Nor does one wait for changes of what it looks up, which may never come.
+            waits = not any(spec.loopback for spec in inputs) and not self._wakes()
+            return RunnableSpec(RunAll() if waits else RunAny())
         if isinstance(rule, type) or not callable(rule):
             self._fail(
                 "runnable_invalid",
@@ -146,10 +208,15 @@ class Compiler:
         place = place_of(rule) if inspect.isroutine(rule) else place_of(type(self._stage))
         return RunnableSpec(rule, place)
 
+    def _wakes(self) -> bool:
+        return any(isinstance(d, Lookup) and d.wake for d in self._declarations().values())
+
     def _check_function(self) -> None:
         function = inspect.unwrap(type(self._stage).translate)
         if getattr(function, "__isabstractmethod__", False):
-            self._fail("translate_missing", "translate", "define it: the base class's does nothing")
+            self._fail(
+                "translate_missing", "translate", "define it: that of the base class does nothing"
+            )
         kinds = (
             inspect.isgeneratorfunction,
             inspect.iscoroutinefunction,
@@ -161,18 +228,30 @@ class Compiler:
                 "translate",
                 "must be a plain function: emit with out.<output>(...), not with yield or await",
             )
+        form = "record" if self._record_wise else self._form
+        if message := parameters_mistake(self._stage, form):
+            self._fail("translate_parameters", "translate", message)
 
-    def _declarations(self) -> dict[str, Input | Loopback | Output | State]:
+    def _check_emitted(self, states: Sequence[StateSpec]) -> None:
+        """Refuse a state that groups read and never emit: it would always be empty."""
+        replaced = [one.name for one in states if not one.keep and not one.timers]
+        function = inspect.unwrap(type(self._stage).translate)
+        for name in unemitted_states(function, replaced):
+            message = (
+                "is read and never emitted, so it is always empty: a group keeps the records "
+                f"that it emits again; write out.{name}(...), or keep=True to keep the others"
+            )
+            self._fail("state_unemitted", name, message)
+
+    def _declarations(self) -> dict[str, Declaration]:
         """Collect attributes in definition order: base classes, the class, then the instance."""
         values: dict[str, Any] = {}
         for class_ in reversed(type(self._stage).__mro__):
             values.update(vars(class_))
         values.update(vars(self._stage))
-        declarations = {
-            n: v for n, v in values.items() if isinstance(v, Input | Loopback | Output | State)
-        }
+        declarations = {n: v for n, v in values.items() if isinstance(v, Declaration)}
         for name, declared in declarations.items():
-            reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._taken)
+            reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._reserved)
             if not is_name(name) or name in reserved or keyword.iskeyword(name):
                 self._fail(
                     "name_invalid",
@@ -180,188 +259,65 @@ class Compiler:
                     "use a-z, 0-9 and '_', beginning with a letter, and no word of Python's; "
                     f"{', '.join(reserved)} are taken",
                 )
-            if not isinstance(declared.schema, str):
-                self._fail("schema_invalid", name, "the schema is DDL text, such as 'url STRING'")
+            schema: object = declared.schema
+            if not isinstance(schema, str):
+                shown = shortened(repr(schema), _SHOWN)
+                message = f"the schema is DDL text, such as 'url STRING', got {shown}"
+                self._fail("schema_invalid", name, message)
         return declarations
 
-    def _schema(self, name: str, text: str) -> Schema:
-        try:
-            return Schema.parse(text, where=f"{self._name}.{name}")
-        except DefinitionError as error:
-            place = place_of_attribute(type(self._stage), name) or self._place
-            raise DefinitionError(replace(error.mistake, place=place)) from None
-
-    def _input(self, name: str, declared: Input | Loopback) -> InputSpec:
-        schema = self._schema(name, declared.schema)
-        return InputSpec(
-            name,
-            schema,
-            self._columns(name, "route_by", declared.route_by, schema),
-            self._order(name, declared.order_by, schema),
-            isinstance(declared, Loopback),
-            None if isinstance(declared, Loopback) else self._frame_by(name, declared, schema),
-            self._combine(name, declared),
-            0.0 if isinstance(declared, Loopback) else self._idle(name, declared),
-        )
-
-    def _idle(self, name: str, declared: Input) -> float:
-        seconds = declared.close_idle_seconds
-        number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
-        if not number or not 0 <= seconds <= SECONDS_MAX:
-            message = f"close_idle_seconds is {seconds!r}; it takes seconds, or 0 for never"
-            message += f", and {SECONDS_MAX} at most"
-            self._fail("close_idle_invalid", name, message)
-        if seconds and declared.frame_by is None:
-            message = "close_idle_seconds closes what frame_by keeps open; declare frame_by too"
-            self._fail("close_idle_invalid", name, message)
-        return float(seconds)
-
-    def _frame_by(self, name: str, declared: Input, schema: Schema) -> FrameBy | None:
-        given = declared.frame_by
-        if given is None:
-            return None
-        if isinstance(given, FrameBy):
-            code = fingerprint(given.function)
-            return replace(given, code=code + Code.of({"memo": "yes"}) if given.memo else code)
-        if not isinstance(cast(object, given), str) or given not in schema:
-            has = ", ".join(schema.names)
-            message = f"{given!r} is no column; name one of {has}, or use framed(function)"
-            self._fail("frame_by_invalid", name, message)
-        if schema[given].type.kind not in _FRAMING_KINDS:
-            message = f"column {given!r} is {schema[given].type}; use framed(function)"
-            self._fail("frame_by_invalid", name, message)
-        return FrameBy(attrgetter(given), column=given, place=self._place)
-
-    def _combine(self, name: str, declared: Input | Loopback) -> CombineSpec | None:
-        if declared.combine is None:
-            return None
-        route = declared.route_by
-        if not callable(declared.combine):
-            self._fail("combine_invalid", name, "combine takes a function: records -> records")
-        if route is None or (isinstance(route, Computed) and route.many):
-            self._fail("combine_invalid", name, "what is combined goes to exactly one group")
-        if isinstance(route, Computed) and route.sql:
-            self._fail("combine_invalid", name, "Python combines, and cannot evaluate by_sql(...)")
-        if declared.order_by is not None:
-            message = "records in an order cannot be combined; leave out order_by or combine"
-            self._fail("combine_invalid", name, message)
-        return CombineSpec(declared.combine, place_of(declared.combine))
-
-    def _order(
-        self, name: str, value: str | Computed | None, schema: Schema
-    ) -> tuple[str, ...] | Computed | None:
-        if isinstance(value, Computed) and value.many:
-            self._fail("order_by_invalid", name, "route(...) gives no order; use by(...)")
-        return self._columns(name, "order_by", value, schema)
-
-    def _output(self, name: str, declared: Output | Loopback) -> OutputSpec:
+    def _output(self, name: str, declared: Output | Loopback | View) -> OutputSpec:
         schema = self._schema(name, declared.schema)
         if isinstance(declared, Loopback):
             return OutputSpec(name, schema)
-        key = self._plain(name, "key", declared.key, schema)
-        tolerance, not_compared = self._closeness(name, declared, schema, key)
+        if isinstance(declared, View):
+            tolerance, not_compared = self._options.closeness(name, declared, schema, ())
+            changes = changes_schema(schema)
+            return OutputSpec(
+                name, changes, tolerance=tolerance, not_compared=not_compared, view=name
+            )
+        key = self._options.plain(name, "key", declared.key, schema)
+        tolerance, not_compared = self._options.closeness(name, declared, schema, key)
         return OutputSpec(name, schema, key, declared.history, tolerance, not_compared)
 
-    def _state(self, name: str, declared: State, key: Schema) -> StateSpec:
-        schema = self._schema(name, declared.schema)
-        route = self._state_route(name, declared, schema, key)
-        if declared.grouping not in get_args(Grouping):
-            self._fail("grouping_unknown", name, f"{declared.grouping!r}; use 'inner' or 'outer'")
-        tolerance, not_compared = self._closeness(name, declared, schema, route)
-        return StateSpec(
-            name,
-            schema,
-            declared.grouping,
-            tolerance,
-            not_compared,
-            None if route == key.names else route,
-            self._state_order(name, declared, schema),
-        )
+    def _hidden_timers(
+        self,
+        states: tuple[StateSpec, ...],
+        inputs: tuple[InputSpec, ...],
+        key: Schema,
+        names: Collection[str],
+    ) -> tuple[StateSpec, ...]:
+        """Return the timers of the states that expire."""
+        for name, code, message in expiry_mistakes(states, inputs, key=key, names=names):
+            self._fail(code, name, message)
+        return tuple(hidden_timers(state, key) for state in states if state.expire_ms)
 
-    def _state_route(
-        self, name: str, declared: State, schema: Schema, key: Schema
-    ) -> tuple[str, ...]:
-        """Return the columns of a state that hold the key."""
-        if declared.route_by is not None:
-            route = self._plain(name, "route_by", declared.route_by, schema)
-            self._check_types(name, tuple(schema[column].type for column in route), key)
-            return route
-        for column in key.fields:
-            if column.name not in schema or schema[column.name].type != column.type:
-                self._fail(
-                    "state_key_missing",
-                    name,
-                    f"state needs the key column '{column.name} {column.type}'; it has '{schema}'; "
-                    "add it, or name the columns that hold the key: route_by='...'",
+    def _check_form(self, inputs: Sequence[InputSpec], declarations: Mapping[str, Any]) -> None:
+        """Refuse what the form of the translator does not have."""
+        if self._record_wise:
+            for name, code, message in record_wise_mistakes(inputs, declarations):
+                self._fail(code, name, message)
+        if self._form == "sql":
+            queries: Mapping[str, Any] | None = getattr(self._stage, "queries", {})
+            if not queries and self._place == place_of(type(self._stage)):
+                queries = None
+            for name, code, message in sql_mistakes(inputs, declarations, queries):
+                self._fail(code, name, message)
+
+    def _check_kept_inputs(
+        self, inputs: tuple[InputSpec, ...], states: tuple[StateSpec, ...]
+    ) -> None:
+        """Refuse inputs that a stage with a kept state cannot have."""
+        kept_state = next((spec.name for spec in states if spec.keep), None)
+        for spec in inputs if kept_state else ():
+            if spec.route_by is None or spec.has_several:
+                message = (
+                    f"the state {kept_state!r} is kept (keep=True), so each record of an input has "
+                    "exactly one group: give route_by columns or by(...), not route(...)"
                 )
-        return key.names
+                self._fail("keep_unsupported", spec.name, message)
 
-    def _state_order(self, name: str, declared: State, schema: Schema) -> tuple[str, ...]:
-        order = self._plain(name, "order_by", declared.order_by, schema)
-        for column in order:
-            if not schema[column].type.can_be_key:
-                message = f"column {column!r} is {schema[column].type}, which has no order"
-                self._fail("order_by_type", name, f"{message}; name columns of atoms")
-        return order
-
-    def _closeness(
-        self, name: str, declared: Output | State, schema: Schema, key: Sequence[str]
-    ) -> tuple[float, tuple[str, ...]]:
-        """Return how closely records are compared: the tolerance, and the columns left out."""
-        columns = self._plain(name, "not_compared", declared.not_compared, schema)
-        for column in columns:
-            if column in key:
-                self._fail("not_compared_invalid", name, f"{column!r} is of the key: compared")
-        if not 0 <= declared.tolerance < 1:
-            message = f"tolerance={declared.tolerance!r}; give a number from 0 to below 1"
-            self._fail("tolerance_invalid", name, message)
-        if declared.tolerance and not any(
-            column.name not in {*key, *columns} and _floats(column.type) for column in schema.fields
-        ):
-            message = f"tolerance={declared.tolerance!r}, but no column that is compared has floats"
-            self._fail("tolerance_invalid", name, message)
-        return declared.tolerance, columns
-
-    def _check_record_wise(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
-        if any(isinstance(declared, Loopback) for declared in found.values()):
-            self._fail("record_wise_shape", "", "cannot send messages; derive from Translate")
-        if len(inputs) != 1 or inputs[0].route_by is not None:
-            self._fail(
-                "record_wise_shape",
-                "",
-                "needs exactly one Input, without route_by; for several derive from Translate: "
-                "a record of an input without route_by is a group of its own there too",
-            )
-        if any(isinstance(declared, State) for declared in found.values()):
-            self._fail("record_wise_shape", "", "cannot keep state; derive from Translate instead")
-
-    def _check_sql(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> None:
-        for spec in inputs:
-            in_python = isinstance(spec.route_by, Computed) or spec.combine is not None
-            if spec.loopback or spec.order_by is not None or in_python:
-                self._fail(
-                    "sql_shape",
-                    spec.name,
-                    "an input of this form is no Loopback, is routed by columns, and has neither "
-                    "order_by nor combine; compute a key in the stage before, or derive from "
-                    "Translate",
-                )
-        for name, declared in found.items():
-            if isinstance(declared, State) and declared.order_by is not None:
-                message = "a query is given records in any order: leave out order_by, sort in it"
-                self._fail("sql_shape", name, f"{message}, or derive from Translate")
-        queries = getattr(self._stage, "queries", {})
-        emitted = {name for name, declared in found.items() if not isinstance(declared, Input)}
-        if not queries and self._place == place_of(type(self._stage)):
-            self._fail("translate_missing", "queries", "define queries, or translate")
-        for name in emitted if queries else ():
-            if name not in queries:
-                self._fail("query_missing", name, f"give queries[{name!r}], a SELECT")
-        for name in queries:
-            if not is_name(name) or name in {spec.name for spec in inputs}:
-                self._fail("query_name", "queries", f"{name!r} is an input, or no name")
-
-    def _key(self, inputs: tuple[InputSpec, ...], found: dict[str, Any]) -> Schema | None:
+    def _key(self, inputs: tuple[InputSpec, ...], declarations: dict[str, Any]) -> Schema | None:
         """Return the stage's key: as declared, or the columns by which the first input routes.
 
         `None` if no input has groups.
@@ -375,7 +331,7 @@ class Compiler:
                 "Translate or TranslateRecords where each record is a group of its own",
             )
         if not grouped:
-            self._check_without_groups(found)
+            self._check_without_groups(declarations)
             return None
         first = next((spec for spec in grouped if not spec.loopback), grouped[0])
         if self._stage.key is not None:
@@ -386,13 +342,16 @@ class Compiler:
             self._fail("key_missing", "key", 'declare `key = "..."` when route_by is computed')
         for column in key.fields:
             if not column.type.can_be_key:
-                self._fail("key_type", column.name, f"{column.type} cannot be a key; use an atom")
+                message = (
+                    f"{column.type} cannot be a key; use a type such as STRING, BIGINT or TIMESTAMP"
+                )
+                self._fail("key_type", column.name, message)
         for spec in grouped:
             self._check_route(spec, key)
         return key
 
-    def _check_without_groups(self, found: dict[str, Any]) -> None:
-        for name, declared in found.items():
+    def _check_without_groups(self, declarations: dict[str, Any]) -> None:
+        for name, declared in declarations.items():
             if isinstance(declared, State):
                 message = (
                     "no input has route_by, so no group has this state: say by which columns "
@@ -410,45 +369,10 @@ class Compiler:
             if isinstance(route, Computed)
             else tuple(spec.schema[c].type for c in route or ())
         )
-        self._check_types(spec.name, types, key)
+        self._options.check_types(spec.name, types, key)
 
-    def _check_types(self, name: str, types: tuple[DataType, ...], key: Schema) -> None:
-        if types != tuple(column.type for column in key.fields):
-            came = ", ".join(map(str, types))
-            self._fail("route_by_type", name, f"routes by ({came}), but the key is ({key})")
-
-    def _plain(self, name: str, option: str, value: str | None, schema: Schema) -> tuple[str, ...]:
-        """Return the columns that an option names; the option does not take `by(...)`."""
-        if value is not None and not isinstance(cast(object, value), str):
-            message = f"{option} takes names of columns, such as 'a, b'; got {value!r}"
-            self._fail(f"{option}_invalid", name, f"{message}; keep what is computed as a column")
-        columns = self._columns(name, option, value, schema)
-        return columns if isinstance(columns, tuple) else ()
-
-    def _columns(
-        self, name: str, option: str, value: str | Computed | None, schema: Schema
-    ) -> tuple[str, ...] | Computed | None:
-        if value is None or isinstance(value, Computed):
-            return value
-        if not isinstance(cast(object, value), str):
-            self._fail(f"{option}_invalid", name, f"{option} takes columns or by(function, type)")
-        columns = tuple(part.strip() for part in value.split(","))
-        if option == "route_by" and len(set(columns)) < len(columns):
-            message = f"route_by={value!r} names a column twice; give one for each of the key"
-            self._fail("route_by_invalid", name, message)
-        for column in columns:
-            if column not in schema:
-                has = ", ".join(schema.names)
-                self._fail(
-                    f"{option}_unknown", name, f"there is no column {column!r}; it has {has}"
-                )
-        return columns
+    def _schema(self, name: str, text: str) -> Schema:
+        return self._options.schema(name, text)
 
     def _fail(self, code: str, name: str, message: str) -> NoReturn:
-        where = f"{self._name}.{name}" if name else self._name
-        raise DefinitionError(Mistake(code, where, message, self._place))
-
-
-def _floats(type_: DataType) -> bool:
-    """Tell whether values of a type are floating-point numbers or contain any."""
-    return type_.kind in ("FLOAT", "DOUBLE") or any(map(_floats, type_.arguments))
+        self._options.fail(code, name, message)

@@ -16,11 +16,13 @@ import sys
 import threading
 import weakref
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.model.author.code_fingerprint import LATER
 from cbp.model.dataflow.stage import Computed, Grouping
+from cbp.model.flow.changes import ChangesRead
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import Schema
 
@@ -29,6 +31,8 @@ __all__ = [
     "Loopback",
     "Output",
     "State",
+    "Timers",
+    "View",
     "by",
     "by_sql",
     "framed",
@@ -75,7 +79,7 @@ def place_of_attribute(class_: type, name: str) -> str:
 
 
 def route(function: Callable[[Any], Any], type_: str) -> Computed:
-    """Route a record to any number of groups: several keys, `ALL`, multicast addresses, or none.
+    """Declare a route to any number of groups: several keys, `ALL`, multicast addresses, or none.
 
         Input("src BIGINT, dst BIGINT", route_by=route(lambda e: [e.src, e.dst], "BIGINT"))
         Input("total DOUBLE", route_by=route(lambda r: All("ranks"), "BIGINT"))
@@ -92,7 +96,7 @@ def route(function: Callable[[Any], Any], type_: str) -> Computed:
 
 
 def by(function: Callable[[Any], Any], type_: str) -> Computed:
-    """Compute a routing or ordering key from a record.
+    """Declare a routing or ordering key that a function computes from each record.
 
     Args:
         function: `record -> value`; a tuple of values if `type_` names several types.
@@ -105,7 +109,7 @@ def by(function: Callable[[Any], Any], type_: str) -> Computed:
 
 
 def framed(function: Callable[..., Any], *, memo: bool = False) -> FrameBy:
-    """Cut a flow into the increments of one input, by a framing key of each record.
+    """Declare how a flow is cut into the increments of one input: by a framing key of each record.
 
         Input("url STRING, at TIMESTAMP", frame_by=framed(lambda r: f"{r.at:%Y-%m-%d %H}"))
         Input("n BIGINT", frame_by=framed(lambda r, total: ..., memo=True))
@@ -126,7 +130,7 @@ def by_sql(
     *,
     function: Callable[[Any], Any] | None = None,
 ) -> Computed:
-    """Compute a routing or ordering key with a Spark SQL expression, without Python.
+    """Declare a routing or ordering key that Spark SQL computes from each record, without Python.
 
         Input("url STRING", route_by=by_sql("parse_url(url, 'HOST')", "STRING"))
 
@@ -146,7 +150,8 @@ def by_sql(
     place = f"{frame.f_code.co_filename}:{frame.f_lineno}"
 
     def needs_spark(record: Any) -> Any:
-        message = f"Spark alone evaluates {texts}; give by_sql a function= to run without it"
+        given = ", ".join(texts)
+        message = f"only Spark evaluates {given}; give by_sql a function= to run without it"
         raise NotImplementedError(message)
 
     types = by(needs_spark, type_).types
@@ -184,13 +189,17 @@ class Input:
             increment can be read once a record with another value, or a close, follows it.
             Default: one epoch of the writer is one increment, which can be read at once.
         close_idle_seconds: With `frame_by`: close the open increment after this many seconds
-            without a record. 0: never. A dataflow can override it.
+            without a record. 0 means never. A dataflow can override it.
         combine: `records -> records`. Reduces a list of records of one group before they are
             shuffled, so that fewer are shuffled. The law: replacing any records of a group by
             the result must not change what `translate` does, as partial sums do not change a
             sum. Every engine calls it, with as many records of a group as happen to lie
             together. It returns at least one record, with the same columns and key. Not
             allowed with `order_by`. `check_split` finds a combiner that breaks the law.
+        changes: How to read the changes of a view; an input that is wired to one says which.
+            `"signed"`: all of them; the schema may name their columns `change_type STRING` and
+            `sign INT` (+1 for `insert` and `update_after`, -1 for `update_before` and `delete`).
+            `"after"`: only new and changed records, without these columns.
     """
 
     schema: str
@@ -199,6 +208,7 @@ class Input:
     frame_by: str | FrameBy | None = None
     combine: Callable[[list[Any]], Iterable[Any]] | None = None
     close_idle_seconds: float = 0.0
+    changes: ChangesRead = field(default="", metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -217,12 +227,19 @@ class Loopback:
         order_by: As in `Input`.
         combine: As in `Input`. With it, messages are shuffled like any other input. Without it,
             the task of a group reads them in place.
+        supersteps: How many times a run calls the groups, at most: the messages of one superstep
+            call groups in the next one of the same run, with the state that the one before left.
+            The run ends once no message is left, and only then others see what it did: a view's
+            changes are those from its begin to its end. If messages are left after that many
+            supersteps, they come back in the next epoch. All loopbacks of a translator have the
+            same number. 1 means that each message comes back in a later epoch.
     """
 
     schema: str
     route_by: str | Computed | None = None
     order_by: str | Computed | None = None
     combine: Callable[[list[Any]], Iterable[Any]] | None = None
+    supersteps: int = field(default=1, metadata=LATER)
 
 
 @dataclass(frozen=True)
@@ -238,7 +255,7 @@ class Output:
         tolerance: The difference that is allowed in FLOAT and DOUBLE columns when two runs are
             compared (`cbp verify`, `cbp.testing`): relative to the larger number, absolute for
             numbers smaller than 1. Meant for iterations that stop when values change little.
-            0: values must be equal.
+            0 means that values must be equal.
         not_compared: Columns that such a comparison leaves out, such as a counter of rounds.
     """
 
@@ -261,6 +278,21 @@ class State:
 
         ranks = State("page BIGINT, rank DOUBLE", route_by="page", order_by="rank")
 
+    With `keep=True` the records of a called group stay unless they are put or deleted by their
+    key, so that a call costs what it touches, whatever the size of the group:
+
+        orders = State("customer STRING, id BIGINT, total DOUBLE", keep=True, key="customer, id")
+
+        group.orders.get(id=7)              # the record, or None
+        group.orders.range(id=(1, 10))      # an iterator of the records with 1 <= id < 10
+        group.orders.range(reverse=True)    # all, from the last to the first; ten cost ten
+        for order in group.orders: ...      # all, in order of the key; read only as far as needed
+        out.orders(customer="c", id=7, total=9.5)       # puts: adds the record, or replaces it
+        out.orders.delete(id=7)             # nothing happens if there is none
+
+    It can be read any number of times. The last put or delete of a key counts. Reads of the same
+    call see the records as they were before it. There is no `out.<state>.remote(...)`.
+
     Args:
         schema: DDL; holds the columns of the stage's key.
         grouping: `"inner"`: call only groups that have a record in some input. `"outer"`: also
@@ -273,6 +305,14 @@ class State:
         order_by: The column, or comma-separated columns, that order the records of a group,
             nulls first; ties are ordered by all columns. Default: all columns, in the order of
             the schema. Not allowed in SQL translators.
+        keep: Whether records stay unless they are put or deleted.
+        key: With `keep`: columns that no two records have in common, separated by commas. They
+            include those of the group's key; the others, in this order, are the second key, which
+            names and orders the records within the group.
+        expire: An age, such as `"30 days"` (seconds, minutes, hours, days or weeks): a group that
+            was not called for so long loses its records of this state, without a call. A run is
+            started for it, at most a sixteenth of the age late. Records of others stay. There is
+            no `out.<state>.remote(...)`.
     """
 
     schema: str
@@ -281,3 +321,57 @@ class State:
     not_compared: str | None = None
     route_by: str | None = None
     order_by: str | None = None
+    keep: bool = field(default=False, metadata=LATER)
+    key: str | None = field(default=None, metadata=LATER)
+    expire: str | None = field(default=None, metadata=LATER)
+
+
+@dataclass(frozen=True)
+class View(State):
+    """A state with a key, of which others read the current records and follow the changes.
+
+        top = View("site STRING, url STRING, score DOUBLE", key="site, url")
+
+    A group reads `group.<view>` and emits `out.<view>(...)` as for a `State`: what it emits is
+    kept, and what it does not emit again is gone. It emits at most one record per key. What became
+    of the records in an epoch is the flow `stage.<view>`, which other stages read with
+    `Input(..., changes="signed")` or `changes="after"`. A record that is emitted unchanged is no
+    change, and costs no I/O.
+
+    Without `key` the view is a *bag*: a group may emit equal records, the table has each as often
+    as it was emitted, and the changes are inserts and deletes alone, one for each record that came
+    or went.
+
+    Only the group of a key emits its records: a view has no `.remote`.
+
+    With `keep=True` its records stay unless they are put or deleted, as in `State`: the group reads
+    `group.<view>.get(...)`, and a call costs what it touches.
+
+    Args:
+        schema: As in `State`. No column is named `change_type` or `sign`.
+        key: The columns, separated by commas, that name a record. They include those that hold
+            the stage's key; with these alone, each group has at most one record. Default: none, a
+            bag, whose columns are not nested.
+        order_by: As in `State`. Default: the columns of `key` that are not the stage's.
+        expire: As in `State`. The changes say `delete` for each record that expires.
+    """
+
+
+@dataclass(frozen=True)
+class Timers(State):
+    """Times at which a group is called again, even if no input has a record of it.
+
+        wake = Timers()
+
+    `out.wake(<key columns>, at=...)` sets a timer of the called group, such as
+    `out.wake(order=key.order, at=group.run.time + timedelta(days=30))`. Once the time has passed, a
+    run is started for it, and the group is called: `group.wake` has its timers, the earliest
+    first, and those up to `group.run.time` are due. The run may read input as well.
+
+    Timers are a state: a called group keeps those that it emits, and loses the others, due or not.
+    So a group that is called for another reason sets its timer anew, or drops it by emitting
+    none. To keep what is pending: `for timer in group.wake: out.wake(*timer)`. A time that has
+    passed already calls the group in the next epoch. The table has the columns of the key and `at`.
+    """
+
+    schema: str = "at TIMESTAMP NOT NULL"

@@ -16,14 +16,25 @@ Options of a stage:
   seconds without a record.
 - `run_seconds_max: 600` is the time limit of the stage's runs, in seconds.
 - `keep: {totals: {hours: 48}}` sets how long increments of the output `totals` are kept once all
-  readers have read them. `hours: 0` lets them go at once. Outputs without `keep` are kept for good.
+  readers have read them. `hours: 0` lets them go at once. Outputs without `keep` are kept for good;
+  messages that only their own stage reads go once they were read.
 
 Option of a source: `keep: {hours: 48, bytes: 10000000000}` sets how long its increments are kept
-once all readers have read them, and the bytes that all kept increments may have (0: any). The
+once all readers have read them, and the bytes that all kept increments may have (0 means any). The
 service's settings decide what is left out.
+
+Another one: `batch: {files: 1000, bytes: 1000000}` puts files that wait into one increment, up to
+these numbers; `batch: {}` takes what waits, up to 1,000 files or 64 MiB. With `seconds: 5` the
+first of them waits so long for more. Without `batch`, every file is an increment, and so an epoch
+of the stages that read it.
+
+A third one: `location: "s3://bucket/orders/"` takes in the objects below a prefix of a bucket, as
+if they were dropped. The service's settings say which locations are allowed.
 
 Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
 (`cbp.model.run.publication`). Without it, every epoch is shown by itself.
+
+`sinks` publish flows and views outside of the dataflow's folder (`cbp.sdk.sink_document`).
 
 A document only *names* translators; `resolve` turns a name and parameters into an instance. One
 pass finds all mistakes of a document; it ends once there are more than `MISTAKES_MAX`. A mapping
@@ -32,23 +43,33 @@ cannot hold a key twice, so the parser passes the paths of duplicate keys in `du
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from dataclasses import replace
 from types import MappingProxyType
 from typing import Any, TypeVar
 
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
-from cbp.errors.message_limits import MISTAKES_MAX
-from cbp.model.dataflow.dataflow import BUCKETS_DEFAULT, Dataflow, SourceNode, StageNode, too_many
+from cbp.errors.message_limits import MISTAKES_MAX, listed
+from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
+from cbp.model.dataflow.dataflow import Dataflow, name_mistakes, too_many
+from cbp.model.dataflow.nodes import (
+    BUCKETS_DEFAULT,
+    ONE_FILE,
+    FileBatch,
+    SourceNode,
+    StageNode,
+)
 from cbp.model.dataflow.publish_policy import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
+from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.dataflow.stage import SECONDS_MAX
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.sdk.rules import read_rule
+from cbp.sdk.sink_document import SINK_FIELDS, read_sink
 from cbp.sdk.translate import Declared
 
-__all__ = ["Resolve", "dataflow_from_document"]
+__all__ = ["LATER_RULES", "Resolve", "dataflow_from_document"]
 
 Resolve = Callable[[str, Mapping[str, Any]], Declared]
 
@@ -57,9 +78,19 @@ _T = TypeVar("_T")
 _ANY_STAGE = ""
 """Stands among the unread names if there were stages but none could be read."""
 
-_TOP = {"name", "sources", "stages", "publish", "description"}
+_TOP = {"name", "sources", "stages", "sinks", "publish", "description"}
 _PUBLISH = {"epochs", "seconds"}
-_SOURCE = {"schema", "format", "options", "keep", "duplicates"}
+_SOURCE = {
+    "schema",
+    "format",
+    "options",
+    "keep",
+    "duplicates",
+    "on_bad_records",
+    "batch",
+    "location",
+}
+_BATCH = {"files", "bytes", "seconds"}
 _KEEP = {"hours", "bytes"}
 _KEEP_HOURS_MAX = 24 * 3660
 _BYTES_MAX = 1 << 62
@@ -78,8 +109,16 @@ _STAGE = {
 }
 
 
+LATER_RULES = frozenset({"cycle_never_runs"})
+"""Rules that grew stricter, so that a registered document may break them. It still opens."""
+
+
 def dataflow_from_document(
-    document: Any, resolve: Resolve, *, duplicates: Iterable[str] = ()
+    document: Any,
+    resolve: Resolve,
+    *,
+    duplicates: Iterable[str] = (),
+    without: Collection[str] = (),
 ) -> Dataflow:
     """Read and check a document.
 
@@ -87,11 +126,12 @@ def dataflow_from_document(
         document: JSON values in the form that the module header describes.
         resolve: Returns the translator, or raises a `CbpError` that says why it cannot.
         duplicates: Paths of keys that the text had twice, such as `stages.count`.
+        without: Codes of rules that do not count, such as `LATER_RULES`.
 
     Raises:
         DataflowInvalidError: With the first `MISTAKES_MAX` mistakes and their places.
     """
-    reader = _Reader(resolve)
+    reader = _Reader(resolve, without)
     try:
         reader.note(_twice(path) for path in duplicates)
         dataflow = reader.dataflow(document)
@@ -108,8 +148,8 @@ class _EnoughError(Exception):
 
 
 class _Reader:
-    def __init__(self, resolve: Resolve) -> None:
-        self._resolve = resolve
+    def __init__(self, resolve: Resolve, without: Collection[str]) -> None:
+        self._resolve, self._without = resolve, without
         self.mistakes: list[Mistake] = []
 
     def dataflow(self, document: Any) -> Dataflow:
@@ -128,10 +168,12 @@ class _Reader:
             MappingProxyType(self._all(sources, self._source)),
             MappingProxyType(self._all(stages, self._stage)),
             self._publish(top.get("publish", {})),
+            MappingProxyType(self._all(self._mapping("sinks", top.get("sinks", {})), self._sink)),
         )
         unread = {*sources, *stages} - {*dataflow.sources, *dataflow.stages}
         if stages.keys() <= unread and stages:
             unread.add(_ANY_STAGE)
+        self.note(_mistakes_of_unread(dataflow, sources, stages))
         try:
             dataflow.check()
         except DataflowInvalidError as error:
@@ -141,6 +183,8 @@ class _Reader:
     def note(self, mistakes: Iterable[Mistake]) -> None:
         """Collect mistakes; raise `_EnoughError` once there are more than `MISTAKES_MAX`."""
         for mistake in mistakes:
+            if mistake.code in self._without:
+                continue
             self.mistakes.append(mistake)
             if len(self.mistakes) > MISTAKES_MAX:
                 raise _EnoughError
@@ -184,7 +228,31 @@ class _Reader:
             MappingProxyType(options),
             self._keep(f"{where}.keep", node.get("keep", {})),
             str(node.get("duplicates", "accept")),
+            on_bad_records=self._on_bad_records(where, node.get("on_bad_records")),
+            batch=self._batch(f"{where}.batch", node["batch"]) if "batch" in node else ONE_FILE,
+            location=self._location(f"{where}.location", node.get("location", "")),
         )
+
+    def _sink(self, name: str, value: Any) -> SinkNode | None:
+        sink, mistakes = read_sink(name, self._mapping(f"sinks.{name}", value, SINK_FIELDS))
+        self.note(mistakes)
+        return sink
+
+    def _on_bad_records(self, where: str, value: Any) -> BadRecords:
+        if value is None:
+            return QUARANTINE_FILE
+        try:
+            return BadRecords.parse(value)
+        except ValueError as exc:
+            self._note("on_bad_records_invalid", f"{where}.on_bad_records", str(exc))
+            return QUARANTINE_FILE
+
+    def _location(self, where: str, value: Any) -> str:
+        if isinstance(value, str):
+            return value
+        expected = f"expected text such as s3://bucket/orders/, got {type(value).__name__}"
+        self._note("location_invalid", where, expected)
+        return ""
 
     def _options(self, where: str, value: Any) -> dict[str, str]:
         """Read options: texts, and the booleans that YAML makes of `true` and `false`."""
@@ -199,6 +267,18 @@ class _Reader:
                 self._note("option_invalid", f"{where}.{name}", message)
         return options
 
+    def _batch(self, where: str, value: Any) -> FileBatch:
+        """Read how many files become one increment: `{files: 1000, bytes: 1000000, seconds: 5}`."""
+        numbers = dict[str, Any]()
+        for name, number in self._mapping(where, value, _BATCH).items():
+            if name not in _BATCH:
+                continue  # which was noted
+            if type(number) is int or (name == "seconds" and type(number) is float):
+                numbers[name] = number
+            else:
+                self._note("batch_invalid", f"{where}.{name}", f"expected a number, got {number!r}")
+        return FileBatch(**numbers)
+
     def _keep(self, where: str, value: Any) -> RetentionWish:
         """Read the retention of a flow: `{hours: 48, bytes: 10000000000}`, either or both."""
         given = self._mapping(where, value, _KEEP)
@@ -208,7 +288,7 @@ class _Reader:
             self._note("keep_invalid", f"{where}.hours", expected)
             hours = None
         if most is not None and not (type(most) is int and 0 <= most <= _BYTES_MAX):
-            expected = f"expected bytes up to {_BYTES_MAX}, 0: any number; got {most!r}"
+            expected = f"expected bytes up to {_BYTES_MAX}, 0 means any number; got {most!r}"
             self._note("keep_invalid", f"{where}.bytes", expected)
             most = None
         return RetentionWish(None if hours is None else hours * 3600.0, most)
@@ -269,10 +349,10 @@ class _Reader:
             self._limits(f"{where}.limits", node.get("limits", {})),
             self._idle(f"{where}.close_idle_seconds", node.get("close_idle_seconds", {})),
             self._seconds(f"{where}.run_seconds_max", node.get("run_seconds_max")),
-            self._kept(f"{where}.keep", node.get("keep", {})),
+            self._retention_wishes(f"{where}.keep", node.get("keep", {})),
         )
 
-    def _kept(self, where: str, value: Any) -> Mapping[str, RetentionWish]:
+    def _retention_wishes(self, where: str, value: Any) -> Mapping[str, RetentionWish]:
         """Read the retention of a stage's outputs: `{totals: {hours: 48}}`."""
         given = self._mapping(where, value)
         wishes = {name: self._keep(f"{where}.{name}", given[name]) for name in given}
@@ -301,7 +381,7 @@ class _Reader:
         if value is None:
             return None
         if not _is_number(value) or not 0 <= value <= SECONDS_MAX:
-            expected = f"expected seconds from 0 to {SECONDS_MAX}, 0: never; got {value!r}"
+            expected = f"expected seconds from 0 to {SECONDS_MAX}, 0 means never; got {value!r}"
             self._note("seconds_invalid", where, expected)
             return None
         return float(value)
@@ -339,14 +419,42 @@ def _is_number(value: Any) -> bool:
 def _twice(path: str) -> Mistake:
     if path.count(".") == 3 and path.split(".")[2] == "inputs":
         return Mistake("input_twice", path, "is wired twice; an input reads exactly one flow")
-    return Mistake("name_twice", path, "stands twice; rename one")
+    return Mistake("name_twice", path, "is there twice; rename one")
+
+
+def _mistakes_of_unread(
+    dataflow: Dataflow, sources: Mapping[str, Any], stages: Mapping[str, Any]
+) -> Iterator[Mistake]:
+    """Yield what is wrong with nodes that could not be read: their names, and what they read.
+
+    The check of the dataflow does not see them, and its author would be told in a second try.
+    """
+    read = {
+        mistake.where for mistake in name_mistakes(dataflow.name, dataflow.sources, dataflow.stages)
+    }
+    for mistake in name_mistakes(dataflow.name, sources, stages):
+        if mistake.where not in read and mistake.where != "name":
+            yield mistake
+    for name in stages.keys() - dataflow.stages.keys():
+        wiring = stages[name].get("inputs") if isinstance(stages[name], Mapping) else None
+        for input_, flow in wiring.items() if isinstance(wiring, Mapping) else ():
+            writer = flow.partition(".")[0] if isinstance(flow, str) else ""
+            if isinstance(flow, str) and writer not in {*sources, *stages}:
+                known = listed(sorted({*sources, *stages}))
+                message = f"reads {flow!r}, but there is no source or stage {writer!r}: {known}"
+                yield Mistake("flow_unknown", f"stages.{name}.inputs.{input_}", message)
 
 
 def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
     """Tell whether a mistake is only a consequence of a node that could not be read."""
     if mistake.code == "stages_missing":
         return _ANY_STAGE in unread
-    if mistake.code != "flow_unknown":
+    if mistake.where.startswith("sinks."):
+        sink = dataflow.sinks.get(mistake.where.split(".")[1])
+        unknown = mistake.code in ("flow_unknown", "sink_view_unknown")
+        return unknown and sink is not None and sink.reads.partition(".")[0] in unread
+    if mistake.code not in ("flow_unknown", "lookup_table_unknown"):
         return False
     _, stage, _, input_ = mistake.where.split(".", 3)
-    return dataflow.stages[stage].wiring[input_].partition(".")[0] in unread
+    node = dataflow.stages[stage]
+    return {**node.wiring, **node.lookups}[input_].partition(".")[0] in unread

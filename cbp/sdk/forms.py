@@ -44,7 +44,7 @@ class TranslateArrow(Declared):
     """A vectorised translator: called with Arrow tables of many whole groups at a time."""
 
     form: ClassVar[Form] = "arrow"
-    taken: ClassVar[tuple[str, ...]] = ("ids", "keys", "offsets", "sizes", "sums")
+    reserved: ClassVar[tuple[str, ...]] = ("ids", "keys", "offsets", "sizes", "sums")
 
     @abstractmethod
     def translate(self, groups: Any, out: Any) -> None:
@@ -61,12 +61,20 @@ class TranslateArrow(Declared):
                 groupwise form. NumPy arrays say which records belong to which group:
                 `groups.offsets(flow)` (group g has the rows `offsets[g]:offsets[g + 1]`),
                 `groups.sizes(flow)` and `groups.ids(flow)` (the group of each record).
-                `groups.sums(flow, column)` adds a column up per group, null as 0. Texts and
-                bytes are `large_string` and `large_binary`.
+                `groups.sums(flow, column)` adds a column up per group, null as 0. A look-up is
+                such a flow, too; one with `by=()` is a table of all records, without offsets.
+                A kept state (`keep=True`) is read only as far as the code reads it:
+                `groups.<state>.get(keys)` takes a table of keys (the columns of the stage's key and
+                of the second key) and returns a table of the records that exist, in the order of
+                the keys; `groups.<state>.all()` returns all records, group by group, in order.
+                `groups.run` is the run, as in the groupwise form. Texts and bytes are
+                `large_string` and `large_binary`.
             out: One function per output and state, by name. It takes a table with the
                 declared columns: from pyarrow, pandas or Polars, or a dict of columns.
                 Numbers are converted only if nothing is lost. State can be emitted for any
-                group of the call, in any order, in several pieces.
+                group of the call, in any order, in several pieces. For kept state the function
+                puts records, `out.<state>.delete(keys)` deletes some, and the last one of a key
+                counts; all other records stay.
         """
 
 
@@ -83,10 +91,27 @@ class TranslateSql(Declared):
         queries: One SELECT per output and state, by its name. FROM can name inputs, states (the
             records that the called groups had before this epoch) and helper queries. A helper is
             a query with another name. It must come before the queries that read it.
+
+            FROM can also name the table `run`, which has one record: `epoch BIGINT`,
+            `time TIMESTAMP`, and `frames MAP<STRING, ARRAY<STRING>>` with the labels of the frames
+            that are read, by input. `run.time` is what a query uses in place of a clock, such as
+            `now()`, which would give another result when the run is repeated, and is refused; so is
+            chance, such as `rand()`. What follows the order of records, such as `first`, is not.
+
+            Timers are a state: their query gives all timers that the called groups keep. Pending
+            ones are read by `FROM wake CROSS JOIN run WHERE at > time`; the others are due.
+
+            The query of a kept state (`keep=True`) gives the records that are put. One more, such
+            as `"orders.delete"`, gives keys: the columns of the stage's key and of the second key.
+            Their records are deleted, unless the same epoch puts them. All others stay. FROM names
+            all records of the called groups; without it, none is read but those that are put or
+            deleted. `<state>_of_<input>`, such as `items_of_orders`, names only the records with
+            the key and the second key of some record of the input, which are found by the index;
+            the input has the columns of the second key, with the same types.
     """
 
     form: ClassVar[Form] = "sql"
-    taken: ClassVar[tuple[str, ...]] = ("define", "queries", "sql")
+    reserved: ClassVar[tuple[str, ...]] = ("define", "queries", "sql")
     queries: Mapping[str, str] = MappingProxyType({})
 
     def translate(self, frames: Any, out: Any) -> None:
@@ -97,14 +122,17 @@ class TranslateSql(Declared):
                 query that names them. `frames.define(name, frame)` adds a name for later
                 queries.
             out: One function per output and state, by name. It takes a DataFrame with the
-                declared columns and types. State must hold all records to keep of the called
-                groups, and only of those. Called groups have a record in some input; with
-                outer grouping, those with state are called too.
+                declared columns and types. A state function takes all records that the called
+                groups keep, and none of other groups; that of a kept state takes records that are
+                put, and has `delete`, which takes keys. A group is called if some input has a
+                record of it, or a timer of it is due; with outer grouping, also if it has state.
         """
         for name, text in self.queries.items():
-            frame = frames.sql(text)
-            emit = getattr(out, name, None)
+            frame, (flow, _, verb) = frames.sql(text), name.partition(".")
+            emit = getattr(out, flow, None)
             if emit is None:
                 frames.define(name, frame)
+            elif verb:
+                emit.delete(frame)
             else:
                 emit(frame)

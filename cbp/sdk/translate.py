@@ -65,7 +65,7 @@ class Declared:
     # `runnable` is not annotated here, since a class can set it to a rule or define it as a method.
     key: str | None = None
     form: ClassVar[Form] = "groupwise"
-    taken: ClassVar[tuple[str, ...]] = ()
+    reserved: ClassVar[tuple[str, ...]] = ()
     record_wise: ClassVar[bool] = False
     made_by: Callable[..., object] | None = None
 
@@ -77,7 +77,9 @@ class Declared:
                 the place, and what to do instead.
         """
         Compiler.refuse_hidden(self)
-        compiler = Compiler(self, form=self.form, taken=self.taken, record_wise=self.record_wise)
+        compiler = Compiler(
+            self, form=self.form, reserved=self.reserved, record_wise=self.record_wise
+        )
         return compiler.spec()
 
 
@@ -124,7 +126,9 @@ class Translate(Declared):
                 any order, once or not at all, since a group can exceed memory. Reading one again
                 after its end, or in two loops at once, fails (`input_read_twice`); to do that,
                 keep `list(group.<name>)`. An iterator has no truth value: `if group.<name>`
-                fails.
+                fails. `group.run` is the run: its `epoch`, its recorded `time` (in UTC) and
+                `frame("<input>")`, the label of the frame that it reads
+                (`cbp.model.dataflow.run_context`). Read it in a method of the class.
             out: One function per output, loopback and state, by name. It takes the columns by
                 keyword, or a record by `out.name(*record)`. `out.<state>.remote(...)` writes
                 state of another key. With multicast there is also `associate(key, address)`; see

@@ -5,80 +5,132 @@
         store=store,
         drop_folder=drop_folder,
         settings=settings,
+        access=access,
         standing=leadership.standing,
+        alerts=alerts,
     )
 
-All routes lie under `/api/v1`; `/` returns links. FastAPI's documentation pages are off, since
-they load scripts from other sites; the OpenAPI document is served.
+All routes lie under `/api/v1`; the page lies under `/ui/`. `/` sends a browser there, and returns
+links to others. FastAPI's documentation pages are off, since they load scripts from other sites;
+the OpenAPI document is served.
 """
 
 from __future__ import annotations
 
 import importlib.metadata
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
 from typing import Any
 
 import anyio
-from fastapi import APIRouter, FastAPI
+from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
+from fastapi.responses import RedirectResponse
 
 from cbp.model.schedule.lease import Standing
+from controller.access.access import Access
+from controller.alerts import AlertWatch, silent_watch
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links, Problem
+from controller.api.page import page_router, prefers_page
 from controller.api.requests.bounds import Bounds
+from controller.api.requests.examples import add_examples
 from controller.api.requests.idempotency import IdempotencyKeys
+from controller.api.requests.metric_sources import MetricSources
+from controller.api.requests.present_state import OwnState, PresentState
+from controller.api.requests.request_counts import RequestCounter, RequestCounts
 from controller.api.routes import (
+    activity,
+    audit,
     claims,
     corrections,
     dataflows,
+    disk_use,
     drop_folders,
+    events,
     explain,
     flows,
     garbage,
+    guides,
     health,
     increments,
     metrics,
+    quarantine,
+    queries,
+    recoveries,
+    rejects,
     rollbacks,
+    run_logs,
     runs,
     scrubs,
+    sessions,
+    sinks,
     snapshots,
     sources,
+    stages,
+    state_history,
     states,
+    tokens,
     translators,
     verifications,
+    versions,
+)
+from controller.api.routes import (
+    alerts as alert_routes,
 )
 from controller.api.routes import settings as settings_routes
 from controller.api.routing.dependencies import Parts
+from controller.api.routing.route_index import IndexedRouter
 from controller.api.routing.routers import PREFIX, router
-from controller.api.security import Guard
+from controller.api.routing.scopes import operation_id, public
+from controller.api.security.guard import Guard
+from controller.events import EventFeed, FeedLimits
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
+from controller.query import Queries, QueryLimits
+from controller.run_logs import run_logs_of
 from controller.settings import Settings
 from controller.store.base import Store
 
-__all__ = ["create_api"]
+__all__ = ["create_api", "describe_api"]
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 _RESOURCES = (
+    activity,
     dataflows,
+    stages,
     increments,
     claims,
     drop_folders,
+    events,
     sources,
+    quarantine,
+    rejects,
     runs,
+    run_logs,
     explain,
+    recoveries,
     rollbacks,
     corrections,
     garbage,
+    disk_use,
     flows,
     states,
+    state_history,
     snapshots,
+    queries,
+    sinks,
     verifications,
     scrubs,
     translators,
+    guides,
+    versions,
     settings_routes,
+    alert_routes,
+    sessions,
+    tokens,
+    audit,
     metrics,
     health,
 )
@@ -90,7 +142,10 @@ def create_api(
     store: Store,
     drop_folder: DropFolder,
     settings: Settings,
+    access: Access,
     standing: Callable[[], Standing],
+    alerts: AlertWatch | None = None,
+    present: Callable[[], PresentState] | None = None,
     lifespan: Lifespan | None = None,
     allowed_hosts: Iterable[str] = (),
 ) -> FastAPI:
@@ -100,12 +155,73 @@ def create_api(
         controller: Registers, steers and reads dataflows.
         store: The metadata store.
         drop_folder: Receives uploads.
-        settings: Address, limits and token.
+        settings: Address and limits.
+        access: Knows the callers, and writes down what they did.
         standing: Returns which instance leads; answers at once.
+        alerts: Sends alerts about failures that need a person; `None` if nobody is told.
+        present: Returns the state at this moment; `None`: the controller and the drop folder know
+            it.
         lifespan: Starts and stops other parts with the application.
         allowed_hosts: Names besides the loopback ones and `settings.host` under
             which clients may reach the service.
     """
+    app = _application(lifespan)
+    feed = EventFeed(store, FeedLimits(settings.event_streams_max))
+    requests = RequestCounts()
+    app.state.parts = Parts(
+        controller=controller,
+        store=store,
+        drop_folder=drop_folder,
+        settings=settings,
+        standing=standing,
+        alerts=alerts or silent_watch(),
+        idempotency_keys=IdempotencyKeys(),
+        access=access,
+        uploads=anyio.CapacityLimiter(settings.uploads_max),
+        run_logs=run_logs_of(settings),
+        events=feed,
+        queries=Queries(
+            QueryLimits(
+                seconds=settings.query_seconds,
+                rows=settings.query_rows_max,
+                memory_bytes=settings.query_memory_bytes,
+                parallel=settings.queries_max,
+            )
+        ),
+        present=present or (lambda: OwnState(controller, drop_folder)),
+        metrics=MetricSources(
+            controller=controller,
+            store=store,
+            drop_folder=drop_folder,
+            standing=standing,
+            feed=feed,
+            requests=requests,
+            audit=access.audit,
+            cache=settings.cache,
+        ),
+    )
+    problems.install(app)
+    app.add_middleware(
+        Guard,
+        access=access,
+        host=settings.host,
+        allowed_hosts=tuple(allowed_hosts),
+        bounds=Bounds(
+            settings.body_bytes_max, settings.upload_bytes_max, settings.client_idle_seconds
+        ),
+        tls=settings.tls_cert is not None,
+    )
+    app.add_middleware(RequestCounter, counts=requests, prefix=PREFIX)
+    return app
+
+
+def describe_api() -> dict[str, Any]:
+    """Return the OpenAPI document; needs no service."""
+    return _application(None).openapi()
+
+
+def _application(lifespan: Lifespan | None) -> FastAPI:
+    """Return the application with all its routes, but none of the parts that they use."""
     app = FastAPI(
         title="Continuous bulk processing",
         version=_version(),
@@ -114,40 +230,26 @@ def create_api(
         docs_url=None,
         redoc_url=None,
         redirect_slashes=False,
+        generate_unique_id_function=operation_id,
     )
-    app.state.parts = Parts(
-        controller=controller,
-        store=store,
-        drop_folder=drop_folder,
-        settings=settings,
-        standing=standing,
-        idempotency_keys=IdempotencyKeys(),
-        uploads=anyio.CapacityLimiter(settings.uploads_max),
-    )
-    for resource in _RESOURCES:
-        app.include_router(resource.routes, prefix=PREFIX)
-    app.include_router(health.leader_routes, prefix=PREFIX)
-    app.include_router(_index())
-    problems.install(app)
-    app.add_middleware(
-        Guard,
-        token=settings.ensure_token(),
-        host=settings.host,
-        allowed_hosts=tuple(allowed_hosts),
-        bounds=Bounds(
-            settings.body_bytes_max, settings.upload_bytes_max, settings.client_idle_seconds
-        ),
-    )
+    routers = [resource.routes for resource in _RESOURCES]
+    routers += [health.leader_routes, sessions.sign_in_routes, _index(), page_router()]
+    for one in routers:
+        app.router.routes += one.routes
+    app.router = IndexedRouter.of(app.router)
     app.openapi = lambda: _openapi(app)  # type: ignore[method-assign]
     return app
 
 
 def _index() -> APIRouter:
-    index = router("index")
+    index = router("index", prefix="")
 
-    @index.get("/")
-    def links() -> Links:
-        """Return links to the other resources; there is no dashboard in this version."""
+    @index.get("/", response_model=Links)
+    @public
+    def links(request: Request) -> Links | RedirectResponse:
+        """Return links to the other resources; a browser is sent to the page."""
+        if prefers_page(request.headers):
+            return RedirectResponse("/ui/", 307, headers={"Vary": "Accept"})
         names = ("dataflows", "runs", "translators", "settings", "metrics")
         return Links(
             service="cbp",
@@ -169,8 +271,31 @@ def _openapi(app: FastAPI) -> dict[str, Any]:
         document = get_openapi(title=app.title, version=app.version, routes=app.routes)
         schemas = document.setdefault("components", {}).setdefault("schemas", {})
         schemas["Problem"] = Problem.model_json_schema()
+        _share_models(document, schemas)
+        add_examples(document)
         app.openapi_schema = document
     return app.openapi_schema
+
+
+def _share_models(document: dict[str, Any], schemas: dict[str, Any]) -> None:
+    """Put the models that hand-written bodies hold among the document's schemas.
+
+    Pydantic leaves a model that another one holds in `$defs` beside it, and refers to it from the
+    top; in a document it lies deeper, and the reference would lead nowhere.
+    """
+    for part in list(_objects(document)):
+        schemas.update(part.pop("$defs", {}))
+        if isinstance(part.get("$ref"), str):
+            part["$ref"] = part["$ref"].replace("#/$defs/", "#/components/schemas/")
+
+
+def _objects(part: Any) -> Iterator[dict[str, Any]]:
+    """Return every object of a document, the outer ones first."""
+    if isinstance(part, dict):
+        yield part
+    for inner in part.values() if isinstance(part, dict) else part:
+        if isinstance(inner, (dict, list)):
+            yield from _objects(inner)
 
 
 def _version() -> str:

@@ -14,19 +14,25 @@ from controller.settings import Settings, load_settings
 __all__ = ["api_of", "create_app"]
 
 
-def create_app(settings: Settings | None = None) -> FastAPI:
+def create_app(settings: Settings | None = None, sign_in_code: str = "") -> FastAPI:
     """Return the service as an ASGI application; it works while its lifespan lasts.
 
     Args:
         settings: By default those of the environment.
+        sign_in_code: Signs a browser in once, as the admin; `""` if there is none.
 
     Raises:
         DefinitionError: If a setting is wrong.
         OperatingError: If the database cannot be opened, or is in use.
     """
     settings = settings or load_settings()
+    settings.ensure_token()  # so that no entry shows it
     configure_logging(settings)
-    return api_of(Service(settings))
+    service = Service(settings)
+    if sign_in_code:
+        access = service.access
+        access.sessions.make_code(access.authentication.admin, code=sign_in_code)
+    return api_of(service)
 
 
 def api_of(service: Service) -> FastAPI:
@@ -36,9 +42,18 @@ def api_of(service: Service) -> FastAPI:
         store=service.store,
         drop_folder=service.drop_folder,
         settings=service.settings,
+        access=service.access,
         standing=service.leadership.standing,
+        alerts=service.alerts,
         lifespan=service.lifespan,
         allowed_hosts=[urlsplit(service.settings.advertise_url).hostname or ""],
     )
-    api.state.begin_stop = service.begin_stop
+
+    def begin_stop() -> None:
+        # A stream has no end of its own: the server would wait for it.
+        api.state.parts.events.stop()
+        service.begin_stop()
+
+    api.state.begin_stop = begin_stop
+    api.state.registry = service.controller.registry
     return api

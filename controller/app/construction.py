@@ -3,26 +3,44 @@
 from __future__ import annotations
 
 import random
-from collections.abc import Callable
+from collections.abc import Callable, Iterator
 from dataclasses import replace
 from datetime import datetime
+from pathlib import Path
 
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
+from cbp.engine.storage.files import Files, LocalFiles, local_path
+from cbp.errors import Mistake
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
-from cbp.model.schedule.slots import Places
+from cbp.model.schedule.places import Places
+from controller.allowed_folders import AllowedFolders
 from controller.ingest import DropFolder, IngestLimits, ReaderPool
-from controller.ingest.reading import read_file
+from controller.ingest.admission.table_feed import table_mistakes
+from controller.ingest.bucket.locations import AllowedLocations, location_mistakes
+from controller.ingest.bucket.s3_store import S3Store
+from controller.ingest.bucket_intake import Buckets
+from controller.ingest.reading.file_batch import read_batch
+from controller.ingest.reading.file_reader import read_file
 from controller.loop import Environment, LoopLimits, RetryPolicy
+from controller.loop.assembly import Parts
 from controller.loop.housekeeping.input_retention import Keep
+from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.threads import Threads
+from controller.outbound.addresses import AddressRules
 from controller.registry import Registry
 from controller.settings import Settings
+from controller.sinks import SinkNotes, SinkPlaces, Sinks
+from controller.sinks.mirroring import Mirrors
+from controller.sinks.targets import Targets
 from controller.store.base import Store
 
-__all__ = ["drop_folder_for", "environment_for"]
+__all__ = ["drop_folder_for", "environment_for", "sink_places_for", "sinks_for"]
+
+EXPRESS_BYTES = 1 << 20
+"""A run that reads so much Parquet at most takes a fraction of a second, as a rule."""
 
 
 def drop_folder_for(
@@ -48,7 +66,7 @@ def drop_folder_for(
         on_accept: Called when an increment was accepted.
         on_close: Called with dataflow, source and key when a marker closes a frame.
         faults: Called at every durable effect.
-        limits: Those that are no settings; `None`: the defaults.
+        limits: Those that are no settings; `None` means the defaults.
     """
     return DropFolder(
         store=store,
@@ -60,8 +78,86 @@ def drop_folder_for(
         settle_seconds=settings.settle_seconds,
         limits=_limits(settings, limits or IngestLimits()),
         reader=read_file if readers is None else readers,
+        batch_reader=read_batch if readers is None else readers.read_batch,
         keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
         faults=faults,
+        tables=tables_for(settings),
+        buckets=buckets_for(settings),
+    )
+
+
+def tables_for(settings: Settings) -> AllowedFolders:
+    """Return where the Delta tables may lie that sources read."""
+    return AllowedFolders("CBP_SOURCE_ROOTS", settings.source_roots, _own_folders(settings))
+
+
+def buckets_for(settings: Settings) -> Buckets:
+    """Return how sources reach the buckets that the settings allow."""
+    key, secret = settings.s3_access_key_id, settings.s3_secret_access_key
+    return Buckets(
+        allowed=AllowedLocations(settings.source_locations),
+        make_store=lambda: S3Store(
+            settings.s3_endpoint,
+            None if key is None else key.get_secret_value(),
+            None if secret is None else secret.get_secret_value(),
+        ),
+        seconds=settings.source_list_seconds,
+        executor=Threads("object"),
+    )
+
+
+def _own_folders(settings: Settings) -> tuple[Path, ...]:
+    """Return the service's folders, which documents may not name."""
+    own = (settings.drop_root, settings.cache, settings.sink_secrets)
+    tables = (Path(local_path(settings.tables)),) if "://" not in settings.tables else ()
+    return (*own, *tables)
+
+
+def refused_places(settings: Settings) -> Callable[[Dataflow], Iterator[Mistake]]:
+    """Return what finds the paths of a document that the settings do not allow."""
+    sinks, tables = sink_places_for(settings), tables_for(settings)
+    locations = AllowedLocations(settings.source_locations)
+
+    def find(dataflow: Dataflow) -> Iterator[Mistake]:
+        yield from sinks.mistakes(dataflow)
+        yield from table_mistakes(dataflow, tables)
+        yield from location_mistakes(dataflow, locations)
+
+    return find
+
+
+def sink_places_for(settings: Settings) -> SinkPlaces:
+    """Return where sinks may write and post to."""
+    return SinkPlaces(settings.sink_roots, settings.sink_secrets, _own_folders(settings))
+
+
+def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> Sinks:
+    """Return what publishes to sinks.
+
+    Args:
+        settings: `sink_roots` and `sink_secrets`.
+        parts: The parts of the controller.
+        faults: Called at every durable effect.
+    """
+    given, places = parts.given, sink_places_for(settings)
+    return Sinks(
+        store=given.store,
+        catalog=parts.catalog,
+        increments=given.engine.increments,
+        open_log=parts.open_log,
+        exclusion=parts.exclusion,
+        notes=SinkNotes(given.files, faults),
+        make_target=Targets(
+            places,
+            LocalFiles(faults),
+            faults,
+            settings.advertise_url,
+            AddressRules.of(settings.outbound_hosts),
+        ).make,
+        mirrors=Mirrors(parts.snapshots, given.engine.records, Descriptions(given.files)),
+        clock=given.clock,
+        draw=given.draw,
+        random_hex=given.random_hex,
     )
 
 
@@ -106,7 +202,10 @@ def environment_for(
         clock=clock,
         tables_root=settings.tables.rstrip("/"),
         places=Places(
-            settings.parallel_runs_max, settings.slow_run_seconds, settings.slow_runs_max
+            settings.parallel_runs_max,
+            settings.slow_run_seconds,
+            settings.slow_runs_max,
+            express_bytes=EXPRESS_BYTES,
         ),
         retry=RetryPolicy(
             settings.failures_max,
@@ -128,6 +227,7 @@ def environment_for(
         scrub_seconds=settings.scrub_days * 86400,
         dataflows_max=settings.dataflows_max,
         limits=limits,
+        refused=refused_places(settings),
     )
 
 

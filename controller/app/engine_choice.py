@@ -26,7 +26,8 @@ def engine_for(
         from cbp.engine.workers.executor import WorkerExecutor
 
         workers = WorkerExecutor(
-            free_max=settings.parallel_runs_max, memory_bytes_max=settings.worker_memory_bytes_max
+            free_max=settings.parallel_runs_max + 1,  # one for the express place
+            memory_bytes_max=settings.worker_memory_bytes_max,
         )
         executor = workers if settings.worker_processes else None
         return LocalEngine(cache=cache, executor=executor, faults=faults, limits=limits)
@@ -41,4 +42,4 @@ def engine_for(
         plan_optimisations=settings.plan_optimisations,
         scratch=True,
     )
-    return SparkEngine(session, cache=cache, faults=faults, limits=limits)
+    return SparkEngine(session, cache=cache, deferred=True, faults=faults, limits=limits)

@@ -1,40 +1,59 @@
 """What only a leader does by the clock: it lists and cleans drop folders, and wakes the loop.
 
-A scheduler starts the listings of drop folders, and a watcher hints that a listing is due. Each
-listing of a dataflow (with the files that it reads) has a thread of its own while it lasts. The
-scheduler exists only while this instance leads.
+A scheduler starts the listings of drop folders and the passes over sinks, and a watcher hints that
+a listing is due. Each listing of a dataflow (with the files that it reads), each fetch of objects
+for a source and each pass over a sink has a thread of its own while it lasts. A fetch is asked for
+when its dataflow is listed. The scheduler exists only while this instance leads.
 
 Guaranteed: a listing that fails or hangs keeps no other dataflow waiting, and its failure is logged
-once (tests/controller/app/test_service.py).
+once (tests/controller/app/test_service.py). A watch that fails begins again after a pause
+(tests/controller/app/test_leader_duties.py).
 """
 
 from __future__ import annotations
 
 import threading
 import time
-from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from datetime import UTC, datetime
 
 import structlog
 from apscheduler.executors.pool import ThreadPoolExecutor as JobThreads
 from apscheduler.schedulers.background import BackgroundScheduler
 
-from cbp.errors import CbpError, LogConflictError, NotFoundError
-from cbp.model.schedule.slots import Places
+from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
+from cbp.model.schedule.backoff import Backoff
+from cbp.model.schedule.places import Places
 from controller.clock import SteadyClock, bring_forward
 from controller.ingest import DropFolder, IntakeStoppedError, Rounds, ScanReport
 from controller.loop import Controller
 from controller.loop.runs.threads import Threads
+from controller.run_logs import run_logs_of
 from controller.settings import Settings
-from controller.store.base import Store
+from controller.sinks import Sinks
+from controller.store.base import DataflowRecord, Store
 
 __all__ = ["LeaderDuties"]
 
 CLEAN_SECONDS = 600.0
+FORGET_SECONDS = 30.0
+LOGS_SECONDS = 60.0
 
 SCANS = Places(4, slow_seconds=10.0, slow_most=12)
 """Dataflows whose drop folders are worked on at a time. A large file, or a device that hangs,
 occupies a place for ten seconds."""
+
+FETCHES = Places(4, slow_seconds=12.0, slow_most=12)
+"""Sources whose objects are fetched at a time; one that hangs occupies a place for some seconds
+more than an orderly fetch takes."""
+
+SINKS = Places(4, slow_seconds=10.0, slow_most=12)
+"""Sinks that are written to at a time; one that hangs occupies a place for ten seconds."""
+
+
+WATCH_AGAIN = Backoff((0.2, 1.0), 60.0)
+"""Pauses before folders are watched again, such as when the system gives no handle."""
 
 
 _log = structlog.get_logger(__name__)
@@ -52,11 +71,16 @@ class LeaderDuties:
         now: The machine's clock, by which the scheduler goes.
         scan_threads: Threads that list.
         clean_threads: Threads that clean.
+        fetch_threads: Threads that fetch objects of buckets.
+        sinks: Publishes to sinks.
+        sink_threads: Threads that do so.
         stopped: Set once the service stops.
 
     Attributes:
         scans: The listings under way.
         cleans: The cleanings under way.
+        fetches: The fetches of objects under way.
+        publications: The passes over sinks under way.
         scheduler: Exists while this instance leads.
     """
 
@@ -71,15 +95,27 @@ class LeaderDuties:
         now: Callable[[], datetime],
         scan_threads: Threads,
         clean_threads: Threads,
+        fetch_threads: Threads,
+        sinks: Sinks,
+        sink_threads: Threads,
         stopped: threading.Event,
     ) -> None:
         self._settings, self._store = settings, store
+        self._run_logs = run_logs_of(settings)
         self._drop_folder, self._controller = drop_folder, controller
-        self._now, self._stopped = now, stopped
+        self._now, self._clock, self._stopped = now, clock, stopped
         self.scans = Rounds("scan", self._scan, executor=scan_threads, places=SCANS, clock=clock)
         self.cleans = Rounds(
             "clean", self._clean, executor=clean_threads, places=SCANS, clock=clock
         )
+        self.fetches = Rounds(
+            "fetch", self._fetch, executor=fetch_threads, places=FETCHES, clock=clock
+        )
+        self._sinks = sinks
+        self.publications = Rounds(
+            "sink", self._publish, executor=sink_threads, places=SINKS, clock=clock
+        )
+        self._rounds = (self.scans, self.cleans, self.fetches, self.publications)
         self.scheduler: BackgroundScheduler | None = None
         self._complaints: dict[str, str] = {}
 
@@ -90,8 +126,11 @@ class LeaderDuties:
             "tick": (self._controller.wake, self._settings.tick_seconds),
             "scan": (self._ask_scans, self._settings.scan_seconds),
             "clean": (self._ask_cleans, CLEAN_SECONDS),
+            "sinks": (self._ask_sinks, self._settings.tick_seconds),
+            "forget": (self.forget_events, FORGET_SECONDS),
+            "logs": (self.prune_logs, LOGS_SECONDS),
         }
-        for rounds in (self.scans, self.cleans):
+        for rounds in self._rounds:
             rounds.begin()
         for name, (work, seconds) in every.items():
             scheduler.add_job(work, "interval", seconds=seconds, id=name)
@@ -101,7 +140,7 @@ class LeaderDuties:
     def end(self) -> None:
         """Submit no more work, and ask what is under way to end; see `wait`."""
         scheduler, self.scheduler = self.scheduler, None
-        for rounds in (self.scans, self.cleans):
+        for rounds in self._rounds:
             rounds.stop()
         if scheduler is not None:
             scheduler.shutdown(wait=False)  # its jobs only submit work
@@ -113,9 +152,7 @@ class LeaderDuties:
             timeout: In seconds.
         """
         until = time.monotonic() + timeout
-        return all(
-            rounds.wait(max(0.0, until - time.monotonic())) for rounds in (self.scans, self.cleans)
-        )
+        return all(rounds.wait(max(0.0, until - time.monotonic())) for rounds in self._rounds)
 
     def bring_forward(self) -> None:
         """Bring forward what the scheduler would do too late, as its clock was set back."""
@@ -123,17 +160,107 @@ class LeaderDuties:
             bring_forward(scheduler.get_jobs(), datetime.now(UTC))
 
     def watch(self) -> None:
-        """Bring the next listing forward at each hint of the file system, until a stop."""
+        """Bring the next listing forward at each hint of the file system, until a stop.
+
+        A watch that fails is begun again. Hints are lost meanwhile, so a listing follows each
+        failure.
+        """
+        failures, logged = 0, ""
+        while not self._stopped.is_set():
+            begun = time.monotonic()
+            try:
+                self._drop_folder.watch(self._stopped, self._scan_soon)
+                return
+            except Exception as error:  # a hint only: the scheduler lists the folders anyway
+                failures = 1 if time.monotonic() - begun > WATCH_AGAIN.most else failures + 1
+                if str(error) != logged:
+                    logged = str(error)
+                    _log.warning("watch.failed", error=type(error).__name__, reason=logged)
+            self._stopped.wait(WATCH_AGAIN.seconds(failures))
+            self._scan_soon(self._scanned())
+
+    def forget_events(self) -> None:
+        """Remove events beyond their number or their age; a failure is logged."""
+        age_ms = int(self._settings.events_hours * 3_600_000)
+        before_ms = int(self._now().timestamp() * 1000) - age_ms
         try:
-            self._drop_folder.watch(self._stopped, self._scan_soon)
-        except Exception:  # a hint only: the scheduler lists the folders anyway
-            _log.exception("watch.failed")
+            while self._store.forget_events(keep=self._settings.events_max, before_ms=before_ms):
+                pass
+        except CbpError as error:
+            _log.warning("events.not_forgotten", error=error.as_dict())
+
+    def prune_logs(self) -> None:
+        """Remove the oldest logs of runs beyond their bounds; a failure is logged."""
+        try:
+            self._run_logs.prune(self._now().timestamp())
+        except OSError as error:
+            _log.warning("logs.not_pruned", error=str(error))
 
     def _ask_scans(self) -> None:
         self.scans.ask(self._scanned())
 
     def _ask_cleans(self) -> None:
         self.cleans.ask(record.name for record in self._store.dataflows())
+
+    def _ask_sinks(self) -> None:
+        held = self._controller.held
+        pairs = self._sinks.all()
+        self.publications.ask(f"{name}/{sink}" for name, sink in pairs if name not in held)
+
+    def fetch(self) -> None:
+        """Fetch objects for every source that is due, in this thread; for tests."""
+        for name in self._scanned():
+            for source in self._due_fetches(name):
+                self._fetch(f"{name}/{source}")
+
+    def _due_fetches(self, name: str) -> list[str]:
+        record, dataflow = self._store.dataflow(name), self._controller.dataflow(name)
+        return self._drop_folder.buckets.due(record, dataflow)
+
+    def _fetch(self, which: str) -> None:
+        """Claim new objects of a source; failures are shown at it, and tried again."""
+        name, _, source = which.partition("/")
+        try:
+            record, dataflow = self._store.dataflow(name), self._controller.dataflow(name)
+            self._drop_folder.buckets.fetch(
+                record,
+                dataflow,
+                source,
+                hold=lambda: self._registered(record),
+                stopping=self.fetches.stopping,
+            )
+        except (NotFoundError, IntakeStoppedError):
+            return  # deleted meanwhile, or left to the next start
+        except LogConflictError as error:
+            self._controller.stop_leading(error.message)
+
+    @contextmanager
+    def _registered(self, record: DataflowRecord) -> Iterator[None]:
+        """Hold a dataflow as it is; raises `NotFoundError` if it was deleted, or made anew."""
+        with self._controller.exclusive(record.name, "has its objects noted"):
+            if self._store.dataflow(record.name).created_at != record.created_at:
+                raise NotFoundError(kind="dataflow", name=record.name)
+            yield
+
+    def publish(self) -> None:
+        """Make one pass over every sink, in this thread; for tests that step by hand."""
+        for name, sink in self._sinks.all():
+            self._publish(f"{name}/{sink}")
+
+    def _publish(self, which: str) -> None:
+        """Make one pass over a sink; its failures are stored, and tried again."""
+        name, _, sink = which.partition("/")
+        try:
+            more = self._sinks.publish(name, sink, stopping=self.publications.stopping)
+        except (NotFoundError, LeaseLostError):
+            return  # deleted meanwhile, or left to the instance that leads
+        except LogConflictError as error:
+            self._controller.stop_leading(error.message)
+        except CbpError as error:  # the next round tries again
+            _log.warning("sink.not_begun", dataflow=name, sink=sink, error=error.as_dict())
+        else:
+            if more and self.scheduler is not None:
+                self.publications.ask([which])
 
     def _scanned(self) -> list[str]:
         # During a version change files wait, to be checked by the new version.
@@ -164,6 +291,7 @@ class LeaderDuties:
     def _scan(self, name: str) -> None:
         """Make one pass over the drop folders of a dataflow; failures are retried."""
         try:
+            self.fetches.ask(f"{name}/{source}" for source in self._due_fetches(name))
             report = self._scan_one(name)
         except (NotFoundError, IntakeStoppedError):
             return  # deleted meanwhile, or left to the next start
@@ -173,9 +301,9 @@ class LeaderDuties:
             self._complain(name, str(error), error)
         else:
             if report.ready:
-                self._scan_soon()
-            elif report.waiting:
-                self._scan_at(self._now() + timedelta(seconds=self._settings.settle_seconds))
+                self._scan_soon([name])
+            elif report.settles_at is not None:
+                self._scan_at(name, report.settles_at)
 
     def _scan_one(self, name: str) -> ScanReport:
         # Not during a deletion: a scan would create its folders again.
@@ -195,16 +323,28 @@ class LeaderDuties:
         else:
             _log.info("scan.works_again", dataflow=dataflow)
 
-    def _scan_soon(self) -> None:
-        self._scan_at(self._now())
+    def _scan_soon(self, dataflows: Iterable[str]) -> None:
+        """List the drop folders of these dataflows at once, if this instance leads."""
+        if self.scheduler is not None and not self._stopped.is_set():
+            held = self._controller.held
+            self.scans.ask(name for name in dataflows if name not in held)
 
-    def _scan_at(self, when: datetime) -> None:
-        """Bring the next listing forward; the interval continues from there."""
+    def _scan_at(self, dataflow: str, when: datetime) -> None:
+        """List the drop folders of a dataflow at a time of the service's clock, too.
+
+        The time does not move with listings in between, so a file waits for one settle time.
+        """
         scheduler = self.scheduler
         if scheduler is None or self._stopped.is_set():
             return
-        if (job := scheduler.get_job("scan")) is not None:
-            job.modify(next_run_time=min(when, job.next_run_time or when))
+        scheduler.add_job(
+            self._scan_soon,
+            "date",
+            run_date=self._now() + (when - self._clock()),
+            args=[[dataflow]],
+            id=f"settle:{dataflow}",
+            replace_existing=True,
+        )
 
 
 def _scheduler() -> BackgroundScheduler:

@@ -4,20 +4,35 @@ from __future__ import annotations
 
 import logging
 import sys
-from typing import Any
+from collections.abc import MutableMapping
+from functools import partial
+from typing import Any, TextIO
 
 import structlog
 
+from cbp.errors.author import AuthorCodeError
+from cbp.errors.masks import Masker, keep_secret
+from controller.access.secret_text import mask_tokens
+from controller.run_logs import RunLogHandler, run_logs_of
 from controller.settings import Settings
 
 __all__ = ["configure_logging"]
+
+Entry = MutableMapping[str, Any]
+SECRET_LENGTH_MIN = 6
+"""A shorter secret would be found in ordinary words."""
+
+_INTERNAL_FIELDS = frozenset({"_record", "_from_structlog", "exc_info"})
 
 
 def configure_logging(settings: Settings) -> None:
     """Send the logs of this process to stderr, one JSON object or one line per entry.
 
-    Every entry has `event`, `level` and `timestamp` (UTC); those of a run also
-    `dataflow`, `stage` and `run`.
+    Every entry has `event`, `level` and `timestamp` (UTC); those of a run also `dataflow`, `stage`,
+    `epoch` and `run`, and those of a request `request`, with `actor` and `session` of its caller if
+    it has a credential. Entries of runs are also kept in
+    files (`controller.run_logs`). Secrets are masked, in either form, and in every error of this
+    process: what is logged about one is stored and listed, too.
     """
     shared: list[Any] = [
         structlog.contextvars.merge_contextvars,
@@ -27,25 +42,31 @@ def configure_logging(settings: Settings) -> None:
     ]
     # No local variables in tracebacks: they hold records, and may hold secrets.
     tracebacks = structlog.tracebacks.ExceptionDictTransformer(show_locals=False)
-    renderer: list[Any] = [
-        structlog.processors.ExceptionRenderer(tracebacks),
-        structlog.processors.JSONRenderer(),
-    ]
+    secrets = settings.secret_values()
+    keep_secret(secrets, length_min=SECRET_LENGTH_MIN)
+    masker = Masker(secrets, length_min=SECRET_LENGTH_MIN)
+    mask = partial(_mask_entry, masker)
+    as_values: list[Any] = [structlog.processors.ExceptionRenderer(tracebacks), mask]
+    renderer: list[Any] = [*as_values, structlog.processors.JSONRenderer()]
     if settings.log_format == "console":
         plain = structlog.dev.plain_traceback
-        renderer = [
-            structlog.dev.ConsoleRenderer(colors=sys.stderr.isatty(), exception_formatter=plain)
-        ]
-    handler = logging.StreamHandler(sys.stderr)
+        console = structlog.dev.ConsoleRenderer(
+            colors=sys.stderr.isatty(), exception_formatter=plain
+        )
+        renderer = [_without_our_frames, mask, console, partial(_mask_line, masker)]
+    handler = _ErrorOutput(sys.stderr)
     handler.setFormatter(
         structlog.stdlib.ProcessorFormatter(
             foreign_pre_chain=shared,
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
         )
     )
-    logging.basicConfig(handlers=[handler], level=settings.log_level, force=True)
-    # These log every listing, every statement, and every connection that ends.
-    for noisy in ("apscheduler", "alembic", "py4j", "watchfiles"):
+    run_log_handler = RunLogHandler(run_logs_of(settings), shared, as_values)
+    logging.basicConfig(handlers=[handler, run_log_handler], level=settings.log_level, force=True)
+    # These log every listing, every statement, every connection that ends, and every request that
+    # this process sends, with its address, which is a secret if it is that of a webhook.
+    quiet = ("aiobotocore", "apscheduler", "alembic", "botocore", "fsspec", "httpcore", "httpx")
+    for noisy in (*quiet, "py4j", "s3fs"):
         logging.getLogger(noisy).setLevel(logging.WARNING)
     structlog.configure(
         processors=[*shared, structlog.stdlib.ProcessorFormatter.wrap_for_formatter],
@@ -53,3 +74,39 @@ def configure_logging(settings: Settings) -> None:
         wrapper_class=structlog.stdlib.BoundLogger,
         cache_logger_on_first_use=False,
     )
+
+
+class _ErrorOutput(logging.StreamHandler[TextIO]):
+    """Writes to stderr; a line that cannot be written is lost.
+
+    By default logging would print it as it came, with its secrets.
+    """
+
+    def handleError(self, record: logging.LogRecord) -> None:
+        """Do nothing: what failed is where errors are told."""
+
+
+def _mask_entry(masker: Masker, _logger: Any, _method: str, entry: Entry) -> Entry:
+    """Mask the fields of an entry; those of the logging library are no JSON values."""
+    for name, value in entry.items():
+        if name not in _INTERNAL_FIELDS:
+            entry[name] = mask_tokens(masker.field(name, value))
+    return entry
+
+
+def _mask_line(masker: Masker, _logger: Any, _method: str, line: str) -> str:
+    """Mask a finished line; it has the text of an exception, which no field had."""
+    return str(mask_tokens(masker.text(line)))
+
+
+def _without_our_frames(_logger: Any, _name: str, entry: Entry) -> Entry:
+    """Say an author's mistake in one line: its traceback is our frames, and its place is told.
+
+    The log of the run has it all (`cbp logs RUN`).
+    """
+    given = entry.get("exc_info")
+    error = given[1] if isinstance(given, tuple) else given
+    if isinstance(error, AuthorCodeError):
+        del entry["exc_info"]
+        entry["error"] = error.message
+    return entry

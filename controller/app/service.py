@@ -20,6 +20,7 @@ import time
 from collections.abc import AsyncIterator, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
+from functools import cached_property
 from typing import Any
 
 import structlog
@@ -30,8 +31,11 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import files_for
 from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
-from controller.app.construction import drop_folder_for, environment_for
+from controller.access.access import Access
+from controller.app.alerting import alert_watch_for
+from controller.app.construction import drop_folder_for, environment_for, sinks_for
 from controller.app.engine_choice import engine_for
+from controller.app.exporting import run_feed_for
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
 from controller.ingest import ReaderPool
@@ -46,7 +50,7 @@ from controller.loop import (
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.records.dataflow_folder import warn_of_other_places
 from controller.loop.runs.threads import Threads
-from controller.registry import Registry
+from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
 from controller.store import open_store
 
@@ -69,7 +73,10 @@ class Service:
         parts: The parts of the controller.
         controller: The controller, which runs the dataflows.
         drop_folder: Takes in files.
+        sinks: Publishes to sinks.
         leadership: Whether this instance leads.
+        alerts: Sends alerts about failures that need a person.
+        run_feed: Exports traces and lineage of runs that ended.
     """
 
     def __init__(
@@ -83,9 +90,18 @@ class Service:
         self.settings = settings
         for folder in (settings.root, settings.drop_root, settings.cache):
             folder.mkdir(parents=True, exist_ok=True)
+        if settings.sink_roots == (settings.root / "sinks",):
+            settings.sink_roots[0].mkdir(exist_ok=True)  # others may be mounts that are missing
         # The store has its own fence: followers write there what operators want.
         self.store = open_store(settings.database_url, faults=faults)
-        faults = fence = Fence(faults)
+        self.leadership = Leadership(
+            store=self.store,
+            address=settings.advertise_url,
+            seconds=settings.lease_seconds,
+            on_change=self._wake,
+            on_retire=self._stop_leading,
+        )
+        faults = Fence(faults, self.leadership.check)
         files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
         self._engine = engine or engine_for(settings, faults=faults)
         self._clock = SteadyClock(_now, boot_seconds)
@@ -106,7 +122,9 @@ class Service:
             settings,
             store=self.store,
             engine=self._engine,
-            registry=Registry(settings.allowed_packages),
+            registry=Registry(
+                settings.allowed_packages, files=TranslatorFiles(settings.translators)
+            ),
             files=files,
             clock=self._clock,
             arrivals=self.drop_folder,
@@ -119,14 +137,7 @@ class Service:
         )
         self.parts = assemble(environment)
         self.controller = Controller(self.parts)
-        self.leadership = Leadership(
-            store=self.store,
-            address=settings.advertise_url,
-            seconds=settings.lease_seconds,
-            on_change=self.controller.wake,
-            on_retire=self.controller.stop_leading,
-        )
-        fence.check = self.leadership.check
+        self.sinks = sinks_for(settings, self.parts, faults=faults)
         self._stop, self._released = threading.Event(), threading.Event()
         self._stop_by = math.inf
         self._duties_lock = threading.Lock()
@@ -139,11 +150,39 @@ class Service:
             now=_now,
             scan_threads=Threads("scan"),
             clean_threads=Threads("clean"),
+            fetch_threads=Threads("fetch"),
+            sinks=self.sinks,
+            sink_threads=Threads("sink"),
             stopped=self._stop,
+        )
+        self.alerts = alert_watch_for(
+            settings,
+            controller=self.controller,
+            store=self.store,
+            drop_folder=self.drop_folder,
+            leads=lambda: self.leadership.role is Role.LEADS,
+            clock=self._clock,
+        )
+        self._alerter = threading.Thread(
+            target=self.alerts.watch, args=(self._stop,), name="alerts", daemon=True
+        )
+        self.run_feed = run_feed_for(
+            settings,
+            controller=self.controller,
+            store=self.store,
+            leads=lambda: self.leadership.role is Role.LEADS,
+        )
+        self._exporter = threading.Thread(
+            target=self.run_feed.follow, args=(self._stop,), name="telemetry", daemon=True
         )
         self._keeper = threading.Thread(target=self._keep_lease, name="lease", daemon=True)
         self._loop = threading.Thread(target=self._tick_forever, name="loop", daemon=True)
         self._watcher = threading.Thread(target=self._duties.watch, name="watch", daemon=True)
+
+    @cached_property
+    def access(self) -> Access:
+        """Tokens, sessions and the audit log; made, with the token file, when first needed."""
+        return Access(self.settings, self.store)
 
     def lifespan(self, _app: Any) -> AbstractAsyncContextManager[None]:
         """Return the context in which an ASGI server runs the service."""
@@ -161,7 +200,6 @@ class Service:
     def start(self) -> None:
         """Take the lease and recover, or follow; then start to tick."""
         settings = self.settings
-        settings.ensure_token()
         warn_of_other_places(self.store.dataflows(), settings.tables.rstrip("/"))
         self.leadership.begin()
         if self.store.shared:
@@ -169,6 +207,9 @@ class Service:
         self._attend()
         self._loop.start()
         self._watcher.start()
+        self._alerter.start()
+        if self.run_feed.exporters:
+            self._exporter.start()
         role = self.leadership.role
         _log.info("service.started", url=settings.url, engine=settings.engine, role=role)
 
@@ -210,7 +251,7 @@ class Service:
         with _going_on("duties"):
             self._end_duties_in_time()
             self.controller.wake()
-            for thread in (self._loop, self._watcher):
+            for thread in (self._loop, self._watcher, self._alerter, self._exporter):
                 if thread.is_alive():
                     thread.join(timeout=self._seconds_left())
         with _going_on("runs"):
@@ -289,12 +330,23 @@ class Service:
         """List every drop folder once, in this thread; for tests that step by hand."""
         self._duties.scan()
 
+    def fetch(self) -> None:
+        """Fetch objects of buckets once, in this thread; for tests that step by hand."""
+        self._duties.fetch()
+
     def clean(self) -> None:
         """Clean every drop folder once, in this thread; for tests that step by hand."""
         self._duties.clean()
 
+    def publish(self) -> None:
+        """Make one pass over every sink, in this thread; for tests that step by hand."""
+        self._duties.publish()
+
     def _wake(self) -> None:
         self.controller.wake()
+
+    def _stop_leading(self, reason: str) -> None:
+        self.controller.stop_leading(reason)
 
     def _close(self, dataflow: str, source: str, key: str) -> None:
         self.controller.close(dataflow, source, key=key, reason="marker")
@@ -304,6 +356,7 @@ class Service:
             self.controller.wait(self.settings.tick_seconds)
             try:
                 self._duties.bring_forward()
+                self.access.do_due_work()
                 if self._attend():
                     self.controller.tick()
             except Exception:  # last resort of the loop: the store may come back

@@ -22,6 +22,7 @@ __all__ = [
     "PAPER",
     "URL_COUNT",
     "VARIANTS",
+    "VIEW",
     "BenchOptions",
     "Candidates",
     "edges_of",
@@ -47,7 +48,7 @@ PAPER = ("paper-a", "paper-b")
 """The first two of the paper's three bars; the third, inner look-ups, is `cbp`."""
 
 SOAK_SHARE_MAX = 100
-"""Most epochs at each end of a soak that are compared."""
+"""Maximum number of epochs at each end of a soak that are compared."""
 
 Candidates = tuple[str, ...]
 
@@ -109,8 +110,14 @@ NODES_MIN = 100
 DENSITY = 8
 """A graph has at most one in `DENSITY` of the links that its nodes could have."""
 _IN_SQL = "sql"
-_FORMS = ("groupwise", "arrow", _IN_SQL)
-_WRITTEN: dict[str, tuple[str, ...]] = {URL_COUNT: _FORMS, CRAWL_QUEUE: _FORMS[:2]}
+_IN_ROWS, _IN_COLUMNS, _KEPT = "groupwise", "arrow", "kept"
+VIEW = "view"
+"""The form of a groupwise translator that gives a view instead of a state and an output."""
+_FORMS = (_IN_ROWS, _IN_COLUMNS, _IN_SQL, _KEPT, VIEW)
+_WRITTEN: dict[str, tuple[str, ...]] = {
+    URL_COUNT: (_IN_ROWS, _IN_COLUMNS, _IN_SQL, VIEW),
+    CRAWL_QUEUE: (_IN_ROWS, _IN_COLUMNS, _KEPT),
+}
 """The forms of a workload's translators; other workloads have only the first."""
 
 
@@ -127,7 +134,7 @@ class BenchOptions:
         forms: Forms of our translator; each is measured as a separate candidate.
         state_keys: Sizes of the state before the first increment; for graphs, in nodes.
         increment: Sizes of increments, in records (pages for `crawl-queue`, links for graphs).
-        edges: Edges of a graph; 0: ten per node, five for `clustering`.
+        edges: Edges of a graph; 0 means ten per node, five for `clustering`.
         threshold: Change of a rank that affects a page; the mean rank is 1.
         error: For `pagerank`: mean error at which peers that iterate over the whole graph stop.
         from_empty: For `crawl-queue`: nothing is known before the first increment.
@@ -136,15 +143,15 @@ class BenchOptions:
         rounds: Measured runs of each candidate: one number for all sizes, or one for each.
         warmup: Runs before them, given in the same way.
         candidate_seconds: After this total time of its runs of one size, a peer sits out the other
-            rounds of that size; one round is always measured; 0: no limit.
-        minutes: After this time no further round begins; 0: all are run.
+            rounds of that size; one round is always measured; 0 means no limit.
+        minutes: After this time no further round begins; 0 means all are run.
         grouping: Grouping of the state, for `cbp` and the black box.
         master: Spark master, or `none`.
         driver_memory: Memory of each candidate's own Spark driver.
         isolated: Each candidate has its own process; else all share this one.
-        root: Folder in which this call creates a new one that stays; `None`: a temporary one.
+        root: Folder in which this call creates a new one that stays; `None` means a temporary one.
         prepared: Folder of first states that several calls share; missing states are made.
-            `None`: only the candidates of this call share them.
+            `None` means that only the candidates of this call share them.
         json_file, picture: Where results are written, if anywhere.
         epochs: For a soak: number of consecutive epochs, of `cbp` alone.
         publish_epochs: For a soak: number of epochs that are published together.
@@ -234,15 +241,15 @@ class BenchOptions:
             self._check_candidate(name)
         for option, values in (("state-keys", self.state_keys), ("increment", self.increment)):
             if not values or min(values) < 1:
-                raise BenchRefusedError(option, "sizes begin at 1")
+                raise BenchRefusedError(option, "name at least one size, each 1 or more")
         self._check_hit_rates()
         self._check_graph()
         if self.age < 0:
-            raise BenchRefusedError("age", "a number of increments, 0 or more")
+            raise BenchRefusedError("age", "must be 0 or more")
         if min(self.rounds, default=0) < 1 or min(self.warmup, default=-1) < 0:
-            raise BenchRefusedError("rounds", "at least 1, after a warm-up of 0 or more")
+            raise BenchRefusedError("rounds", "must be at least 1, and --warmup 0 or more")
         if min(self.candidate_seconds, self.minutes) < 0:
-            raise BenchRefusedError("minutes", "seconds and minutes are 0 (no limit) or more")
+            raise BenchRefusedError("minutes", "seconds and minutes must be 0 (no limit) or more")
         if self.soak:
             self._check_soak()
 
@@ -250,7 +257,7 @@ class BenchOptions:
         if not self.forms:
             raise BenchRefusedError("form", f"name one of {', '.join(_FORMS)}")
         for form in self.forms:
-            _one_of("form", form, _FORMS)
+            _one_of("form", form, (*_FORMS, VIEW))
             self._check_written(form)
             if form == _IN_SQL and self.master == NO_SPARK:
                 raise BenchRefusedError("form", f"{form} needs Spark; give a --master")
@@ -259,53 +266,53 @@ class BenchOptions:
         written = _WRITTEN.get(self.workload, _FORMS[:1])
         if form not in written:
             forms = " or ".join(written)
-            raise BenchRefusedError("form", f"{self.workload} is written {forms} only")
+            raise BenchRefusedError("form", f"{self.workload} exists only in the form {forms}")
 
     def _check_hit_rates(self) -> None:
         if not self.hit_rates:
             return
         if min(self.hit_rates) <= 0 or max(self.hit_rates) > 1:
-            raise BenchRefusedError("hit-rates", "shares of the keys, above 0 and up to 1")
+            raise BenchRefusedError("hit-rates", "must be shares of the keys, above 0 and up to 1")
         if self.workload != URL_COUNT or self.keys != "distinct":
-            raise BenchRefusedError("hit-rates", f"of {URL_COUNT} with --keys distinct")
+            raise BenchRefusedError("hit-rates", f"works only with {URL_COUNT} and --keys distinct")
 
     def _check_graph(self) -> None:
         if self.workload not in GRAPHS:
             if self.edges:
-                raise BenchRefusedError("edges", f"of {' and '.join(GRAPHS)} only")
+                raise BenchRefusedError("edges", f"works only with {' and '.join(GRAPHS)}")
         elif self.edges < 0:
-            raise BenchRefusedError("edges", "a number of links, 1 or more")
+            raise BenchRefusedError("edges", "must be 1 or more")
         else:
             self._check_density()
         if self.threshold != _THRESHOLD and self.workload != PAGERANK:
-            raise BenchRefusedError("threshold", f"of {PAGERANK} only")
+            raise BenchRefusedError("threshold", f"works only with {PAGERANK}")
         if self.error != _ERROR and self.workload != PAGERANK:
-            raise BenchRefusedError("error", f"of {PAGERANK} only")
+            raise BenchRefusedError("error", f"works only with {PAGERANK}")
         if self.error <= 0:
-            raise BenchRefusedError("error", "a mean error of ranks, above 0")
+            raise BenchRefusedError("error", "must be above 0; it is the mean error of ranks")
         if self.from_empty and self.workload != CRAWL_QUEUE:
-            raise BenchRefusedError("from-empty", f"of {CRAWL_QUEUE} only")
+            raise BenchRefusedError("from-empty", f"works only with {CRAWL_QUEUE}")
         if self.threshold < 0:
-            raise BenchRefusedError("threshold", "a change of a rank, 0 or more")
+            raise BenchRefusedError("threshold", "must be 0 or more; it is a change of a rank")
 
     def _check_density(self) -> None:
         """Refuse a graph without room for its links: drawing them would not end."""
         for nodes in self.state_keys:
             edges = self.edges or edges_of(self.workload, nodes)
             if nodes < NODES_MIN:
-                raise BenchRefusedError("nodes", f"a graph has at least {NODES_MIN}")
+                raise BenchRefusedError("nodes", f"must be at least {NODES_MIN}")
             if edges < nodes:
-                raise BenchRefusedError("edges", f"at least as many as nodes, {nodes:,}")
+                raise BenchRefusedError("edges", f"must be at least the number of nodes, {nodes:,}")
             if (edges + max(self.increment)) * DENSITY > nodes * nodes:
                 raise BenchRefusedError(
-                    "edges", f"at most {nodes * nodes // DENSITY:,} for {nodes:,} nodes"
+                    "edges", f"must be at most {nodes * nodes // DENSITY:,} for {nodes:,} nodes"
                 )
 
     def _check_candidate(self, label: str) -> None:
         name, _, form = label.partition("/")
         others = tuple(candidate for candidate in CANDIDATES if candidate != OURS)
         if name == OURS:
-            raise BenchRefusedError("against", f"{OURS} takes part anyway; name its peers")
+            raise BenchRefusedError("against", f"{OURS} is always measured; name only its peers")
         _one_of("against", name, others)
         running = _RUNNING[self.workload]
         if name not in running:
@@ -323,13 +330,13 @@ class BenchOptions:
 
     def _check_soak(self) -> None:
         if self.against:
-            raise BenchRefusedError("soak", "measures ours alone; leave --against out")
+            raise BenchRefusedError("soak", f"a soak measures only {OURS}; leave --against out")
         if max(map(len, (self.state_keys, self.increment, self.forms))) > 1:
-            raise BenchRefusedError("soak", "takes one --state-keys, --increment and --form")
+            raise BenchRefusedError("soak", "takes only one --state-keys, --increment and --form")
         if self.epochs < 2:
-            raise BenchRefusedError("epochs", "a soak takes at least 2")
+            raise BenchRefusedError("epochs", "must be at least 2 for a soak")
         if not 1 <= self.publish_epochs <= EPOCHS_MAX:
-            raise BenchRefusedError("publish-epochs", f"use 1 to {EPOCHS_MAX}")
+            raise BenchRefusedError("publish-epochs", f"must be from 1 to {EPOCHS_MAX}")
 
 
 def edges_of(workload: str, nodes: int) -> int:
@@ -366,4 +373,4 @@ def sizes_by_default(workload: str) -> tuple[int, int]:
 
 def _one_of(option: str, value: str, allowed: tuple[str, ...]) -> None:
     if value not in allowed:
-        raise BenchRefusedError(option, f"{value!r} is none of {', '.join(allowed)}")
+        raise BenchRefusedError(option, f"{value!r} is unknown; use one of {', '.join(allowed)}")

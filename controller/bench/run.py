@@ -28,6 +28,9 @@ from cbp.errors import OperatingError
 from controller.bench.contest.contest import Contest, steps_of
 from controller.bench.contest.entrant import LocalEntrant, MakeEntrant
 from controller.bench.contest.own_process import OwnProcess
+from controller.bench.end_to_end.figures import ServiceFigures
+from controller.bench.end_to_end.measure import measure_service, steps_of_service
+from controller.bench.end_to_end.options import ServiceBenchOptions
 from controller.bench.errors import BenchDisagreesError
 from controller.bench.measurements.result import Measured, Sample, document
 from controller.bench.options import NO_SPARK, BenchOptions
@@ -39,10 +42,11 @@ from controller.bench.reports.console import (
     progress,
 )
 from controller.bench.reports.picture import draw, require_matplotlib
+from controller.bench.reports.service_tables import print_service
 from controller.bench.soak.engine_soak import soak
 from controller.bench.spark_session import slots_of, start_spark
 
-__all__ = ["run_bench"]
+__all__ = ["run_bench", "run_service_bench"]
 
 PREFIX = "cbp-bench-"
 _WIDTH = 260
@@ -76,6 +80,35 @@ def run_bench(
         finally:
             if options.root is None:
                 shutil.rmtree(folder, ignore_errors=True)
+
+
+def run_service_bench(
+    options: ServiceBenchOptions, *, console: Console | None = None
+) -> ServiceFigures:
+    """Run the benchmark of the service; return its figures.
+
+    Raises:
+        BenchRefusedError: An option cannot be run; nothing was started.
+        CbpError: See `controller.bench.end_to_end.measure.measure_service`.
+    """
+    options.check()
+    console = console or _console()
+
+    def write(figures: ServiceFigures, *, complete: bool = False) -> None:
+        found = {**document([], complete=complete), "service": figures.to_json()}
+        _write(options.json_file, found)
+
+    with _terminable():
+        folder = _folder(options.root)
+        try:
+            with progress(console, steps_of_service(options)) as step:
+                figures = measure_service(options, folder, step=step, on_figures=write)
+        finally:
+            if options.root is None:
+                shutil.rmtree(folder, ignore_errors=True)
+    write(figures, complete=True)
+    print_service(console, figures)
+    return figures
 
 
 def _require_packages(options: BenchOptions) -> None:
@@ -141,7 +174,7 @@ def _contests(
     print_results(console, results)
     print_steps(console, ours)
     print_growth(console, results)
-    _write(options, document(results, complete=not wrong))
+    _write(options.json_file, document(results, complete=not wrong))
     if options.picture is not None and results:
         draw(results, options.picture)
     if wrong:
@@ -151,21 +184,21 @@ def _contests(
 
 
 def _keep(options: BenchOptions, before: Sequence[Measured], contest: Contest) -> None:
-    _write(options, document([*before, *contest.results], complete=False))
+    _write(options.json_file, document([*before, *contest.results], complete=False))
 
 
 def _soak(options: BenchOptions, folder: Path, spark: Any, slots: int, console: Console) -> None:
     with progress(console, options.epochs + 2) as step:
         result = soak(options, folder / "soak", spark, slots, step)
     print_soak(console, result)
-    _write(options, {**document([], complete=True), "soak": result.to_json()})
+    _write(options.json_file, {**document([], complete=True), "soak": result.to_json()})
 
 
-def _write(options: BenchOptions, result: dict[str, Any]) -> None:
-    if options.json_file is not None:
-        after = options.json_file.with_name(f"{options.json_file.name}.next")
+def _write(target: Path | None, result: dict[str, Any]) -> None:
+    if target is not None:
+        after = target.with_name(f"{target.name}.next")
         after.write_text(json.dumps(result, indent=2) + "\n", encoding="utf-8")
-        os.replace(after, options.json_file)  # atomic: an interruption leaves a whole file
+        os.replace(after, target)  # atomic: an interruption leaves a whole file
 
 
 def _folder(root: Path | None) -> Path:

@@ -18,7 +18,12 @@ from controller.terminal import print_json
 __all__ = ["bench_command", "bench_tables_command"]
 
 Workload = Annotated[
-    str, typer.Argument(help="url-count, crawl-queue, clustering or pagerank.", show_default=False)
+    str,
+    typer.Argument(
+        help="url-count, crawl-queue, clustering or pagerank; service: a running service from the "
+        "rename of a file to its result over REST, ingestion, and REST reads.",
+        show_default=False,
+    ),
 ]
 StateKeys = Annotated[
     list[str],
@@ -26,7 +31,7 @@ StateKeys = Annotated[
         "--state-keys",
         "--nodes",
         help="Keys in state, or nodes of the graph. Repeat the option, or separate values by "
-        "commas. Default: 1,000,000; clustering 20,000; pagerank 100,000.",
+        "commas. Default: 1,000,000; clustering 20,000; pagerank 100,000; service 100,000.",
         show_default=False,
     ),
 ]
@@ -35,18 +40,18 @@ Increment = Annotated[
     typer.Option(
         "--increment",
         "--changed",
-        help="Records, pages or new links of an increment; several as above. Default: 10,000; "
-        "graphs 100.",
+        help="Records, pages or new links of an increment. Repeat the option, or separate "
+        "values by commas. Default: 10,000; graphs 100; service 1,000.",
         show_default=False,
     ),
 ]
 Edges = Annotated[
     int,
-    typer.Option(help="Edges before the first increment; 0: 10 per node, 5 for clustering."),
+    typer.Option(help="Edges before the first increment; 0 means 10 per node, 5 for clustering."),
 ]
 Threshold = Annotated[
     float,
-    typer.Option(help="pagerank: smallest change of a rank that is passed on; the mean rank is 1."),
+    typer.Option(help="For pagerank: smallest change of a rank that is passed on; the mean is 1."),
 ]
 Against = Annotated[
     list[str],
@@ -73,7 +78,9 @@ Keys = Annotated[
 Form = Annotated[
     list[str],
     typer.Option(
-        "--form", help="Form of our translator: groupwise, arrow or sql; several as above."
+        "--form",
+        help="Form of our translator: groupwise, arrow, sql; kept for crawl-queue, view for "
+        "url-count. Repeatable.",
     ),
 ]
 HitRates = Annotated[
@@ -85,18 +92,18 @@ HitRates = Annotated[
     ),
 ]
 Age = Annotated[
-    int, typer.Option(help="Number of increments before the measured ones; shows growth.")
+    int, typer.Option(help="Number of increments before the measured ones, to show growth.")
 ]
 Error = Annotated[
-    float, typer.Option(help="pagerank: mean error at which NumPy stops; the mean rank is 1.")
+    float, typer.Option(help="For pagerank: mean error at which NumPy stops. The mean rank is 1.")
 ]
 FromEmpty = Annotated[
-    bool, typer.Option("--from-empty", help="crawl-queue: begin with an empty state.")
+    bool, typer.Option("--from-empty", help="For crawl-queue: begin with an empty state.")
 ]
 Rounds = Annotated[
     list[str],
     typer.Option(
-        help="Measured runs of each candidate; several: one per size of increment. Default: 7.",
+        help="Measured runs of each candidate; give one number, or one per size. Default: 7.",
         show_default=False,
     ),
 ]
@@ -110,7 +117,7 @@ Isolated = Annotated[
 Warmup = Annotated[
     list[str],
     typer.Option(
-        help="Runs before the measured ones; several as for --rounds. Default: 2.",
+        help="Runs before the measured ones; one number, or one per size. Default: 2; service 10.",
         show_default=False,
     ),
 ]
@@ -118,17 +125,17 @@ CandidateSeconds = Annotated[
     float,
     typer.Option(
         help="After this many seconds of runs of one size, a peer skips its other rounds of that "
-        "size. One round is always measured. 0: no limit."
+        "size. One round is always measured. 0 means no limit."
     ),
 ]
 Minutes = Annotated[
     float,
-    typer.Option(help="Start no round after this many minutes; then compare. 0: no limit."),
+    typer.Option(help="Start no round after this many minutes; then compare. 0 means no limit."),
 ]
 Grouping = Annotated[
     str, typer.Option(help="Grouping of our states and of the black box's: inner or outer.")
 ]
-Master = Annotated[str, typer.Option(help="Spark master; `none`: no Spark.")]
+Master = Annotated[str, typer.Option(help="Spark master; `none` leaves Spark out.")]
 Memory = Annotated[
     str, typer.Option("--driver-memory", help="Driver memory of each candidate's Spark.")
 ]
@@ -150,8 +157,8 @@ JsonFile = Annotated[
         "is not the default), candidate, form, state_keys, increment_records, seconds_median, "
         "seconds_all, floor_seconds, bytes_read, bytes_shuffled and bytes_written; and as extras "
         "bytes_broadcast, epochs, state_records, state_updated, cpu_seconds, cold_seconds, "
-        "index_bytes, error and error_stale. With --soak results is empty, "
-        "and soak has what was found.",
+        "index_bytes, error, error_stale and cpu_seconds_all. With --soak results is empty, "
+        "and soak has what was found; for service, the part service has it.",
     ),
 ]
 Picture = Annotated[
@@ -163,6 +170,39 @@ Soak = Annotated[bool, typer.Option("--soak", help="Run only cbp, for many conse
 PublishEpochs = Annotated[
     int, typer.Option(help="Number of epochs that a soak publishes together.")
 ]
+
+Files = Annotated[
+    int, typer.Option(help="For service: files that are measured one after the other.", min=0)
+]
+Ingest = Annotated[
+    float,
+    typer.Option(help="For service: seconds of ingestion, in turn with Polars; 0 means none."),
+]
+BatchFiles = Annotated[int, typer.Option(help="For service: files of a round of ingestion.")]
+BatchLines = Annotated[int, typer.Option(help="For service: lines of each of these files.")]
+Reads = Annotated[
+    float, typer.Option(help="For service: seconds of REST reads by all clients; 0 means none.")
+]
+Clients = Annotated[int, typer.Option(help="For service: connections that read at a time.")]
+Backlog = Annotated[
+    int,
+    typer.Option(
+        help="For service: files that wait at once, counted by two stages beside another source, "
+        "in turn with Polars; 0 means none."
+    ),
+]
+BacklogLines = Annotated[int, typer.Option(help="For service: lines of each of these files.")]
+BacklogRounds = Annotated[int, typer.Option(help="For service: how often so many files come.")]
+ServiceReaders = Annotated[
+    int | None,
+    typer.Option(
+        "--readers",
+        help="For service: processes that answer reads; by default as the service decides.",
+        min=0,
+        show_default=False,
+    ),
+]
+ServiceEngine = Annotated[str, typer.Option("--engine", help="For service: spark or local.")]
 
 Results = Annotated[
     list[Path],
@@ -211,11 +251,46 @@ def bench_command(
     epochs: Epochs = 1000,
     soak: Soak = False,
     publish_epochs: PublishEpochs = 1,
+    files: Files = 20,
+    ingest: Ingest = 10.0,
+    batch_files: BatchFiles = 20,
+    batch_lines: BatchLines = 5_000,
+    reads: Reads = 10.0,
+    clients: Clients = 50,
+    readers: ServiceReaders = None,
+    backlog: Backlog = 0,
+    backlog_lines: BacklogLines = 100,
+    backlog_rounds: BacklogRounds = 1,
+    engine: ServiceEngine = "spark",
 ) -> None:
-    """Measure our engine and its peers on the same increments of a workload."""
+    """Measure our engine and its peers on the same increments of a workload, or the service."""
     # Imported here: `cbp --help` does not wait for the benchmark to load.
     from controller import bench
 
+    if workload == bench.SERVICE:
+        bench.run_service_bench(
+            bench.ServiceBenchOptions(
+                state_keys=_one_size("--state-keys", state_keys, 100_000),
+                lines=_one_size("--increment", increment, 1_000),
+                files=files,
+                warmup=_one_size("--warmup", warmup, 10),
+                ingest_seconds=ingest,
+                batch_files=batch_files,
+                batch_lines=batch_lines,
+                read_seconds=reads,
+                clients=clients,
+                readers=readers,
+                backlog=backlog,
+                backlog_lines=backlog_lines,
+                backlog_rounds=backlog_rounds,
+                form=_one_form(form),
+                engine=engine,
+                seed=seed,
+                root=root,
+                json_file=json_,
+            )
+        )
+        return
     peers = () if soak else bench.peers_by_default(workload)
     keys_usual, records_usual = bench.sizes_by_default(workload)
     options = bench.BenchOptions(
@@ -293,6 +368,23 @@ def _rates(given: Sequence[str]) -> tuple[float, ...]:
         return tuple(float(part) for part in _names(given))
     except ValueError as exc:
         raise typer.BadParameter(str(exc), param_hint="--hit-rates") from exc
+
+
+def _one_form(given: Sequence[str]) -> str:
+    forms = _names(given)
+    if len(forms) != 1:
+        message = f"the service is measured with one form, got {len(forms)}"
+        raise typer.BadParameter(message, param_hint="--form")
+    return forms[0]
+
+
+def _one_size(option: str, given: Sequence[str], usual: int) -> int:
+    """Return the only size that was given, or the usual one."""
+    sizes = _sizes(option, given) if given else (usual,)
+    if len(sizes) != 1:
+        message = f"the service is measured with one size, got {len(sizes)}"
+        raise typer.BadParameter(message, param_hint=option)
+    return sizes[0]
 
 
 def _sizes(option: str, given: Sequence[str]) -> tuple[int, ...]:

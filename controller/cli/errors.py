@@ -3,16 +3,18 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
 
 from cbp.errors import OperatingError
+from cbp.errors.counts import format_count
 
 __all__ = [
     "ChecksFailedError",
     "DamagesFoundError",
     "FilesRefusedError",
+    "FolderUnwritableError",
     "SoakGrewError",
-    "StagesStoppedError",
 ]
 
 
@@ -23,7 +25,9 @@ class ChecksFailedError(OperatingError):
     retryable = False
 
     def __init__(self, names: list[str]) -> None:
-        super().__init__(f"{len(names)} check(s) failed: {', '.join(names)}", checks=names)
+        super().__init__(
+            f"{format_count(len(names), 'check')} failed: {', '.join(names)}", checks=names
+        )
 
 
 class DamagesFoundError(OperatingError):
@@ -34,7 +38,8 @@ class DamagesFoundError(OperatingError):
 
     def __init__(self, count: int) -> None:
         super().__init__(
-            f"{count} damage(s) found; `cbp help damage` says what each means and what mends it",
+            f"{format_count(count, 'damage')} found; "
+            "`cbp help damage` explains each, and how to repair it",
             damages=count,
         )
 
@@ -50,7 +55,7 @@ class SoakGrewError(OperatingError):
     ) -> None:
         growth_text = ", ".join(f"{words} by {growth:.2f}" for words, growth in grown.items())
         super().__init__(
-            f"between the middle and the end of {runs} runs there grew: {growth_text}. Allowed are "
+            f"these grew between the middle and the end of {runs} runs: {growth_text}. Allowed are "
             f"a factor of {growth_max} (--growth-max), {disk_per_run_max:.0f} bytes per run "
             "(--disk-per-run-max) and no files",
             runs=runs,
@@ -76,10 +81,11 @@ class FilesRefusedError(OperatingError):
         self, dataflow: str, files: Mapping[str, str], items: Sequence[Mapping[str, Any]]
     ) -> None:
         reasons = "; ".join(
-            why if why.startswith(f"{name}, ") else f"{name}: {why}" for name, why in files.items()
+            why if why.startswith((f"{name}, ", f"{name}: ")) else f"{name}: {why}"
+            for name, why in files.items()
         )
         super().__init__(
-            f"{len(files)} file(s) are in quarantine ({reasons}); see: "
+            f"{format_count(len(files), 'file is', 'files are')} in quarantine ({reasons}); see: "
             f"cbp claims {dataflow} --status quarantined",
             dataflow=dataflow,
             files=dict(files),
@@ -87,16 +93,11 @@ class FilesRefusedError(OperatingError):
         )
 
 
-class StagesStoppedError(OperatingError):
-    """Dropped files are not applied: the stages that should apply them do not start."""
+class FolderUnwritableError(OperatingError):
+    """A folder that a command makes cannot be written."""
 
-    code = "stages_stopped"
+    code = "folder_unwritable"
     retryable = False
 
-    def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
-        reasons = "; ".join(f"{name}: {why}" for name, why in stages.items())
-        super().__init__(
-            f"stages of {dataflow!r} have input left, and do not start: {reasons}",
-            dataflow=dataflow,
-            stages=dict(stages),
-        )
+    def __init__(self, path: Path, why: str) -> None:
+        super().__init__(f"{path} cannot be written: {why}", path=str(path), cause=why)

@@ -11,80 +11,245 @@ with `--json`, with its error document on stdout. A wrong call ends with status 
 
 from __future__ import annotations
 
+import importlib.metadata
 import sys
 from collections.abc import Callable, Sequence
-from typing import Any
+from typing import Annotated, Any
 
 import typer
+from typer.core import TyperGroup
 
 from cbp.errors import CbpError
-from controller.cli import bench, demo, serve, soak
+from controller.cli import bench, demo, dev, guides, new, serve, soak
+from controller.cli.access import audit, link, tokens
 from controller.cli.dataflows import (
     backfill,
     control,
+    events,
     explain,
+    library,
+    logs,
     register,
     rollback,
     runs,
+    stage,
     status,
+    top,
+    verifications,
     verify,
 )
-from controller.cli.maintenance import damage_help, doctor, gc, recover, release, repair, scrub
-from controller.cli.records import drop, edit, flows, snapshot, sources, state
+from controller.cli.maintenance import (
+    alerts,
+    disk,
+    doctor,
+    gc,
+    intentions,
+    recover,
+    release,
+    repair,
+    sbom,
+    scrub,
+    settings,
+    support_bundle,
+)
+from controller.cli.records import (
+    drop,
+    edit,
+    flows,
+    increment,
+    infer,
+    quarantine,
+    rejects,
+    sinks,
+    snapshot,
+    sources,
+    sql,
+    state,
+)
 from controller.cli.session import Session
-from controller.terminal import print_error
+from controller.terminal import print_error, print_text
 
 __all__ = ["app", "main"]
 
+_STATUSES = """
+\b
+Exit status:
+  0  done
+  1  refused, failed, or not as it should be: one panel on stderr, with --json a document
+  2  a wrong call
+  3  serve could not start; drop: a file repeats an earlier one; verify: not finished
+  4  serve had to end itself, since something hung
+Settings are environment variables CBP_<NAME>, such as CBP_PORT; see deploy/README.md.
+"""
+
+
+INDENTS = 6
+"""Columns of a line of the list of commands that have no text."""
+
+
+class _ByTask(TyperGroup):
+    """Lists the commands under the task that they are for."""
+
+    def format_commands(self, ctx: Any, formatter: Any) -> None:
+        """Write a section for each task, and a line for each command."""
+        for task, commands in _COMMANDS.items():
+            names = [*commands, *(name for name, (of, _) in _SUBCOMMANDS.items() if of == task)]
+            room = formatter.width - max(map(len, names)) - INDENTS
+            rows = [
+                (name, command.get_short_help_str(room))
+                for name in names
+                if (command := self.get_command(ctx, name)) is not None
+            ]
+            with formatter.section(task):
+                formatter.write_dl(rows)
+
+
 app = typer.Typer(
     name="cbp",
-    help="Continuous bulk processing: derived tables, kept up to date while data keeps arriving.",
+    cls=_ByTask,
+    epilog=_STATUSES,
+    context_settings={"help_option_names": ["-h", "--help"]},
     no_args_is_help=True,
-    add_completion=False,
+    add_completion=True,
     pretty_exceptions_enable=False,
     rich_markup_mode=None,
 )
 
-_COMMANDS: dict[str, Callable[..., Any]] = {
-    "serve": serve.serve_command,
-    "demo": demo.demo_command,
-    "bench": bench.bench_command,
-    "bench-tables": bench.bench_tables_command,
-    "doctor": doctor.doctor_command,
-    "register": register.register_command,
-    "validate": register.validate_command,
-    "drop": drop.drop_command,
-    "status": status.status_command,
-    "waiting": status.waiting_command,
-    "runs": runs.runs_command,
-    "cancel": runs.cancel_command,
-    "increments": flows.increments_command,
-    "claims": sources.claims_command,
-    "sources": sources.sources_command,
-    "records": flows.records_command,
-    "state": state.state_command,
-    "snapshot": snapshot.snapshot_command,
-    "explain": explain.explain_command,
-    "verify": verify.verify_command,
-    "pause": control.pause_command,
-    "resume": control.resume_command,
-    "retry": control.retry_command,
-    "close": control.close_command,
-    "delete": control.delete_command,
-    "recover": recover.recover_command,
-    "release": release.release_command,
-    "repair": repair.repair_command,
-    "scrub": scrub.scrub_command,
-    "help": damage_help.help_command,
-    "rollback": rollback.rollback_command,
-    "gc": gc.gc_command,
-    "soak": soak.soak_command,
-    "edit": edit.edit_command,
-    "backfill": backfill.backfill_command,
+_COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
+    "Learn": {
+        "help": guides.help_command,
+    },
+    "Write a dataflow": {
+        "new": new.new_command,
+        "dev": dev.dev_command,
+        "register": register.register_command,
+        "validate": register.validate_command,
+        "translators": library.translators_command,
+        "examples": library.examples_command,
+        "versions": library.versions_command,
+        "explain": explain.explain_command,
+        "verify": verify.verify_command,
+        "verifications": verifications.verifications_command,
+        "differences": verifications.differences_command,
+    },
+    "Bring data in": {
+        "drop": drop.drop_command,
+        "infer": infer.infer_command,
+        "sources": sources.sources_command,
+        "rejects": rejects.rejects_command,
+        "claims": sources.claims_command,
+        "backfill": backfill.backfill_command,
+        "close": control.close_command,
+    },
+    "Read results": {
+        "last": sql.last_command,
+        "sql": sql.sql_command,
+        "state": state.state_command,
+        "history": state.history_command,
+        "records": flows.records_command,
+        "series": flows.series_command,
+        "increments": flows.increments_command,
+        "increment": increment.increment_command,
+        "snapshot": snapshot.snapshot_command,
+    },
+    "See how it goes": {
+        "status": status.status_command,
+        "top": top.top_command,
+        "waiting": status.waiting_command,
+        "stage": stage.stage_command,
+        "runs": runs.runs_command,
+        "logs": logs.logs_command,
+        "events": events.events_command,
+        "disk": disk.disk_command,
+        "alerts": alerts.alerts_command,
+    },
+    "Steer": {
+        "pause": control.pause_command,
+        "drain": control.drain_command,
+        "resume": control.resume_command,
+        "priority": control.priority_command,
+        "retry": control.retry_command,
+        "cancel": runs.cancel_command,
+        "rollback": rollback.rollback_command,
+        "edit": edit.edit_command,
+        "delete": control.delete_command,
+    },
+    "Run the service": {
+        "serve": serve.serve_command,
+        "demo": demo.demo_command,
+        "doctor": doctor.doctor_command,
+        "link": link.link_command,
+        "audit": audit.audit_command,
+        "gc": gc.gc_command,
+        "scrub": scrub.scrub_command,
+        "sbom": sbom.sbom_command,
+        "settings": settings.settings_command,
+        "support-bundle": support_bundle.support_bundle_command,
+    },
+    "After damage": {
+        "repair": repair.repair_command,
+        "recover": recover.recover_command,
+        "release": release.release_command,
+        "recoveries": intentions.recoveries_command,
+        "intentions": intentions.intentions_command,
+    },
+    "Measure": {
+        "bench": bench.bench_command,
+        "bench-tables": bench.bench_tables_command,
+        "soak": soak.soak_command,
+    },
+}
+_SUBCOMMANDS = {
+    "quarantine": ("Bring data in", quarantine.quarantine_app),
+    "sinks": ("Read results", sinks.sinks_app),
+    "tokens": ("Run the service", tokens.tokens_app),
 }
 
-for _name, _command in _COMMANDS.items():
-    app.command(_name)(_command)
+_EXAMPLES = {
+    "help": "cbp help roll-back",
+    "new": "cbp new shop && cd shop && cbp dev dataflow.yaml",
+    "dev": "cbp dev clicks.yaml --translators clicks.py",
+    "serve": "cbp serve --engine local --translators clicks.py --translators flows/",
+    "register": "cbp register clicks.yaml --plan --rebuild count",
+    "validate": "cbp validate clicks.yaml",
+    "drop": "cbp drop clicks urls monday.jsonl tuesday.jsonl --wait",
+    "last": "cbp last clicks count.counts url=/docs",
+    "sql": 'cbp sql clicks "SELECT url, n FROM count.counts ORDER BY n DESC LIMIT 10"',
+    "state": "cbp state clicks count.counts --limit 10",
+    "records": "cbp records clicks count.counts",
+    "status": "cbp status clicks",
+    "top": "cbp top clicks --every 1",
+    "runs": "cbp runs clicks --failed --since 6h",
+    "logs": "cbp logs clicks",
+    "rollback": "cbp rollback clicks --moments",
+    "verify": "cbp verify clicks",
+    "retry": "cbp retry clicks count",
+}
+
+for _commands in _COMMANDS.values():
+    for _name, _command in _commands.items():
+        _example = f"Example: {_EXAMPLES[_name]}" if _name in _EXAMPLES else None
+        app.command(_name, epilog=_example)(_command)
+for _name, (_, _typer) in _SUBCOMMANDS.items():
+    app.add_typer(_typer, name=_name)
+
+
+def _print_version(given: bool) -> None:
+    if given:
+        print_text(f"cbp {importlib.metadata.version('cbp')}")
+        raise typer.Exit
+
+
+@app.callback()
+def _options(
+    version: Annotated[
+        bool,
+        typer.Option(
+            "--version", help="Print the version.", callback=_print_version, is_eager=True
+        ),
+    ] = False,
+) -> None:
+    """Continuous bulk processing: derived tables, kept up to date while data keeps arriving."""
 
 
 def main(arguments: Sequence[str] | None = None, *, session: Session | None = None) -> None:

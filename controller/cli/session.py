@@ -2,32 +2,44 @@
 
 from __future__ import annotations
 
+import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from functools import cached_property
 from typing import Annotated
 
 import httpx
 import typer
 
+from cbp.client.rest import ANSWER_SECONDS
+from cbp.errors import CbpError
 from controller.client.service_client import ServiceClient
 from controller.settings import Settings, load_settings
 
 __all__ = [
+    "TIME_FORMATS",
     "AsJson",
     "At",
     "Cursor",
     "DataflowName",
+    "DryRun",
     "Epoch",
     "Limit",
     "Session",
+    "Since",
     "Stage",
+    "Until",
+    "Waits",
+    "complete_dataflows",
     "moment",
     "session",
 ]
 
+COMPLETION_SECONDS = 2.0
+"""How long the completion of a name waits for the service."""
+
 _DAY = "%Y-%m-%d"
-_FORMATS = [
+TIME_FORMATS = [
     _DAY,
     *(f"{_DAY}{sep}%H:%M:%S{part}" for sep in "T " for part in ("", ".%f", "%z", ".%f%z")),
 ]
@@ -36,7 +48,6 @@ AsJson = Annotated[bool, typer.Option("--json", help="Print JSON instead of a ta
 Cursor = Annotated[
     str | None, typer.Option(help="Continue after the page that printed this cursor.")
 ]
-DataflowName = Annotated[str, typer.Argument(help="Name of the dataflow.", show_default=False)]
 Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number of rows.")]
 
 Epoch = Annotated[
@@ -50,7 +61,7 @@ Stage = Annotated[
 At = Annotated[
     datetime | None,
     typer.Option(
-        formats=_FORMATS,
+        formats=TIME_FORMATS,
         metavar="TIME",
         help="Read the newest snapshot at this time, such as 2026-11-21 or "
         "2026-11-21T10:00:00+02:00; UTC without an offset.",
@@ -58,27 +69,77 @@ At = Annotated[
     ),
 ]
 
+DryRun = Annotated[
+    bool,
+    typer.Option("--dry-run", "--plan", help="Change nothing; show what would happen."),
+]
+
+_UNITS = {"s": "seconds", "m": "minutes", "h": "hours", "d": "days"}
+_AGE = re.compile(r"([0-9]{1,6})([smhd])")
+_WHEN = (
+    "a time, such as 2026-11-21T10:00:00+02:00 (UTC without an offset), or an age: 90s 15m 6h 2d"
+)
+
+
+def _moment(value: str) -> str:
+    """Return a time, or an age before now, as the API takes it."""
+    if (given := _AGE.fullmatch(value)) is not None:
+        count, unit = given.groups()
+        return (datetime.now(UTC) - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
+    for form in TIME_FORMATS:
+        try:
+            time = datetime.strptime(value, form)  # noqa: DTZ007 - UTC is added below
+        except ValueError:
+            continue
+        return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
+    raise typer.BadParameter(f"{value!r} is neither {_WHEN}")  # noqa: EM102
+
+
+Since = Annotated[
+    str | None,
+    typer.Option(parser=_moment, metavar="TIME", help=f"Only what began, or came, since {_WHEN}."),
+]
+Until = Annotated[
+    str | None,
+    typer.Option(parser=_moment, metavar="TIME", help=f"Only what began, or came, before {_WHEN}."),
+]
+
+
+@dataclass(frozen=True, slots=True)
+class Waits:
+    """How a command waits for the service.
+
+    Attributes:
+        poll_seconds: Pause between two looks.
+        patience_seconds: How long a file waits until another file of its name is taken in.
+    """
+
+    poll_seconds: float = 0.1
+    patience_seconds: float = 60.0
+
 
 @dataclass
 class Session:
-    """One call of `cbp`; tests pass settings and a transport.
+    """One call of `cbp`; tests pass settings, a transport and short waits.
 
     Attributes:
         given: Replaces the settings of the environment.
         transport: Replaces the network.
+        waits: How commands wait for the service.
     """
 
     given: Settings | None = None
     transport: httpx.BaseTransport | None = field(default=None, repr=False)
+    waits: Waits = Waits()
 
     @cached_property
     def settings(self) -> Settings:
         """The settings, read when a command first needs them."""
         return self.given if self.given is not None else load_settings()
 
-    def connect(self) -> ServiceClient:
+    def connect(self, *, answer_seconds: float = ANSWER_SECONDS) -> ServiceClient:
         """Return a client of the service that the settings name."""
-        return ServiceClient(self.settings, self.transport)
+        return ServiceClient(self.settings, self.transport, answer_seconds=answer_seconds)
 
 
 def session(context: typer.Context) -> Session:
@@ -86,6 +147,24 @@ def session(context: typer.Context) -> Session:
     if not isinstance(context.obj, Session):
         context.obj = Session()
     return context.obj
+
+
+def complete_dataflows(context: typer.Context, incomplete: str) -> list[str]:
+    """Return the dataflows whose names begin so; none if the service does not answer at once."""
+    try:
+        with session(context).connect(answer_seconds=COMPLETION_SECONDS) as service:
+            items = service.get("dataflows")["items"]
+    except CbpError:
+        return []
+    return [item["name"] for item in items if item["name"].startswith(incomplete)]
+
+
+DataflowName = Annotated[
+    str,
+    typer.Argument(
+        help="Name of the dataflow.", show_default=False, autocompletion=complete_dataflows
+    ),
+]
 
 
 def moment(

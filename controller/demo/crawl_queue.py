@@ -1,8 +1,7 @@
 """The demo's dataflow, and its queue as any reader of the Delta tables sees it.
 
-The dataflow is found by the name under which an installed package offers it. Its queue is a
-history: the last record per URL counts. A last record without a score means that the URL was
-crawled and has left the queue.
+The dataflow is found by the name under which an installed package offers it. Its queue is a view:
+a table of exactly the URLs to crawl.
 """
 
 from __future__ import annotations
@@ -16,7 +15,7 @@ import polars as pl
 
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.demo.errors import DataflowMissingError
-from controller.demo.results.tables import EPOCH, TableRef, frame
+from controller.demo.results.tables import TableRef, frame
 from controller.registry import Registry
 from controller.settings import Settings
 
@@ -64,14 +63,7 @@ class SiteLinks:
 
 def top_of_queue(tables: Mapping[str, TableRef], count: int) -> tuple[list[QueueEntry], int]:
     """Return the best entries by score, ties by URL, and the length of the whole queue."""
-    entries = frame(tables[QUEUE], (EPOCH, "site", "url", "score"))
-    queue = (
-        entries.sort(EPOCH)
-        .group_by("url", maintain_order=True)
-        .last()
-        .filter(pl.col("score").is_not_null())
-        .sort(["score", "url"], descending=[True, False])
-    )
+    queue = frame(tables[QUEUE]).sort(["score", "url"], descending=[True, False])
     counts = frame(tables["count_in_links.counts"])
     best = queue.head(count).join(counts, on=["site", "url"], how="left", maintain_order="left")
     rows = best.select("url", "site", "score", "n").iter_rows()
@@ -105,6 +97,6 @@ def document() -> Mapping[str, Any]:
     raise DataflowMissingError(NAME)
 
 
-def compiled(found: Mapping[str, Any], settings: Settings) -> Dataflow:
+def compiled(document: Mapping[str, Any], settings: Settings) -> Dataflow:
     """Return the dataflow of a document, with the translators that the service would use."""
-    return Registry(settings.allowed_packages).compile(found)
+    return Registry(settings.allowed_packages).compile(document)

@@ -6,6 +6,7 @@ from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cbp.errors import InvariantError, OperatingError
+from cbp.errors.counts import format_count
 
 __all__ = [
     "CheckFailedError",
@@ -13,7 +14,6 @@ __all__ = [
     "DataflowMissingError",
     "DemoStalledError",
     "FolderUnusableError",
-    "ServiceFailedError",
 ]
 
 
@@ -47,20 +47,6 @@ class DataflowMissingError(OperatingError):
         )
 
 
-class ServiceFailedError(OperatingError):
-    """The service that the demo started did not come up, or ended."""
-
-    code = "demo_service_failed"
-
-    def __init__(self, what: str, *, log: str, last_lines: Sequence[str]) -> None:
-        shown = "\n".join(last_lines) or "(the log is empty)"
-        super().__init__(
-            f"the service {what}; the end of {log}:\n{shown}",
-            log=log,
-            last_lines=list(last_lines),
-        )
-
-
 class DemoStalledError(OperatingError):
     """The dataflow stopped, or makes no progress."""
 
@@ -91,4 +77,6 @@ class CheckFailedError(InvariantError):
     code = "demo_check_failed"
 
     def __init__(self, failed: Sequence[str]) -> None:
-        super().__init__(f"{len(failed)} check(s) failed: {', '.join(failed)}", checks=list(failed))
+        super().__init__(
+            f"{format_count(len(failed), 'check')} failed: {', '.join(failed)}", checks=list(failed)
+        )

@@ -9,11 +9,14 @@ import sys
 from collections.abc import Sequence
 from pathlib import Path
 
+from cbp.errors import CbpError
+from controller.client.service_client import ServiceClient
 from controller.demo.crawl_queue import NAME, QUEUE
 from controller.demo.options import DemoOptions
 from controller.demo.report import Report
 from controller.demo.results.tables import TableRef, is_plain
-from controller.demo.service.process import ServiceProcess
+from controller.server.service_process import ServiceProcess
+from controller.settings import Settings
 
 __all__ = ["say_farewell"]
 
@@ -51,18 +54,31 @@ def _say_how_to_go_on(report: Report, service: ServiceProcess, folder: Path) -> 
     settings = service.settings
     report.fact("service", f"{settings.url} goes on; stop it with: kill {service.pid}")
     report.fact("log", str(service.log))
+    report.fact("page", _link(settings))
     report.title("Try next")
     report.line(f"  export CBP_ROOT={shlex.quote(str(folder))} CBP_PORT={settings.port}")
     for arguments in (
         f"status {NAME}",
         f"runs --dataflow {NAME}",
         f"state {NAME} count_in_links.counts site=typing",
-        f"records {NAME} {QUEUE} --limit 5",
+        f"state {NAME} {QUEUE} --limit 5",
     ):
         report.line(f"  {_command()} {arguments}")
     token = shlex.quote(str(settings.token_file))
     report.line(
         f'  curl -H "Authorization: Bearer $(cat {token})" {settings.url}/api/v1/dataflows/{NAME}'
+    )
+
+
+def _link(settings: Settings) -> str:
+    """Return a link that signs a browser in once, or how to get one."""
+    try:
+        with ServiceClient(settings) as client:
+            made = client.post("session", "codes")
+    except CbpError:  # the demo is done; its last lines do not fail
+        return f"{settings.url}/ui/, {_command()} link prints a link that signs in"
+    return (
+        f"{settings.url}{made['path']} (signs in once, within ten minutes; then: {_command()} link)"
     )
 
 

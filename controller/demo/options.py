@@ -19,11 +19,11 @@ class DemoOptions:
 
     Attributes:
         keep: Leave the service running, and keep its folder.
-        root: Folder in which this call creates a new one that stays; `None`: a temporary one.
+        root: Folder in which this call creates a new one that stays; `None` means a temporary one.
         as_json: Print one JSON document at the end and nothing else.
         increments: Number of increments before the last one.
         engine: `local` runs the same files and tables without Spark.
-        limit: Most modules to read, spread evenly; `None`: all.
+        limit: Maximum number of modules to read, spread evenly; `None` means all.
         stdlib: Read the standard library too, as further sites.
         port: Port of the service, if it is free; else another one.
     """

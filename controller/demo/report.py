@@ -16,6 +16,7 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 from rich.table import Table
 
+from cbp.errors.counts import format_count, format_times
 from controller.demo.results.checks import Check
 from controller.demo.service.watch import Progress as Standing
 from controller.terminal import text
@@ -74,10 +75,15 @@ class Report:
 
     def check(self, check: Check) -> None:
         """Print a check, and its first differences if there are any."""
-        self.judged(f"{check.claim} ({check.tables} tables, {check.records:,} records)", check.ok)
+        tables = format_count(check.tables, "table")
+        records = format_count(check.records, "record")
+        self.judged(f"{check.claim} ({tables}, {records})", check.ok)
         for one in check.differences:
             self.line(f"      {one.table}: {one.record}", "red")
-            self.line(f"        expected {one.expected} time(s), found {one.found}", "red")
+            self.line(
+                f"        expected {format_times(one.expected)}, found {format_times(one.found)}",
+                "red",
+            )
         if not check.records:
             self.line("      there was nothing to compare", "red")
 

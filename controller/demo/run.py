@@ -19,6 +19,7 @@ from typing import Any
 
 from rich.console import Console
 
+from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.client.service_client import ServiceClient
 from controller.demo import crawl_queue
@@ -32,9 +33,9 @@ from controller.demo.report import Report, console_of
 from controller.demo.results import checks
 from controller.demo.results.tables import TableRef, tables_of
 from controller.demo.results.touched_groups import judge
-from controller.demo.service.process import ServiceProcess, choose_port, settings_of
 from controller.demo.service.watch import Applied, DataflowWatch, Progress
 from controller.demo.workspace import interruptible, new_folder, removed_at_end
+from controller.server.service_process import ServiceProcess, choose_port, settings_of
 from controller.terminal import bytes_text, print_json
 
 __all__ = ["run_demo"]
@@ -102,12 +103,12 @@ class _Demo:
 
     @contextmanager
     def _service(self, service: ServiceProcess) -> Iterator[ServiceProcess]:
-        kept = False
+        stays = False
         try:
             yield service
-            kept = self._options.keep
+            stays = self._options.keep
         finally:
-            if not kept:
+            if not stays:
                 service.stop()
 
     def _corpus(self, service: ServiceProcess) -> Parts:
@@ -155,7 +156,9 @@ class _Demo:
         return {table.label: table for table in tables_of(flow, folder)}
 
     def _increments(self, watch: DataflowWatch, parts: Parts) -> None:
-        self._report.title(f"{len(parts) - 1} increments, dropped one after the other")
+        self._report.title(
+            f"{format_count(len(parts) - 1, 'increment')}, dropped one after the other"
+        )
         self.result["increments"] = []
         for number, part in enumerate(parts[:-1]):
             applied = self._drop(watch, parts, number)

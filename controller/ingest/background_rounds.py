@@ -3,7 +3,7 @@
     asked for -> waits for a place -> under way -> (asked for meanwhile) waits again
 
 Guaranteed: the work of one dataflow never runs twice at a time. The dataflow that waits longest is
-next. Slow work holds no place (`cbp.model.schedule.slots`), so a device that hangs delays only its
+next. Slow work holds no place (`cbp.model.schedule.places`), so a device that hangs delays only its
 own dataflow. `ask` never blocks (tests/controller/ingest/test_background_rounds.py).
 Absent on purpose: timers, and what the work is.
 """
@@ -17,7 +17,7 @@ from datetime import datetime
 
 import structlog
 
-from cbp.model.schedule.slots import ActiveRun, Places
+from cbp.model.schedule.places import ActiveRun, Places
 
 __all__ = ["Rounds"]
 

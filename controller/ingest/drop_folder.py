@@ -2,7 +2,7 @@
 
 Steps for a file; each step is durable before the next:
 
-    (1) listed twice, unchanged         `listing`
+    (1) listed: renamed in, or settled  `incoming_watch`, `listing`; all steps: `source_pass`
     (2) claim recorded in the store     status `claiming`: the intention
     (3) renamed to claimed/<id>         nobody else writes there; status `claimed`
     (4) read once, increment written    `intake`
@@ -11,7 +11,8 @@ Steps for a file; each step is durable before the next:
     (7) renamed to finished/<id>-name
 
 Files are read one by one. All other steps run for a group of small files at once, since each
-costs one sync of the disk or more.
+costs one sync of the disk or more. If the source says so, small files become one increment: they
+are read together, and (5) and (6) are one entry and one increment for all of them.
 
 After a crash at any point, the next pass compares the folders with the store and continues:
 - A claim without its file in `claimed` is used again for the file that still lies in `incoming`.
@@ -25,7 +26,7 @@ If the store was lost, a recovery also restores the claims of quarantined files.
 Guaranteed:
 - One pass per source at a time in this object.
 - A failure of one file affects only that file, and a failure of one source affects only that
-  source (`troubles`).
+  source (`source_troubles`).
 - On a full disk the file stays claimed and is tried again; later files wait behind it.
 
 Not guaranteed: order between files of different listings, other than that of their claims;
@@ -34,59 +35,67 @@ anything about files outside `incoming`.
 
 from __future__ import annotations
 
-import json
-import os
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from collections.abc import Callable, Iterator, Mapping
+from datetime import datetime, timedelta
 from pathlib import Path
-from typing import Any, BinaryIO
-
-import structlog
+from typing import Any, BinaryIO, TypeVar
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
-from cbp.errors import FlowUnframedError, LogConflictError, NotFoundError
+from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, FlowRetention
-from controller.ingest.claims import Claims, PathLocks
-from controller.ingest.content import never
-from controller.ingest.errors import IntakeStoppedError, device_errors
-from controller.ingest.finished import plan_finished, remove_finished
-from controller.ingest.folder_check import (
+from controller.allowed_folders import AllowedFolders
+from controller.ingest.admission.batches import Batches
+from controller.ingest.admission.claims import Claims, PathLocks
+from controller.ingest.admission.identity import Identities
+from controller.ingest.admission.intake import Intake
+from controller.ingest.admission.lost_quarantine import restore_quarantined
+from controller.ingest.admission.readmission import Author, Decided, Decisions
+from controller.ingest.admission.rejects_table import RejectsTables
+from controller.ingest.admission.source_log import SourceLog
+from controller.ingest.admission.table_feed import TableFeeds
+from controller.ingest.admission.uploads import Uploads
+from controller.ingest.admission.vanished_files import ASKED_MAX
+from controller.ingest.bucket.bucket_feed import BucketFeed
+from controller.ingest.bucket.object_claims import ObjectClaims
+from controller.ingest.bucket_intake import BucketIntake, Buckets
+from controller.ingest.errors import DataflowDrainsError, IntakeStoppedError, device_errors
+from controller.ingest.folder.finished_files import plan_finished, remove_finished
+from controller.ingest.folder.folder_check import (
     prepare_source,
     remove_temporaries,
     require_folders,
     require_real,
 )
-from controller.ingest.folder_report import old_hint, report_folder
-from controller.ingest.folders import SourcePlace, evidence, kept_name, move, reason_path
-from controller.ingest.groups import groups
-from controller.ingest.growth import Growth, Stamp
-from controller.ingest.identity import Identities
-from controller.ingest.intake import Group, Intake, Outcome
+from controller.ingest.folder.growth import Growth
+from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.source_folders import (
+    SourcePlace,
+    evidence,
+)
+from controller.ingest.formats.content import never
+from controller.ingest.formats.format_choice import check_options
 from controller.ingest.limits import IngestLimits
-from controller.ingest.listing import CLOSE_NAME, Candidate, Listed, Settler, sealed_close_name
-from controller.ingest.manifest import promised_digests, sealed_name
-from controller.ingest.quarantine_restore import restore_quarantined
-from controller.ingest.reading import FileReader, read_file
-from controller.ingest.scan_report import ScanReport
-from controller.ingest.source_log import SourceLog
-from controller.ingest.troubles import SourceTroubles
-from controller.ingest.uploads import Uploads
-from controller.ingest.vanished_files import ASKED_MAX
+from controller.ingest.reading.file_batch import BatchReader, read_batch
+from controller.ingest.reading.file_reader import FileReader, read_file
+from controller.ingest.rejection import FileRejectedError
+from controller.ingest.reports.file_excerpt import QuarantinedFile, inspect_file, open_kept
+from controller.ingest.reports.folder_report import report_folder
+from controller.ingest.reports.scan_report import ScanReport
+from controller.ingest.reports.source_troubles import SourceTroubles
+from controller.ingest.source_pass import SourcePass, Tally
 from controller.store.base import ClaimRecord, DataflowRecord, Judged, Store, Uploaded
 
 __all__ = ["DropFolder"]
 
-_log = structlog.get_logger(__name__)
+Answer = TypeVar("Answer")
 
 SEVEN_DAYS = FlowRetention(7 * 86_400.0)
-
-SETTLE_WITHIN = timedelta(seconds=1)
-"""No file that was read waits longer for those that are settled with it."""
+NO_TABLES = AllowedFolders("CBP_SOURCE_ROOTS")
+NO_BUCKETS = Buckets()
 
 
 class DropFolder:
@@ -100,11 +109,15 @@ class DropFolder:
             close is durable when it returns. None: close markers are not processed.
         settle_seconds: How long a file must be unchanged; see `listing`.
         reader: Reads one file; by default in the calling thread, without time limits.
+        batch_reader: Reads many small files for one increment; likewise.
         keep: How long finished files stay.
+        tables: Where the Delta tables may lie that sources read.
+        buckets: Where objects may lie that sources take in.
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.
 
     Attributes:
         troubles: Sources that currently take in nothing, by their folder.
+        buckets: Takes in objects of buckets; see `BucketIntake.fetch`.
     """
 
     def __init__(
@@ -119,15 +132,17 @@ class DropFolder:
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
         reader: FileReader = read_file,
+        batch_reader: BatchReader = read_batch,
         keep: FlowRetention = SEVEN_DAYS,
+        tables: AllowedFolders = NO_TABLES,
+        buckets: Buckets = NO_BUCKETS,
         faults: Faults = NO_FAULTS,
         new_id: Callable[[], str] | None = None,
     ) -> None:
         self._store, self._files, self._clock, self._faults = store, files, clock, faults
-        self._root, self._on_accept, self._settle_seconds = drop_root, on_accept, settle_seconds
+        self._root, self._on_accept, self._keep = drop_root, on_accept, keep
         self._limits = limits or IngestLimits()
-        self._on_close, self._keep = on_close, keep
-        self._new_id = new_id or self._timed_id
+        new_id = new_id or self._timed_id
         self._intake = Intake(
             store=store,
             files=files,
@@ -139,8 +154,31 @@ class DropFolder:
         self._claims = Claims(store=store, files=files, clock=clock, faults=faults)
         self._growth = Growth(store=store, files=files, clock=clock, faults=faults)
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
-        self._settlers: dict[Path, Settler] = {}
-        self._warned: dict[Path, str] = {}
+        self._watch = IncomingWatch()
+        self._pass = SourcePass(
+            intake=self._intake,
+            batches=Batches(
+                intake=self._intake,
+                store=store,
+                files=files,
+                clock=clock,
+                limits=self._limits,
+                faults=faults,
+                reader=batch_reader,
+            ),
+            claims=self._claims,
+            growth=self._growth,
+            files=files,
+            faults=faults,
+            limits=self._limits,
+            clock=clock,
+            new_id=new_id,
+            on_accept=on_accept,
+            on_close=on_close,
+            settle_seconds=settle_seconds,
+            watch=self._watch,
+            rejects=RejectsTables(files, clock, store.next_index),
+        )
         # Sources whose recovery failed: a file of theirs could take a lost increment's number.
         self._unrecovered: set[Path] = set()
         self._identities = Identities(store)
@@ -152,7 +190,43 @@ class DropFolder:
             identities=self._identities,
             limits=self._limits,
             clock=clock,
-            new_id=self._new_id,
+            new_id=new_id,
+        )
+
+        self._feeds = TableFeeds(store, files, self._uploads, tables)
+        self.buckets = BucketIntake(
+            BucketFeed(
+                store=store,
+                files=files,
+                claims=ObjectClaims(
+                    store,
+                    self._uploads,
+                    self._claims,
+                    self._limits,
+                    buckets.limits,
+                    clock,
+                    buckets.monotonic,
+                    new_id,
+                ),
+                clock=clock,
+                monotonic=buckets.monotonic,
+                allowed=buckets.allowed,
+                make_store=buckets.make_store,
+                executor=buckets.executor,
+                limits=buckets.limits,
+            ),
+            clock=clock,
+            seconds=buckets.seconds,
+            drop_root=drop_root,
+            on_claim=self._watch.call,
+        )
+        self._decisions = Decisions(
+            store=store,
+            files=files,
+            uploads=self._uploads,
+            clock=clock,
+            faults=faults,
+            new_id=new_id,
         )
 
     def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
@@ -164,7 +238,7 @@ class DropFolder:
             DiskFullError: The disk of the folders is full.
         """
         for place in self._places(record, dataflow):
-            prepare_source(place, self._files)
+            self._prepare(place)
 
     def scan(
         self,
@@ -174,6 +248,8 @@ class DropFolder:
         stopping: Callable[[], bool] = never,
     ) -> ScanReport:
         """Make one pass over the sources: finish open claims, then claim eligible files.
+
+        A dataflow that is drained makes no new claims: its files stay in `incoming`.
 
         Blocks while files are read. Returns at the latest after `claims_per_scan` files
         of each source.
@@ -271,15 +347,70 @@ class DropFolder:
             source: Name of one of its sources.
             name: The client's name for the file, kept as evidence only.
             stream: Is read to its end.
-            key: Identifies the request; a request that was carried out is not repeated. `""`: no
-                key.
+            key: Identifies the request; a request that was carried out is not repeated. `""` means
+                no key.
 
         Raises:
             NotFoundError: The dataflow has no such source.
+            DataflowDrainsError: It takes in no files for now.
             UploadTooLargeError: Nothing is kept.
             DiskFullError: Nothing is kept.
         """
-        return self._uploads.receive(self._place(record, dataflow, source), name, stream, key)
+        place = self._open_place(record, dataflow, source)
+        return self._called(place, self._uploads.receive(place, name, stream, key))
+
+    def readmit(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        claim: str,
+        mended: BinaryIO | None,
+        author: Author,
+    ) -> Decided:
+        """Admit a quarantined file again, once; durable when it returns.
+
+        Args:
+            record, dataflow, source: As for `upload`.
+            claim: Id of the quarantined claim.
+            mended: The file to admit in its place, read to its end; `None` means the file as it is.
+            author: The person or token that decides, and the reason.
+
+        Raises:
+            NotFoundError: There is no such source, or no such claim of it.
+            FileDecidedError: Something else was decided before.
+            ReadmitRefusedError: The file cannot be admitted as it is.
+            OperatingError: As for `upload`.
+        """
+        place = self._open_place(record, dataflow, source)
+        return self._called(place, self._decisions.readmit(place, claim, mended, author))
+
+    def discard(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str, author: Author
+    ) -> Decided:
+        """Take a file out of quarantine, unused; arguments and errors as for `readmit`."""
+        return self._decisions.discard(self._place(record, dataflow, source), claim, author)
+
+    def restore(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
+    ) -> Decided:
+        """Put a file back into quarantine; see `Decisions.restore`."""
+        return self._decisions.restore(self._place(record, dataflow, source), claim)
+
+    def inspect(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
+    ) -> QuarantinedFile:
+        """Return what can be shown of a quarantined file; raises `NotFoundError`."""
+        return inspect_file(self._place(record, dataflow, source), claim)
+
+    def open_quarantined(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
+    ) -> BinaryIO:
+        """Open the file of a claim that is, or was, in quarantine; raises `NotFoundError`."""
+        try:
+            return open_kept(self._place(record, dataflow, source), claim)[1]
+        except (OSError, FileRejectedError) as error:
+            raise NotFoundError(kind="kept file", name=f"{source}/{claim.id}") from error
 
     def foresee(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
@@ -292,11 +423,28 @@ class DropFolder:
         place = self._place(record, dataflow, source)
         return self._identities.foresee(place, evidence(name), sha256)[0]
 
+    def _called(self, place: SourcePlace, answer: Answer) -> Answer:
+        """Return the answer, after the listing was called: a claimed file waits for it."""
+        self._watch.call(place.dataflow)
+        return answer
+
+    def _prepare(self, place: SourcePlace) -> None:
+        check_options(place.source)
+        prepare_source(place, self._files)
+        self._watch.follow(place.incoming, place.dataflow)
+
     def _place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
         node = dataflow.sources.get(source)
         if node is None:
             raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
         return SourcePlace.of(record, dataflow, node, self._root)
+
+    def _open_place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
+        """Return the place of a source that takes in files."""
+        place = self._place(record, dataflow, source)
+        if not record.takes_in:
+            raise DataflowDrainsError(record.name)
+        return place
 
     def troubled(self, dataflow: str) -> list[str]:
         """Return, for an operator, what is wrong with sources of a dataflow now.
@@ -304,7 +452,7 @@ class DropFolder:
         Covers why a source takes in nothing, and acknowledged files that went away (`gone`).
         """
         folder = self._root / dataflow
-        troubles = self.troubles.below(folder)
+        troubles = self.buckets.troubles.below(folder) | self.troubles.below(folder)
         warnings = [f"source {name}: {trouble.words}" for name, trouble in troubles.items()]
         return warnings + self._claims.gone.lost_below(folder, self._clock())
 
@@ -314,26 +462,20 @@ class DropFolder:
         return [
             report_folder(
                 place,
-                trouble=self.troubles.of(place.root),
+                trouble=self.troubles.of(place.root) or self.buckets.troubles.of(place.root),
+                bucket=self.buckets.report(place),
                 gone=self._claims.gone.of(place.root, now),
                 now=now,
             ).to_json()
             for place in self._places(record, dataflow)
         ]
 
-    def watch(self, stop: threading.Event, wake: Callable[[], None]) -> None:
-        """Call `wake` when something changes below the drop root, until `stop` is set.
+    def watch(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
+        """Call `wake` with the dataflows whose `incoming` folders changed, until `stop` is set.
 
         A hint only: changes on network file systems are not seen. Blocks; run it in a thread.
         """
-        from watchfiles import watch  # costs 50 ms, and only a service watches
-
-        self._files.make_dirs(str(self._root))
-        for changes in watch(
-            self._root, watch_filter=None, stop_event=stop, debounce=100, step=20, rust_timeout=500
-        ):
-            if any(f"{os.sep}incoming{os.sep}" in path for _, path in changes):
-                wake()
+        self._watch.run(stop, wake)
 
     def _places(self, record: DataflowRecord, dataflow: Dataflow) -> Iterator[SourcePlace]:
         for source in dataflow.sources.values():
@@ -352,7 +494,7 @@ class DropFolder:
     ) -> ScanReport:
         report = ScanReport()
         for place in self._places(record, dataflow):
-            tally = _Tally(stopping)
+            tally = Tally(stopping, claims=record.takes_in)
             resting = self.troubles.resting(place.root) if reading else None
             if resting is not None:
                 report += ScanReport(failures=(resting.error,))
@@ -362,7 +504,7 @@ class DropFolder:
             report += tally.report
         return report
 
-    def _attempt(self, place: SourcePlace, tally: _Tally, *, reading: bool) -> None:
+    def _attempt(self, place: SourcePlace, tally: Tally, *, reading: bool) -> None:
         """Make a pass over one source; a failure is recorded and does not affect other sources."""
         try:
             with device_errors(str(place.root)):
@@ -380,7 +522,7 @@ class DropFolder:
             self._unrecovered.discard(place.root)
             self.troubles.works(place.root)
 
-    def _pass_source(self, place: SourcePlace, tally: _Tally, *, reading: bool) -> None:
+    def _pass_source(self, place: SourcePlace, tally: Tally, *, reading: bool) -> None:
         checked = not reading or place.root in self._unrecovered
         if replayed := self._intake.replay(place, to_the_end=checked):
             tally.report += ScanReport(accepted=replayed)
@@ -388,210 +530,27 @@ class DropFolder:
         # After the log was read: its entries are indexed also while a folder cannot be used.
         if reading:
             require_folders(place, self._files)
+            self._take_in(self._feeds.locate(place), tally)
         else:
-            prepare_source(place, self._files)
+            self.buckets.forget(place.root)
+            self._prepare(place)
             remove_temporaries(place, self._files)
-        opened = self._claims.open(place)
-        # Before the listing: a copy that goes back to `incoming` gets a new claim.
-        if reading and self._claims.settle_strays(place, opened):
-            opened = self._claims.open(place)
-        listed = self._settler(place).look()
-        self._warn(place, listed)
-        promised = promised_digests(listed.sealed)
-        tally.until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
-        for group in groups(opened.claims, self._limits):
-            if reading and tally.done and self._clock() >= tally.until:
-                tally.report += ScanReport(ready=len(group))
-                continue
-            located = [(one, self._claims.locate(place, one, opened, listed)) for one in group]
-            if reading:
-                located_claims = [(claim, path) for claim, path in located if path is not None]
-                self._take_all(place, located_claims, promised, tally)
-        if reading:
-            for identity in listed.closes:
-                self._close(place, identity, tally)
-            changed = self._growth.look_at_recent(place, tally.stopping)
-            tally.report += ScanReport(quarantined=changed)
-            self._claim_listed(place, listed, opened.reusable, tally)
+            self._pass.bring_copies(place)
         if checked:
             restore_quarantined(place, self._store, self._faults)
+            if self._decisions.finish(place):
+                restore_quarantined(place, self._store, self._faults)
             newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
             self._claims.gone.restore(place.root, newest.items)
 
-    def _take_all(
-        self,
-        place: SourcePlace,
-        claimed: Sequence[tuple[ClaimRecord, Path]],
-        promised: Mapping[str, str],
-        tally: _Tally,
-    ) -> None:
-        """Read files one by one, settle them together, then move them away together.
-
-        When the time of the pass is over, the rest stay claimed; the next pass begins with them.
-        Whatever fails: the files that were read before are settled.
-        """
-        taking = _Taking(self._intake.begin(place))
-        try:
-            for number, (claim, path) in enumerate(claimed):
-                if tally.stopping():
-                    raise IntakeStoppedError(str(path))
-                now = self._clock()
-                if tally.done and now >= tally.until:
-                    tally.report += ScanReport(ready=len(claimed) - number)
-                    break
-                if taking.group.since and now - taking.group.since >= SETTLE_WITHIN:
-                    self._settle(place, taking, tally)
-                tally.done += 1
-                sha256, before = promised.get(claim.path, ""), Stamp.of(path)
-                if taking.group.take(claim, path, sha256, tally.stopping):
-                    taking.waiting.append((claim, path, before))
-                else:
-                    self._settled(place, claim, "quarantined", tally)
-        except Exception:
-            self._settle(place, taking, tally)
-            raise
-        self._settle(place, taking, tally)
-
-    def _settle(self, place: SourcePlace, taking: _Taking, tally: _Tally) -> None:
-        """Settle the files that were read, and move them away."""
-        waiting, taking.waiting = taking.waiting, []
-        outcomes = taking.group.settle()
-        for claim, _, _ in waiting:
-            self._settled(place, claim, outcomes[claim.id], tally)
-        if "accepted" in outcomes.values():
-            self._on_accept()
-        left = [one for one in waiting if outcomes[one[0].id] != "quarantined"]
-        self._intake.finish(place, [(claim, path) for claim, path, _ in left])
-        for claim, _, before in left:
-            changed = self._growth.finished(place, claim, before, tally.stopping)
-            tally.report += ScanReport(quarantined=changed)
-
-    def _settled(
-        self, place: SourcePlace, claim: ClaimRecord, outcome: Outcome, tally: _Tally
-    ) -> None:
-        self._claims.gone.came(place.root, claim.path)
-        tally.report = tally.report.count(outcome)
-
-    def _claim_listed(
-        self,
-        place: SourcePlace,
-        listed: Listed,
-        reusable: dict[str, ClaimRecord],
-        tally: _Tally,
-    ) -> None:
-        eligible = listed.eligible[: self._limits.claims_per_scan]
-        tally.report += ScanReport(waiting=listed.waiting, ignored=listed.ignored)
-        sealed = list(listed.sealed)
-        if listed.to_seal is not None:
-            target = place.incoming / sealed_name(self._new_id())
-            move(listed.to_seal.path, target, self._files, self._faults)
-            sealed.append(replace(listed.to_seal, path=target))
-        promised = promised_digests(sealed)
-        begun = 0
-        for group in groups(eligible, self._limits):
-            if tally.done and self._clock() >= tally.until:
-                break
-            begun += len(group)
-            if group[0].name == CLOSE_NAME:
-                identity = self._new_id()
-                target = place.incoming / sealed_close_name(identity)
-                move(place.incoming / CLOSE_NAME, target, self._files, self._faults)
-                self._close(place, identity, tally)
-                continue
+    def _take_in(self, place: SourcePlace, tally: Tally) -> None:
+        """Take in what was dropped; then the versions of the source's table, group by group."""
+        self._pass.take_in(place, tally)
+        until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
+        while place.table and tally.claims and self._feeds.claim_next(place):
             if tally.stopping():
-                raise IntakeStoppedError(str(place.incoming / group[0].name))
-            claimed = self._claim_all(place, group, reusable)
-            self._take_all(place, claimed, promised, tally)
-        ready = len(listed.eligible) - begun
-        tally.report += ScanReport(waiting=ready, ready=ready)
-        for manifest in sealed:
-            if not any(os.path.lexists(place.incoming / file.name) for file in manifest.files):
-                kept = kept_name(self._new_id(), "_MANIFEST.json")
-                move(manifest.path, place.finished / kept, self._files, self._faults)
-
-    def _close(self, place: SourcePlace, identity: str, tally: _Tally) -> None:
-        """Record the close that a sealed marker requests, then move the marker away."""
-        marker = place.incoming / sealed_close_name(identity)
-        kept = kept_name(identity, CLOSE_NAME)
-        try:
-            if self._on_close is None:
-                raise FlowUnframedError(place.name, ())
-            self._on_close(place.dataflow, place.name, identity)
-        except FlowUnframedError as error:
-            target = place.quarantine / kept
-            data = json.dumps(error.as_dict(), ensure_ascii=True, indent=2).encode()
-            self._files.write_durable(str(reason_path(target)), data)
-            move(marker, target, self._files, self._faults)
-            tally.report += ScanReport(quarantined=1)
-            return
-        move(marker, place.finished / kept, self._files, self._faults)
-        tally.report += ScanReport(closed=1)
-
-    def _claim_all(
-        self,
-        place: SourcePlace,
-        candidates: Sequence[Candidate],
-        reusable: Mapping[str, ClaimRecord],
-    ) -> list[tuple[ClaimRecord, Path]]:
-        """Claim files; skips files that are gone or were written to since they were listed."""
-        require_folders(place, self._files)  # a pass is long: a folder may be another by now
-        wanted = list[tuple[Path, ClaimRecord, Candidate]]()
-        for candidate in candidates:
-            source = place.incoming / candidate.name
-            if not candidate.is_at(source):  # gone, or changed since the listing
-                continue
-            earlier = reusable.get(candidate.path) or ClaimRecord(
-                id=self._new_id(),
-                dataflow=place.dataflow,
-                source=place.name,
-                sequence=0,
-                path=candidate.path,
-                bytes=0,
-                status="claiming",
-                created_at=self._clock(),
-            )
-            wanted.append((source, replace(earlier, bytes=candidate.bytes), candidate))
-        claimed = self._claims.make_all(place, wanted, {one.id for one in reusable.values()})
-        return [(one, place.claimed / place.claimed_name(one.id, one.path)) for one in claimed]
-
-    def _warn(self, place: SourcePlace, listed: Listed) -> None:
-        """Log a warning about names that have stayed unclaimed for long, once per change."""
-        hint = old_hint(listed.unclaimed, self._clock())
-        if hint != self._warned.get(place.root, ""):
-            self._warned[place.root] = hint
-            if hint:
-                folder = str(place.incoming)
-                _log.warning("incoming.unclaimed", dataflow=place.dataflow, folder=folder, why=hint)
-
-    def _settler(self, place: SourcePlace) -> Settler:
-        if place.root not in self._settlers:
-            self._settlers[place.root] = Settler(
-                place.incoming, clock=self._clock, settle_seconds=self._settle_seconds
-            )
-        return self._settlers[place.root]
-
-
-@dataclass(slots=True)
-class _Taking:
-    """Files of one source that were read, and are settled together.
-
-    Attributes:
-        group: Makes the increments of the files durable at once.
-        waiting: Each file's claim, its path, and its stamp from before it was read.
-    """
-
-    group: Group
-    waiting: list[tuple[ClaimRecord, Path, Stamp | None]] = field(default_factory=list)
-
-
-class _Tally:
-    """The report of one source while its pass runs.
-
-    Attributes:
-        done: Number of files that were begun.
-        until: After this time no other file is begun.
-    """
-
-    def __init__(self, stopping: Callable[[], bool]) -> None:
-        self.report, self.stopping = ScanReport(), stopping
-        self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
+                raise IntakeStoppedError(place.table)
+            if self._clock() >= until:
+                tally.report += ScanReport(ready=1)
+                return
+            self._pass.take_in(place, tally)

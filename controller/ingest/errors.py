@@ -4,6 +4,9 @@ OperatingError
 |- DropFolderError        the folders cannot be used: device, rights, a failed disk
 |- SourceFailedError      a pass over a source failed with an unexpected error
 |- UploadTooLargeError    an upload is larger than the service accepts
+|- FileDecidedError       a file is not in quarantine any more
+|- ReadmitRefusedError    a quarantined file cannot be admitted as it is
+|- DataflowDrainsError    a dataflow takes in no files, since it is drained
 '- IntakeStoppedError     a file is not read: the service is stopping, or no longer leads
 """
 
@@ -15,8 +18,11 @@ from contextlib import contextmanager
 from cbp.errors import DiskFullError, OperatingError
 
 __all__ = [
+    "DataflowDrainsError",
     "DropFolderError",
+    "FileDecidedError",
     "IntakeStoppedError",
+    "ReadmitRefusedError",
     "SourceFailedError",
     "UploadTooLargeError",
     "device_errors",
@@ -30,6 +36,20 @@ class DropFolderError(OperatingError):
 
     def __init__(self, path: str, why: str) -> None:
         super().__init__(f"{path}: {why}", path=path, cause=why)
+
+
+class DataflowDrainsError(OperatingError):
+    """A dataflow takes in no files, since an operator drains it."""
+
+    code = "dataflow_drains"
+    retryable = False
+
+    def __init__(self, dataflow: str) -> None:
+        super().__init__(
+            f"{dataflow!r} takes in no files: it is drained. Send the file again after "
+            f"`cbp resume {dataflow}`, or put it into the drop folder, where it waits",
+            dataflow=dataflow,
+        )
 
 
 class SourceFailedError(OperatingError):
@@ -60,6 +80,38 @@ class UploadTooLargeError(OperatingError):
             source=source,
             bytes_max=bytes_max,
         )
+
+
+class FileDecidedError(OperatingError):
+    """A file is not in quarantine any more, or what was admitted in its place counts."""
+
+    code = "file_decided"
+    retryable = False
+
+    def __init__(self, file: str, status: str, claim: str = "", claim_status: str = "") -> None:
+        became = f"; the file in its place is claim {claim} ({claim_status})" if claim else ""
+        step = (
+            "roll back to before its increment to take it out"
+            if claim_status == "accepted"
+            else "look at its claims"
+        )
+        super().__init__(
+            f"{file!r} is {status}{became}: this cannot be decided again; {step}",
+            file=file,
+            status=status,
+            claim=claim,
+            claim_status=claim_status,
+        )
+
+
+class ReadmitRefusedError(OperatingError):
+    """A quarantined file cannot be admitted as it is."""
+
+    code = "readmit_refused"
+    retryable = False
+
+    def __init__(self, file: str, why: str) -> None:
+        super().__init__(f"{file!r} cannot be admitted as it is: {why}", file=file, cause=why)
 
 
 class IntakeStoppedError(OperatingError):

@@ -28,16 +28,18 @@ class IngestLimits:
         batch_rows: Rows that are converted at a time.
         row_group_bytes: Arrow bytes that are collected before they are written.
         part_bytes: Parquet bytes after which an increment begins its next part.
-        claims_per_scan: Most files of one source that one scan takes in; the others wait.
-        scan_seconds: After this time a scan begins no more files of a source. So one listing
-            serves many files, and no source delays the next ones for long.
+        claims_per_scan: Maximum number of files of one source that one scan takes in; the others
+            wait.
+        scan_seconds: After this time a scan begins no more files of a source, so that no source
+            delays the next ones for long.
         seconds_max: Processor time for a file of which nothing was read yet.
         bytes_per_second_min: Each such number of bytes, read or decoded, gives one second more.
         silent_seconds_max: Longest time in which a reader neither computes nor reads; after it the
             device is considered hung.
         memory_bytes_max: Memory that a reader process may take for one file, beside what it has.
-        group_files: Most small files that are claimed together, and moved away together.
-        group_bytes: Most bytes of such files.
+        group_files: Maximum number of small files that are claimed together, and moved away
+            together, unless they become one increment.
+        group_bytes: Maximum number of bytes of such files.
         sealed_entries: Entries of a source's log that are put into one file, once as many newer
             ones are there.
     """
@@ -52,7 +54,7 @@ class IngestLimits:
     row_group_bytes: int = 64 * _MIB
     part_bytes: int = 256 * _MIB
     claims_per_scan: int = 4096
-    scan_seconds: float = 5.0
+    scan_seconds: float = 1.0
     seconds_max: float = 60.0
     bytes_per_second_min: int = _MIB
     silent_seconds_max: float = 300.0

@@ -4,24 +4,34 @@ Readers raise it without knowing the file's name; `reason` adds the name when th
 quarantine. `rule` is stable and snake_case:
 
     value_type  value_range  value_missing  column_missing  column_type  column_unknown
-    json_invalid  json_no_object  csv_fields  csv_quote  csv_header  line_end
+    json_invalid  json_no_object  access_log_invalid  csv_fields  csv_quote  csv_header  line_end
     line_too_long  encoding  nul_byte  file_empty  file_too_large  file_changed
-    file_gone  file_unreadable  not_regular  format_mismatch  manifest_mismatch
+    file_gone  file_unreadable  not_regular  format_mismatch  manifest_mismatch  manifest_refused
     compression_unsupported  compressed_truncated  compressed_damaged
     compressed_trailing_bytes  decompressed_too_large  decompression_ratio
-    parquet_damaged  reason_unreadable  file_grew  file_rewritten  file_too_slow
-    file_too_large_in_memory  file_ends_reader  content_known
+    parquet_damaged  parquet_limits  avro_damaged  avro_limits  reason_unreadable  file_grew
+    file_rewritten  file_too_slow  file_too_large_in_memory  file_ends_reader  content_known
+    delta_version_gone  delta_table_replaced  delta_unsupported  delta_damaged
+    bad_records  xml_damaged  xml_doctype  xml_limits  xml_no_record  xml_record
 """
 
 from __future__ import annotations
 
 import traceback
+from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cbp.errors import CbpError
 
-__all__ = ["BadLine", "FileRejectedError", "place_of", "unforeseen"]
+__all__ = [
+    "BadLine",
+    "FileRejectedError",
+    "RejectedRow",
+    "manifest_refused",
+    "place_of",
+    "unforeseen",
+]
 
 _SAID_MAX = 300
 
@@ -35,6 +45,31 @@ class BadLine:
     rule: str
     message: str
     cause: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class RejectedRow:
+    """A record that was put aside while the others of its file were taken in.
+
+    Attributes:
+        line, column, code, message: As in `BadLine`.
+        text: The record, cut to a limit.
+    """
+
+    line: int
+    column: str | None
+    code: str
+    message: str
+    text: str
+
+    def to_json(self) -> list[Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return [self.line, self.column, self.code, self.message, self.text]
+
+    @classmethod
+    def from_json(cls, value: Sequence[Any]) -> RejectedRow:
+        """Read what `to_json` wrote."""
+        return cls(*value)
 
 
 class FileRejectedError(CbpError):
@@ -125,3 +160,18 @@ def place_of(error: BaseException) -> str:
         return "unknown"
     file = ours[-1].filename.rpartition("/controller/")[2]
     return f"controller/{file}:{ours[-1].lineno}"
+
+
+def manifest_refused(file: str, error: FileRejectedError) -> FileRejectedError:
+    """Return why a sound file is rejected together with another one that its manifest names.
+
+    Args:
+        file: The other file, as evidence.
+        error: What is wrong with it.
+    """
+    message = (
+        "files of a manifest become one increment or none, and one of them is not taken in: "
+        f"{error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Mend that file, then drop "
+        "all of them again with the manifest"
+    )
+    return FileRejectedError(rule="manifest_refused", message=message)

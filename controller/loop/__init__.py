@@ -2,7 +2,8 @@
 
 from controller.loop.assembly import Environment, Parts, assemble
 from controller.loop.controller import Controller
-from controller.loop.leadership.lease_keeper import Fence, Leadership
+from controller.loop.leadership.fence import Fence
+from controller.loop.leadership.lease_keeper import Leadership
 from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.registration import Arrivals
 from controller.loop.runs.retry import RetryPolicy

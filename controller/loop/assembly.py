@@ -1,8 +1,8 @@
 """Constructs the parts of a controller and connects them.
 
-All parts share one catalog, one table of the work in flight and one ticker. Only this module
-knows which part needs which. A part gets what it needs in its constructor. Where two parts need
-each other, one of them gets a function.
+All parts share one catalog, one table of the work in flight and one lock of the tick. Only this
+module knows which part needs which. A part gets what it needs in its constructor. Where two parts
+need each other, one of them gets a function.
 
 Guaranteed: `assemble` reads and writes nothing.
 Absent on purpose: what the parts do. Threads are absent too; the environment supplies them.
@@ -12,7 +12,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
@@ -23,11 +23,16 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
-from cbp.model.schedule.slots import Places
+from cbp.errors import Mistake
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.schedule.places import Places
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import Answers
+from controller.loop.counts.lane_counts import LaneCounts
+from controller.loop.counts.run_counts import RunCounts
 from controller.loop.housekeeping.collector import Housekeeping
+from controller.loop.housekeeping.disk_use import DiskUses
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Inputs, Keep
 from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.loop.housekeeping.scrubs import Scrubs
@@ -36,14 +41,20 @@ from controller.loop.leadership.terms import Terms
 from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
+from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.registration import Arrivals, Versions
 from controller.loop.operations.version_change import Changes
 from controller.loop.reading.explain import Explaining
+from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reading
+from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.reading.snapshots import Snapshots
+from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
+from controller.loop.records.sink_reads import SinkReads
 from controller.loop.recovery.corrections import Corrections
+from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
@@ -51,15 +62,23 @@ from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.lane_counts import LaneCounts
 from controller.loop.runs.output_retention import Keeping
 from controller.loop.runs.parked import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry import RetryPolicy
+from controller.loop.runs.run_phases import RunPhases
 from controller.loop.runs.runner import Runner
 from controller.loop.runs.starvation import Starving
 from controller.loop.runs.threads import Here
-from controller.loop.tick import Ticker
+from controller.loop.tick.decisions import Decisions
+from controller.loop.tick.drains import Drains
+from controller.loop.tick.holds import Holds
+from controller.loop.tick.input_framing import InputFraming
+from controller.loop.tick.run_ids import RunIds
+from controller.loop.tick.run_starts import RunStarts
+from controller.loop.tick.stage_views import StageViews
+from controller.loop.tick.ticker import Ticker
+from controller.loop.tick.unfinished_runs import UnfinishedRuns
 from controller.loop.verification.jobs import Verifications
 from controller.registry import Registry
 from controller.store.base import Store
@@ -84,15 +103,18 @@ class Environment:
         retention: How long old versions of a table stay readable.
         keep: How long inputs and runs are kept.
         collect_every: Epochs of a dataflow between two garbage collections.
-        scrub_seconds: Period in which everything on disk is read once; 0: never.
-        framers: Carries out framing; `None`: `executor` does.
-        answerers: Carries out calls of authors' Runnables; `None`: the thread that ticks does.
-        verifier: Carries out verifications; `None`: `executor` does.
-        removers: Removes purged folders that a crash left; `None`: the recovering thread does.
-        run_seconds_max: Time limit of a run, and of framing one increment; 0: no limit.
-        runnable_seconds_max: Time limit of one call of an author's Runnable; 0: no limit.
+        scrub_seconds: Period in which everything on disk is read once; 0 means never.
+        framers: Carries out framing; `None` means that `executor` does.
+        answerers: Carries out calls of authors' Runnables; `None` means that the thread that ticks
+            does.
+        verifier: Carries out verifications; `None` means that `executor` does.
+        removers: Removes purged folders that a crash left; `None` means that the recovering thread
+            does.
+        run_seconds_max: Time limit of a run, and of framing one increment; 0 means no limit.
+        runnable_seconds_max: Time limit of one call of an author's Runnable; 0 means no limit.
         dataflows_max: Dataflows that may be registered.
         limits: Limits that are no settings.
+        refused: Returns what the settings do not allow in a new version of a dataflow.
     """
 
     store: Store
@@ -120,6 +142,7 @@ class Environment:
     runnable_seconds_max: float = 0.0
     dataflows_max: int = 1_000
     limits: LoopLimits = DEFAULT_LOOP_LIMITS
+    refused: Callable[[Dataflow], Iterable[Mistake]] = lambda dataflow: ()
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -147,11 +170,16 @@ class Parts:
     finisher: Finisher
     runner: Runner
     lane_counts: LaneCounts
+    run_counts: RunCounts
+    run_phases: RunPhases
     terms: Terms
     punctuations: Punctuations
+    priorities: Priorities
     framer: Framer
     answers: Answers
     recovery: Recovery
+    journal: Journal
+    holds: Holds
     ticker: Ticker
     versions: Versions
     deletion: Deletion
@@ -160,8 +188,12 @@ class Parts:
     reading: Reading
     explaining: Explaining
     snapshots: Snapshots
+    rebuilding: Rebuilding
+    stage_facts: StageFacts
+    lineages: Lineages
     verifications: Verifications
     scrubs: Scrubs
+    disk_uses: DiskUses
 
 
 def assemble(given: Environment) -> Parts:
@@ -182,15 +214,25 @@ def assemble(given: Environment) -> Parts:
         stop=lambda run: engine.control.cancel(run),
         isolation=isolation,
     )
-    parked, lane_counts = ParkedRuns(), LaneCounts()
-    failures = Failures(store=store, clock=clock, retry=given.retry, draw=given.draw)
+    parked, lane_counts, run_counts = ParkedRuns(), LaneCounts(), RunCounts()
+    run_phases = RunPhases(clock)
+    failures = Failures(
+        store=store,
+        clock=clock,
+        retry=given.retry,
+        draw=given.draw,
+        run_phases=run_phases,
+        run_counts=run_counts,
+        newer_files=lambda run: catalog.newer_files_of_run(run.dataflow, run.stage),
+    )
     publisher = Publisher(
         tables=engine.publisher,
         catalog=catalog,
         log=open_log,
         begins=Descriptions(files).begins,
     )
-    keeping = Keeping(catalog, open_log)
+    sink_reads = SinkReads(store)
+    keeping = Keeping(catalog, open_log, sink_reads)
     finisher = Finisher(
         store=store,
         files=files,
@@ -205,6 +247,7 @@ def assemble(given: Environment) -> Parts:
         term=term,
         isolation=isolation,
         lane_counts=lane_counts,
+        run_counts=run_counts,
     )
     runner = Runner(
         store=store,
@@ -216,6 +259,7 @@ def assemble(given: Environment) -> Parts:
         failures=failures,
         keeping=keeping,
         term=term,
+        run_phases=run_phases,
         seconds_max=given.run_seconds_max,
     )
     terms = Terms(
@@ -259,6 +303,7 @@ def assemble(given: Environment) -> Parts:
         terms=terms,
         clock=clock,
     )
+    journal = Journal(files=files, root=given.tables_root, clock=clock)
     recovery = Recovery(
         store=store,
         files=files,
@@ -273,29 +318,38 @@ def assemble(given: Environment) -> Parts:
         punctuations=punctuations,
         rollbacks=rollbacks,
         isolation=isolation,
+        journal=journal,
         clock=clock,
     )
+    holds = Holds()
+    ids = RunIds(store=store, clock=clock, random_hex=given.random_hex)
     ticker = Ticker(
         store=store,
         clock=clock,
-        catalog=catalog,
         term=term,
         in_flight=in_flight,
-        parked=parked,
-        failures=failures,
-        publisher=publisher,
-        finisher=finisher,
-        runner=runner,
-        slots=lambda: engine.preparer.limits().slots,
-        recovery=recovery,
-        framer=framer,
-        answers=answers,
-        places=given.places,
         starving=Starving(control=engine.control, clock=clock, places=given.places),
-        terms=terms,
+        recovery=recovery,
         isolation=isolation,
-        random_hex=given.random_hex,
-        turns_max=limits.turns_max,
+        holds=holds,
+        unfinished=UnfinishedRuns(
+            store, clock, in_flight, parked, finisher, runner, isolation, holds
+        ),
+        framing=InputFraming(catalog, framer, isolation, holds),
+        views=StageViews(catalog, terms, parked, failures, holds),
+        decisions=Decisions(answers, given.places, limits.turns_max),
+        starts=RunStarts(
+            store,
+            clock,
+            catalog,
+            recovery,
+            publisher,
+            runner,
+            ids,
+            slots=lambda: engine.preparer.limits().slots,
+            places=given.places,
+        ),
+        drains=Drains(store, catalog, in_flight, parked, exclusion, woken.set),
     )
 
     changes = Changes(
@@ -309,10 +363,11 @@ def assemble(given: Environment) -> Parts:
         finisher=finisher,
         terms=terms,
         clock=clock,
-        compile_=given.registry.compile,
+        compile_=given.registry.compile_registered,
         prepare=given.arrivals.prepare,
-        new_id=ticker.new_id,
+        new_id=ids.new_id,
     )
+    priorities = Priorities(store, files, catalog, holds)
     versions = Versions(
         store=store,
         files=files,
@@ -321,10 +376,11 @@ def assemble(given: Environment) -> Parts:
         open_log=open_log,
         in_flight=in_flight,
         term=term,
-        ticker=ticker,
+        holds=holds,
         framer=framer,
         answers=answers,
         punctuations=punctuations,
+        priorities=priorities,
         recovery=recovery,
         exclusion=exclusion,
         isolation=isolation,
@@ -338,7 +394,7 @@ def assemble(given: Environment) -> Parts:
         in_flight=in_flight,
         finisher=finisher,
         term=term,
-        ticker=ticker,
+        holds=holds,
         rollbacks=rollbacks,
         corrections=Corrections(
             store=store,
@@ -351,7 +407,7 @@ def assemble(given: Environment) -> Parts:
             finisher=finisher,
             term=term,
             clock=clock,
-            new_id=ticker.new_id,
+            new_id=ids.new_id,
         ),
         exclusion=exclusion,
         isolation=isolation,
@@ -365,7 +421,8 @@ def assemble(given: Environment) -> Parts:
         catalog=catalog,
         in_flight=in_flight,
         finisher=finisher,
-        ticker=ticker,
+        holds=holds,
+        ids=ids,
         framer=framer,
         answers=answers,
         punctuations=punctuations,
@@ -375,6 +432,14 @@ def assemble(given: Environment) -> Parts:
         faults=given.faults,
         cancel_seconds=limits.cancel_seconds,
     )
+    snapshots = Snapshots(
+        history=engine.history,
+        catalog=catalog,
+        open_log=open_log,
+        retention=given.retention,
+        clock=clock,
+    )
+    rebuilding = Rebuilding(catalog, Descriptions(files), snapshots)
     housekeeping = Housekeeping(
         store=store,
         garbage=engine.garbage,
@@ -386,8 +451,9 @@ def assemble(given: Environment) -> Parts:
         punctuations=punctuations,
         exclusion=exclusion,
         isolation=isolation,
-        held=lambda: ticker.held,
+        held=lambda: holds.held,
         retention=given.retention,
+        rebuilding=rebuilding,
         inputs=Inputs(
             store=store,
             increments=engine.increments,
@@ -396,9 +462,11 @@ def assemble(given: Environment) -> Parts:
             open_log=open_log,
             clock=clock,
             keep=given.keep,
+            sinks=sink_reads,
         ),
         every=given.collect_every,
         records_kept=limits.records_kept,
+        clock=clock,
         scrubbing=lambda needed: Scrubbing(
             files=files,
             root=given.tables_root,
@@ -408,13 +476,6 @@ def assemble(given: Environment) -> Parts:
             round_seconds=given.scrub_seconds,
             executor=given.removers or Here(),
         ),
-    )
-    snapshots = Snapshots(
-        history=engine.history,
-        catalog=catalog,
-        open_log=open_log,
-        retention=given.retention,
-        clock=clock,
     )
     verifications = Verifications(
         store=store,
@@ -430,6 +491,7 @@ def assemble(given: Environment) -> Parts:
         executor=given.verifier or given.executor,
         retained=changes.retained,
         reference_records_max=limits.reference_records_max,
+        clock=clock,
     )
     return Parts(
         given=given,
@@ -446,11 +508,16 @@ def assemble(given: Environment) -> Parts:
         finisher=finisher,
         runner=runner,
         lane_counts=lane_counts,
+        run_counts=run_counts,
+        run_phases=run_phases,
         terms=terms,
         punctuations=punctuations,
+        priorities=priorities,
         framer=framer,
         answers=answers,
         recovery=recovery,
+        journal=journal,
+        holds=holds,
         ticker=ticker,
         versions=versions,
         deletion=deletion,
@@ -473,7 +540,16 @@ def assemble(given: Environment) -> Parts:
             descriptions=Descriptions(files),
         ),
         snapshots=snapshots,
+        lineages=Lineages(store=store, catalog=catalog),
+        stage_facts=StageFacts(
+            catalog=catalog,
+            records=engine.records,
+            descriptions=Descriptions(files),
+            open_log=open_log,
+        ),
         verifications=verifications,
+        rebuilding=rebuilding,
+        disk_uses=DiskUses(files=files, clock=clock),
         scrubs=Scrubs(
             store=store,
             scrubbing=housekeeping.scrubbing,

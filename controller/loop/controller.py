@@ -10,31 +10,41 @@ Absent on purpose: the scheduler, threads of its own, HTTP.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Iterable, Mapping
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from contextlib import AbstractContextManager
 from functools import partial
 from typing import Any
 
 import structlog
 
-from cbp.errors import CbpError
+from cbp.engine.interface.form_checks import needs_spark
+from cbp.errors import CbpError, DataflowInvalidError, EngineStartingError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.connector import Connector
 from cbp.model.flow.punctuation import Punctuation, Reason
+from cbp.model.run.compactions import Compaction
 from cbp.model.run.intention import Intention
+from cbp.model.schedule.priority import Priority
 from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
+from controller.loop.counts.lane_counts import LaneCount
+from controller.loop.counts.run_counts import Counts
 from controller.loop.operations.rebuild import bring_back
 from controller.loop.operations.version_change import Changed
+from controller.loop.reading.compactions import read_compactions
+from controller.loop.reading.open_intentions import OpenIntention, open_intentions
+from controller.loop.reading.rebuilding import Rebuild
 from controller.loop.reading.recovery_preview import Outlook, look_out
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
 from controller.loop.runs.finisher import PUBLISHED
-from controller.loop.runs.isolation import Trouble
-from controller.loop.runs.lane_counts import LaneCount
+from controller.loop.runs.in_flight import StageId
+from controller.loop.runs.isolation import RECOVERED, Trouble
 from controller.loop.runs.threads import Here
-from controller.loop.tick import PAUSED_BY_HAND
+from controller.loop.tick.announcements import Announcements
+from controller.loop.tick.stage_views import PAUSED_BY_HAND
 from controller.store.base import DataflowRecord
 
 __all__ = ["Controller"]
@@ -57,6 +67,8 @@ class Controller:
         explaining: Explains plans and past runs.
         isolation: Knows which dataflows are in trouble.
         snapshots: Finds versions of all tables that belong together.
+        journal: What the last recoveries did.
+        disk_uses: Measures how much space tables take.
         verifications, scrubs: Start verifications and scrubs, and report their results.
     """
 
@@ -66,7 +78,7 @@ class Controller:
         self._store, self._files = given.store, given.files
         self._control, self._tables = given.engine.control, given.engine.tables
         self._root, self._clock = given.tables_root, given.clock
-        self._random_hex = given.random_hex
+        self._random_hex, self._refused = given.random_hex, given.refused
         self._removers = given.removers or Here()
         self._exclusion, self._woken = parts.exclusion, parts.woken
         self.isolation = parts.isolation
@@ -74,13 +86,22 @@ class Controller:
         self._term, self._in_flight = parts.term, parts.in_flight
         self._failures, self._publisher = parts.failures, parts.publisher
         self._finisher, self._lane_counts = parts.finisher, parts.lane_counts
-        self._ticker, self._recovery = parts.ticker, parts.recovery
+        self._run_counts = parts.run_counts
+        self._announcements = Announcements(given.store.announce)
+        self._ticker, self._holds = parts.ticker, parts.holds
+        self._recovery = parts.recovery
+        self._parked, self.journal = parts.parked, parts.journal
         self._framer, self._punctuations = parts.framer, parts.punctuations
+        self._priorities, self._open_log = parts.priorities, parts.open_log
         self._answers, self._terms = parts.answers, parts.terms
+        self._run_phases = parts.run_phases
         self.reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
+        self.stage_facts, self.lineages = parts.stage_facts, parts.lineages
         self.verifications, self.scrubs = parts.verifications, parts.scrubs
+        self.disk_uses = parts.disk_uses
+        self._rebuilding = parts.rebuilding
 
     # what exists
 
@@ -90,8 +111,15 @@ class Controller:
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
         """
-        dataflow = self.registry.compile(document, duplicates)
+        dataflow = self._usable(self.registry.compile(document, duplicates))
+        if refused := list(self._refused(dataflow)):
+            raise DataflowInvalidError(dataflow.name, refused)
+        return dataflow
+
+    def _usable(self, dataflow: Dataflow) -> Dataflow:
         self.registry.require_loaded(dataflow)
+        if (waits_for := self._control.waits_for()) and needs_spark(dataflow.stages.values()):
+            raise EngineStartingError(waits_for)
         self._control.refuse(dataflow.name, tuple(dataflow.stages.values()))
         return dataflow
 
@@ -107,15 +135,18 @@ class Controller:
             DataflowsTooManyError: If the service has as many dataflows as it may have.
             TableForeignError: If the dataflow's folder holds anything else.
         """
-        return self._register(document, duplicates)
+        return self._register(self.validate(document, duplicates), document)
+
+    def _bring_back(self, document: Any, on_redo: Callable[[Intention], object]) -> DataflowRecord:
+        dataflow = self._usable(self.registry.compile_registered(document))
+        return self._register(dataflow, document, on_redo)
 
     def _register(
         self,
+        dataflow: Dataflow,
         document: Any,
-        duplicates: Iterable[str] = (),
         on_redo: Callable[[Intention], object] = ignore,
     ) -> DataflowRecord:
-        dataflow = self.validate(document, duplicates)
         record = DataflowRecord(
             dataflow.name, 1, document, f"{self._root}/{dataflow.name}", "running", self._clock()
         )
@@ -181,7 +212,7 @@ class Controller:
             self._store,
             self._files,
             self._root,
-            partial(self._register, on_redo=on_record),
+            partial(self._bring_back, on_redo=on_record),
             only=only,
             on_dataflow=on_dataflow,
         )
@@ -196,6 +227,16 @@ class Controller:
         The pause is persistent. Idempotent.
         """
         self._store.set_desired(name, "paused")
+        self.wake()
+
+    def drain_dataflow(self, name: str) -> None:
+        """Take in no more files, work off what is there, then start no more runs.
+
+        Persistent and idempotent; `resume` ends it, at any time. A paused dataflow runs again until
+        it is drained; a stage that is stopped stays so, and is waited for.
+        """
+        if self._store.dataflow(name).desired != "drained":
+            self._store.set_desired(name, "draining")
         self.wake()
 
     def resume(self, name: str) -> None:
@@ -222,10 +263,23 @@ class Controller:
     def retry(self, dataflow: str, stage: str) -> None:
         """Give a stage that was paused by a failure one more try; the next failure pauses it again.
 
+        A stage that rests after a failed try is tried at once.
+
         Raises:
             NotFoundError: If there is no such stage.
         """
         self._store.pause_stage(dataflow, self._catalog.leader(dataflow, stage), "")
+        self.wake()
+
+    def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:
+        """Let the waiting time of a stage count for more or less; durable, idempotent.
+
+        It orders the starts only, so nothing starves. Stages that run together have one priority.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+        """
+        self._priorities.set_priority(dataflow, stage, priority)
         self.wake()
 
     def cancel(self, run: str) -> None:
@@ -239,6 +293,17 @@ class Controller:
         run_record = self._store.run(run)
         if self._in_flight.busy().get((run_record.dataflow, run_record.stage)) == run:
             self._in_flight.cancel(run)
+
+    def phases(self, run: str) -> dict[str, float]:
+        """Return when the phases of a run under way began; see `cbp.model.run.timeline`.
+
+        Only the instance that runs it knows; elsewhere there are none.
+        """
+        return self._run_phases.figures(run)
+
+    def every_phase(self) -> dict[str, dict[str, float]]:
+        """Return run -> what `phases` does, of all runs under way."""
+        return {run: self._run_phases.figures(run) for run in self._in_flight.busy().values()}
 
     def delete(self, name: str, purge: bool = False) -> None:
         """Delete a dataflow; its runs under way are cancelled and waited for.
@@ -256,6 +321,7 @@ class Controller:
             OperatingError: If a run does not end, or the folder cannot be removed.
         """
         self._deletion.delete(name, purge=purge)
+        self._run_counts.forget(name)
         self.wake()
 
     def close(
@@ -268,7 +334,7 @@ class Controller:
         Args:
             dataflow: The name of the dataflow.
             flow: `source` or `stage.output`.
-            key: Idempotency key: a second call with it makes no second punctuation; `None`: a
+            key: Idempotency key: a second call with it makes no second punctuation; `None` means a
                 new one.
             reason: What asks for the punctuation.
 
@@ -304,9 +370,23 @@ class Controller:
         return self._term.deposed
 
     @property
+    def waits_for(self) -> str:
+        """What the engine waits for before it runs anything, in words; `""` if nothing."""
+        return self._control.waits_for()
+
+    @property
     def lane_counts(self) -> tuple[LaneCount, ...]:
         """Committed runs since this controller started, by dataflow and lane."""
         return self._lane_counts.all()
+
+    @property
+    def run_counts(self) -> Counts:
+        """What runs and ticks did since this controller started."""
+        return self._run_counts.all()
+
+    def every_wait(self) -> Mapping[StageId, Wait]:
+        """Return what `waits` does, of all dataflows: (dataflow, stage) -> wait."""
+        return self._ticker.waits
 
     def stop_leading(self, reason: str) -> None:
         """Start nothing any more: another controller has taken over."""
@@ -326,7 +406,7 @@ class Controller:
             LeaseLostError: If another controller has taken the lease meanwhile.
             OperatingError: If late writes of earlier leaders cannot be prevented.
         """
-        with self._ticker.lock:
+        with self._holds.lock:
             self._terms.begin(epoch)
             self.isolation.begin()
             for record in self._store.dataflows():
@@ -362,6 +442,17 @@ class Controller:
         units = self._catalog.units(self._store.dataflow(name))
         return {leader: unit.names for leader, unit in units.items()}
 
+    def rebuilding(
+        self, name: str, connectors: Mapping[str, Mapping[str, Connector]]
+    ) -> dict[str, Rebuild]:
+        """Return the rebuilds that are under way, by stage; raises as `members`.
+
+        Args:
+            name: The name of the dataflow.
+            connectors: Its queues, as the store has them.
+        """
+        return self._rebuilding.of(self._store.dataflow(name), connectors)
+
     def troubles(self, name: str | None = None) -> list[Trouble]:
         """Return the unexpected failures of one or all dataflows, and damaged data."""
         names = [r.name for r in self._store.dataflows()] if name is None else [name]
@@ -371,11 +462,25 @@ class Controller:
     @property
     def held(self) -> Mapping[str, str]:
         """Dataflows that start nothing for now, with the reason; callers leave them alone too."""
-        return dict(self._ticker.held)
+        return dict(self._holds.held)
 
     def unpublished(self, name: str) -> Mapping[str, int]:
         """Return, by stage, how many epochs readers of its tables do not see yet."""
         return self._publisher.unpublished(name)
+
+    def open_intentions(self, name: str) -> Sequence[OpenIntention]:
+        """Return what is committed and not yet published, by stage and epoch.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        self._store.dataflow(name)
+        return open_intentions(name, self._publisher, self._parked)
+
+    def compactions(self, name: str) -> list[Compaction]:
+        """Return the newest compaction of each table, by table; raises `NotFoundError`."""
+        record = self._store.dataflow(name)
+        return read_compactions(self._open_log(record.folder), self._store.stages(name))
 
     def waiting(self, name: str) -> dict[str, str]:
         """Return stage -> why it did not start at the last tick, in words; see `waits`."""
@@ -405,14 +510,21 @@ class Controller:
 
     def recover(self) -> None:
         """Redo and settle what a crash left; called before the first tick of a term."""
-        with self._ticker.lock:
+        with self._holds.lock:
+            self.journal.begin(term=self._terms.epoch, instance=self._terms.address)
             left = left_aside(self._files, self._root)
             self._versions.recover_all()
             self._recovery.settle()
             self.amendments.hold_unfinished()
+            self.journal.end(left, self._unrecovered())
         # Last, and in a thread of its own: a folder may be large.
         self._removers.submit(_remove, left)
         self.wake()
+
+    def _unrecovered(self) -> dict[str, str]:
+        """Return the dataflows that could not be recovered, with the reason in words."""
+        troubles = self.isolation.troubles()
+        return {one.dataflow: one.words for one in troubles if one.doing == RECOVERED}
 
     def stop_starting(self) -> None:
         """Start no more runs; those under way go on. Returns at once."""
@@ -448,8 +560,10 @@ class Controller:
         From time to time, preferably when no run starts, also collect garbage.
         """
         self._versions.finish_late()
-        schedule = self._ticker.tick()
+        schedule = self._run_counts.tick(self._ticker.tick, lambda: self._ticker.waits)
         if not (self.problem or self._ticker.stopping):
+            troubled = {trouble.dataflow for trouble in self.isolation.troubles()}
+            self._announcements.see(self._ticker.waits, troubled)
             self.housekeeping.keep(calm=not schedule.starts)
         return schedule
 

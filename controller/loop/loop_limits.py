@@ -21,8 +21,8 @@ class LoopLimits:
     Attributes:
         records_kept: Records of a stage that are kept for people, although a position replaces
             them.
-        positions_kept: Most positions that are kept, so that a dataflow can be rolled back to
-            epochs after them.
+        positions_kept: Maximum number of positions that are kept, so that a dataflow can be rolled
+            back to epochs after them.
         cancel_seconds: How long a deletion or an amendment waits for runs that it cancelled.
         change_seconds: How long a change waits for the runs under way.
         reference_records_max: Records of input up to which the reference engine verifies a

@@ -38,30 +38,50 @@ class LoadedFiles:
     def __init__(self) -> None:
         self._lock = threading.Lock()
         self._seen: dict[str, _Seen] = {}
+        self._loaded: tuple[int, str] = (0, "")
+        self._scanned: set[str] = set()
 
     def see(self, modules: Iterable[str]) -> None:
-        """Note the files of modules with content, and other files of their packages without."""
+        """Note the files of modules with content, and other files of their packages without.
+
+        Called once for each stage of every document that is read. So it goes through all modules of
+        the process only if there are new ones, or a package is new.
+        """
         names = set(modules)
-        packages = {name.partition(".")[0] for name in names}
         with self._lock:
-            for name, module in list(sys.modules.items()):
-                if name.partition(".")[0] not in packages:
-                    continue
+            self._scan({_package(name) for name in names})
+            for name in names:
                 known = self._seen.get(name)
-                if known is None:
-                    path = _path(getattr(module, "__file__", None))
-                    known = self._seen[name] = _Seen(path, _signature(path))
-                if name not in names or known.content is not None:
+                if known is None or known.content is not None:
                     continue
                 if _signature(known.path) == known.signature:
                     content = _content(known.path)
                     self._seen[name] = _Seen(known.path, known.signature, content)
+
+    def _scan(self, packages: set[str]) -> None:
+        """Note the files of the loaded modules of packages that are not noted yet."""
+        loaded = (len(sys.modules), next(reversed(sys.modules), ""))
+        if loaded != self._loaded:
+            self._loaded = loaded
+            self._scanned.clear()
+        packages = packages - self._scanned
+        if not packages:
+            return
+        self._scanned |= packages
+        for name, module in list(sys.modules.items()):
+            if name not in self._seen and _package(name) in packages:
+                path = _path(getattr(module, "__file__", None))
+                self._seen[name] = _Seen(path, _signature(path))
 
     def changed(self, modules: Iterable[str]) -> tuple[str, ...]:
         """Return the files of modules that changed since they were first seen."""
         with self._lock:
             seen_files = {self._seen[name] for name in modules if name in self._seen}
         return tuple(sorted({seen.path for seen in seen_files if seen.path and _differs(seen)}))
+
+
+def _package(module: str) -> str:
+    return module.partition(".")[0]
 
 
 def _differs(seen: _Seen) -> bool:

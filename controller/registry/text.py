@@ -29,19 +29,23 @@ import yaml
 
 from cbp.errors import DataflowInvalidError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX
+from controller.registry.yaml_events import DEPTH_MAX, event_place, read_events
 
-__all__ = ["DEPTH_MAX", "NAME_MAX", "TEXT_BYTES_MAX", "VALUES_MAX", "parse_document"]
+__all__ = [
+    "DEPTH_MAX",
+    "NAME_MAX",
+    "TEXT_BYTES_MAX",
+    "VALUES_MAX",
+    "is_plain_text",
+    "parse_document",
+]
 
 TEXT_BYTES_MAX = 1 << 20
-DEPTH_MAX = 32
 VALUES_MAX = 50_000
 NAME_MAX = 1000
-DIRECTIVES_MAX = 8
-"""Limit of lines such as `%TAG`; the parser compares each of them with all the others."""
 
 _JSON_TYPES = {"application/json"}
 _YAML_TYPES = {"application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml"}
-_LOADER = getattr(yaml, "CSafeLoader", yaml.SafeLoader)
 _STRING_TAG = "tag:yaml.org,2002:str"
 
 # The core schema of YAML 1.2, chapter 10.3.2.
@@ -50,7 +54,6 @@ _BOOL = re.compile(r"(?:true|True|TRUE|false|False|FALSE)\Z")
 _INT = re.compile(r"[-+]?[0-9]{1,30}\Z")
 _BASED = re.compile(r"0o[0-7]{1,30}\Z|0x[0-9a-fA-F]{1,30}\Z")
 _FLOAT = re.compile(r"[-+]?(?:\.[0-9]+|[0-9]+(?:\.[0-9]*)?)(?:[eE][-+]?[0-9]+)?\Z")
-_DIRECTIVE = re.compile(r"^%", re.MULTILINE)
 _SPECIAL = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
 
 
@@ -103,13 +106,10 @@ def _json(text: str) -> Any:
 
 
 def _yaml(text: str) -> Any:
-    if len(_DIRECTIVE.findall(text)) > DIRECTIVES_MAX:
-        message = f"has more than {DIRECTIVES_MAX} lines that begin with '%'"
-        _fail("document_too_large", "document", message)
     try:
-        return _YamlReader().read(yaml.parse(text, Loader=_LOADER))
+        return _YamlReader().read(read_events(text))
     except yaml.MarkedYAMLError as error:
-        _fail("document_syntax", _place(error.problem_mark), error.problem or "cannot be read")
+        _fail("document_syntax", event_place(error.problem_mark), error.problem or "cannot be read")
     except yaml.YAMLError as error:
         _fail("document_syntax", "document", str(error))
 
@@ -134,7 +134,11 @@ class _YamlReader:
     def read(self, events: Iterator[yaml.Event]) -> Any:
         for event in events:
             if isinstance(event, yaml.DocumentStartEvent) and self._documents:
-                _fail("document_syntax", _place(event.start_mark), "a second document begins")
+                _fail(
+                    "document_syntax",
+                    event_place(event.start_mark),
+                    "a second document begins; send one",
+                )
             elif isinstance(event, yaml.CollectionStartEvent):
                 self._open(event)
             elif isinstance(event, yaml.CollectionEndEvent):
@@ -147,10 +151,6 @@ class _YamlReader:
 
     def _open(self, event: yaml.CollectionStartEvent) -> None:
         self._refuse_tag(event, implied=("tag:yaml.org,2002:map", "tag:yaml.org,2002:seq"))
-        # Checked here, not later: the parser's time is quadratic in the depth.
-        if len(self._stack) >= DEPTH_MAX:
-            message = f"is nested deeper than {DEPTH_MAX} levels"
-            _fail("document_too_large", _place(event.start_mark), message)
         value: list[Any] = _Pairs() if isinstance(event, yaml.MappingStartEvent) else []
         self._stack.append(_Open(value, event.anchor))
 
@@ -176,7 +176,11 @@ class _YamlReader:
 
     def _alias(self, event: yaml.AliasEvent) -> None:
         if event.anchor not in self._anchors:
-            _fail("document_syntax", _place(event.start_mark), f"nothing is named {event.anchor!r}")
+            _fail(
+                "document_syntax",
+                event_place(event.start_mark),
+                f"nothing is named {event.anchor!r}",
+            )
         self._add(event, self._anchors[event.anchor])
 
     def _add(self, event: yaml.Event, value: Any) -> None:
@@ -189,14 +193,20 @@ class _YamlReader:
         elif top.keys:
             top.value.append((top.keys.pop(), value))
         elif isinstance(value, list):
-            _fail("document_syntax", _place(event.start_mark), "a name cannot be a collection")
+            _fail("document_syntax", event_place(event.start_mark), "a name cannot be a collection")
         else:
             top.keys.append(value)
 
     def _refuse_tag(self, event: Any, *, implied: tuple[str, ...]) -> None:
         if event.tag is not None and event.tag not in (*implied, "!"):
             message = f"the tag {event.tag!r} is not allowed"
-            _fail("document_syntax", _place(event.start_mark), message)
+            _fail("document_syntax", event_place(event.start_mark), message)
+
+
+def is_plain_text(text: str) -> bool:
+    """Return whether a plain scalar of this text is read as this text, and not as a number."""
+    patterns = (_NULL, _BOOL, _INT, _BASED, _FLOAT, _SPECIAL)
+    return not any(pattern.match(text) for pattern in patterns)
 
 
 def _core_value(event: yaml.ScalarEvent) -> Any:
@@ -253,7 +263,7 @@ class _Plain:
         if isinstance(value, str):
             self._characters += len(value)
             if self._characters > TEXT_BYTES_MAX:
-                message = f"is above {TEXT_BYTES_MAX} characters with what aliases stand for"
+                message = f"has more than {TEXT_BYTES_MAX} characters once its aliases are replaced"
                 self._too_large(path, message)
             try:
                 value.encode()
@@ -262,10 +272,6 @@ class _Plain:
 
     def _too_large(self, path: tuple[str, ...], message: str) -> NoReturn:
         _fail("document_too_large", ".".join(path[:1])[:NAME_MAX] or "document", message)
-
-
-def _place(mark: Any) -> str:
-    return "document" if mark is None else f"line {mark.line + 1}, column {mark.column + 1}"
 
 
 def _kind(value: Any) -> str:

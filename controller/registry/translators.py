@@ -1,8 +1,9 @@
 """The registry of translators: which ones a document may name, and how they are loaded.
 
 A registration only *names* translators: entry points of the group `cbp.translators` that belong
-to a distribution on the operator's list. A module is imported only when a document names it; no
-other module is ever imported.
+to a distribution on the operator's list, and classes of files that the service was started with
+(`controller.registry.translator_files`). A module of a package is imported only when a document
+names it; no other module is ever imported.
 
     [project.entry-points."cbp.translators"]
     url_count = "stages.translators.url_count:UrlCount"
@@ -15,20 +16,31 @@ from __future__ import annotations
 import difflib
 import importlib.metadata
 import inspect
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.errors.message_limits import listed
 from cbp.model.author.fingerprint import modules_of
+from cbp.model.author.source_modules import travelling
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.sdk import dataflow_from_document
 from cbp.sdk.declare import place_of
-from cbp.sdk.translate import Declared
+from cbp.sdk.document import LATER_RULES
+from cbp.sdk.translate import Declared, spec_of
+from controller.registry import ready_dataflows
 from controller.registry.loaded import LoadedFiles
+from controller.registry.ready_dataflows import ReadyDataflow, load_ready
 from controller.registry.text import parse_document
+from controller.registry.translator_files import (
+    TranslatorFiles,
+    author_of,
+    changed_files,
+)
+from controller.registry.translator_paths import canonical_name
 
 __all__ = ["GROUP", "Registry", "TranslatorInfo"]
 
@@ -44,13 +56,21 @@ class TranslatorInfo:
     """What an author of a document needs to know to name a translator.
 
     Attributes:
+        description: The docstring of its class.
         parameters: Parameter name -> its declaration, such as `key: str`.
+        spec: Its inputs, outputs and states; `None` if they depend on parameters without default.
     """
 
     name: str
     package: str
-    summary: str
+    description: str
     parameters: Mapping[str, str]
+    spec: TranslatorSpec | None = None
+
+    @property
+    def summary(self) -> str:
+        """The first line of the description."""
+        return self.description.partition("\n")[0]
 
 
 class Registry:
@@ -60,15 +80,24 @@ class Registry:
         allowed_packages: Names of distributions, in any usual spelling, in addition to this
             one, whose translators are always allowed.
         entry_points: Where to search; by default the installed entry points.
+        ready_points: Where to search for ready dataflows; by default the same.
+        files: Translators of plain files.
     """
 
     def __init__(
-        self, allowed_packages: Iterable[str], *, entry_points: EntryPoints | None = None
+        self,
+        allowed_packages: Iterable[str],
+        *,
+        entry_points: EntryPoints | None = None,
+        ready_points: EntryPoints | None = None,
+        files: TranslatorFiles | None = None,
     ) -> None:
-        self._allowed = {_canonical(package) for package in allowed_packages} | {_BUILT_IN}
-        self._look = entry_points or _installed
+        self.translator_files = files or TranslatorFiles(())
+        self._allowed = {canonical_name(package) for package in allowed_packages} | {_BUILT_IN}
+        self._look = entry_points or partial(_installed, GROUP)
+        self._look_ready = ready_points or partial(_installed, ready_dataflows.GROUP)
         self._points, _ = self._entry_points()
-        self._files = LoadedFiles()
+        self._loaded = LoadedFiles()
         self._modules: dict[str, frozenset[str]] = {}
 
     def _entry_points(
@@ -89,7 +118,7 @@ class Registry:
 
     def names(self) -> tuple[str, ...]:
         """Return the names that a document may use, sorted."""
-        return tuple(sorted(self._points))
+        return tuple(sorted({*self._points, *self.translator_files.names()}))
 
     def describe(self, name: str) -> TranslatorInfo:
         """Return what is known of one translator; imports its module.
@@ -97,11 +126,22 @@ class Registry:
         Raises:
             DefinitionError: See `resolve`.
         """
-        factory, point = self._load(name)
-        summary = (inspect.getdoc(factory) or "").partition("\n")[0]
+        factory, package = self._load(name)
+        description = inspect.getdoc(factory) or ""
         parameters = inspect.signature(factory).parameters
         shown = {name: str(parameter) for name, parameter in parameters.items()}
-        return TranslatorInfo(name, _package(point), summary, shown)
+        needed = any(one.default is one.empty for one in parameters.values())
+        spec = None if needed else spec_of(self.resolve(name, {}))
+        return TranslatorInfo(name, package, description, shown, spec)
+
+    def ready_dataflows(self, name: str | None = None) -> list[ReadyDataflow]:
+        """Return the documents that allowed packages offer to begin with, by name.
+
+        Raises:
+            NotFoundError: If none has this name.
+        """
+        points = [(one, _package(one)) for one in self._look_ready()]
+        return load_ready([one for one in points if one[1] in self._allowed], name)
 
     def resolve(self, name: str, parameters: Mapping[str, Any]) -> Declared:
         """Construct the translator of this name with these parameters.
@@ -129,9 +169,20 @@ class Registry:
         if not isinstance(factory, type):
             made.made_by = factory
             code |= modules_of(factory)
-        self._files.see(code)
+        self._loaded.see(one for one in code if not self.translator_files.owns(one))
         self._modules[name] = code
         return made
+
+    def newer_files(self, dataflow: Dataflow, stage: str) -> list[str]:
+        """Return the files of a stage's code that are not what the stage's code was loaded from.
+
+        A newer version of a translator's file may be loaded, too, because a document was checked.
+        """
+        node = dataflow.stages[stage]
+        own = author_of(node.translator.translate)
+        if (origin := travelling(own)) is not None:
+            return changed_files(origin, modules_of(own))
+        return list(self._loaded.changed(self._modules.get(node.reference, ())))
 
     def require_loaded(self, dataflow: Dataflow) -> None:
         """Raise an error if a dataflow's code on disk is not what this process has loaded.
@@ -146,15 +197,17 @@ class Registry:
         mistakes = []
         for name, stage in dataflow.stages.items():
             changed = [
-                *self._files.changed(self._modules.get(stage.reference, ())),
+                *self.newer_files(dataflow, name),
                 *_pointed_elsewhere(
-                    self._points[stage.reference], offered.get(stage.reference, [])
+                    self._points.get(stage.reference, []), offered.get(stage.reference, [])
                 ),
             ]
             if changed:
+                of_files = self.translator_files.find(stage.reference) is not None
+                then = "register" if of_files else "restart the service, then register"
                 message = (
                     f"what is installed is not what the service has loaded: {', '.join(changed)} "
-                    "changed since; restart the service, then register"
+                    f"changed since; {then}"
                 )
                 mistakes.append(Mistake("code_not_loaded", f"stages.{name}.translator", message))
         if mistakes:
@@ -163,10 +216,34 @@ class Registry:
     def compile(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
         """Read and check a document; see `cbp.sdk.dataflow_from_document`.
 
+        Translator files that have changed on disk are loaded first.
+
         Raises:
             DataflowInvalidError: Listing every mistake with its place.
         """
-        return dataflow_from_document(document, self.resolve, duplicates=duplicates)
+        self.translator_files.refresh()
+        return dataflow_from_document(document, self._resolve_current, duplicates=duplicates)
+
+    def _resolve_current(self, name: str, parameters: Mapping[str, Any]) -> Declared:
+        """Resolve a name to the code that is on disk, and to no older one."""
+        if name not in self._points and (problem := self.translator_files.problem_of(name)):
+            raise problem
+        return self.resolve(name, parameters)
+
+    def compile_registered(self, document: Any) -> Dataflow:
+        """Read a document that is registered, maybe by a version with weaker rules.
+
+        Translator files stay as they are loaded.
+
+        Raises:
+            DataflowInvalidError: As `compile`, but for mistakes of `LATER_RULES`.
+        """
+        try:
+            return dataflow_from_document(document, self.resolve)
+        except DataflowInvalidError as error:
+            if {mistake.code for mistake in error.mistakes}.isdisjoint(LATER_RULES):
+                raise
+            return dataflow_from_document(document, self.resolve, without=LATER_RULES)
 
     def parse_document(
         self, text: str, content_type: str
@@ -174,26 +251,34 @@ class Registry:
         """Read the text of a document; see `controller.registry.text.parse_document`."""
         return parse_document(text, content_type)
 
-    def _load(self, name: str) -> tuple[Callable[..., Any], importlib.metadata.EntryPoint]:
-        points = self._points.get(name, [])
-        if not points:
+    def _load(self, name: str) -> tuple[Callable[..., Any], str]:
+        """Return what makes the translator of this name, and its package or file."""
+        points, of_file = self._points.get(name, []), self.translator_files.find(name)
+        if not points and of_file is None:
+            if problem := self.translator_files.problem_of(name):
+                raise problem
             raise _wrong(self._unknown(name), rule="translator_unknown", where=name)
-        if len(points) > 1:
-            packages = ", ".join(sorted(_package(point) for point in points))
+        offers = [_package(point) for point in points] + ([of_file[1]] if of_file else [])
+        if len(offers) > 1:
+            packages = ", ".join(sorted(offers))
             message = f"is offered by {packages}; allow only one of them, or rename one"
             raise _wrong(message, rule="translator_ambiguous", where=name)
-        try:
-            factory = points[0].load()
-        except Exception as error:  # importing an author's module may raise anything
-            message = f"cannot be imported from {points[0].value}: {type(error).__name__}: {error}"
-            raise _wrong(message, rule="translator_failed", where=name) from error
-        self._files.see({getattr(factory, "__module__", None) or points[0].value})
+        factory = of_file[0] if of_file else self._imported(name, points[0])
         try:
             inspect.signature(factory)
         except (TypeError, ValueError) as error:  # not callable, or without a signature
-            message = f"{points[0].value} is a {type(factory).__name__}, not a translator class"
+            message = f"it is a {type(factory).__name__}, not a translator class"
             raise _wrong(message, rule="translator_invalid", where=name) from error
-        return factory, points[0]
+        return factory, offers[0]
+
+    def _imported(self, name: str, point: importlib.metadata.EntryPoint) -> Callable[..., Any]:
+        try:
+            factory: Callable[..., Any] = point.load()
+        except Exception as error:  # importing an author's module may raise anything
+            message = f"cannot be imported from {point.value}: {type(error).__name__}: {error}"
+            raise _wrong(message, rule="translator_failed", where=name) from error
+        self._loaded.see({getattr(factory, "__module__", None) or point.value})
+        return factory
 
     def _unknown(self, name: str) -> str:
         now, others = self._entry_points()
@@ -205,11 +290,19 @@ class Registry:
             message = f"{name!r} is offered by {packages}, which is not allowed"
             return f"{message}: add the package to CBP_ALLOWED_PACKAGES and restart the service"
         # The search is quadratic in the length of the name.
-        near = difflib.get_close_matches(name[:NAME_MAX], self._points, n=NEAR_MAX)
+        names = self.names()
+        near = difflib.get_close_matches(name[:NAME_MAX], names, n=NEAR_MAX) or [
+            one for one in names if _spelled(one) == _spelled(name)
+        ]
         if near:
             return f"there is no translator {name!r}; did you mean {' or '.join(near)}?"
-        known = listed(self.names()) or "none: no allowed package offers any"
-        return f"there is no translator {name!r}; there is {known}"
+        known = listed(names) or "none: no allowed package offers any"
+        if name == name.lower() and ":" not in name:
+            return f"there is no translator {name!r}; use one of {known}"
+        return (
+            f"there is no translator {name!r}; if it is a class in a file of yours, start the "
+            f"service with `cbp serve --translators FILE.py`; else use one of {known}"
+        )
 
 
 def _pointed_elsewhere(
@@ -236,16 +329,17 @@ def _check_parameters(
         ) from error
 
 
-def _installed() -> Iterable[importlib.metadata.EntryPoint]:
-    return importlib.metadata.entry_points(group=GROUP)
+def _installed(group: str) -> Iterable[importlib.metadata.EntryPoint]:
+    return importlib.metadata.entry_points(group=group)
 
 
 def _package(point: importlib.metadata.EntryPoint) -> str:
-    return _canonical(point.dist.name) if point.dist is not None else ""
+    return canonical_name(point.dist.name) if point.dist is not None else ""
 
 
-def _canonical(package: str) -> str:
-    return re.sub(r"[-_.]+", "-", package).lower()
+def _spelled(name: str) -> str:
+    """Return a name without what `UrlCount` and `url_count` differ by."""
+    return name.rpartition(":")[2].replace("_", "").lower()
 
 
 def _wrong(message: str, *, rule: str, where: str, place: str = "") -> DefinitionError:

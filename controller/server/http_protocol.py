@@ -13,23 +13,37 @@ import asyncio
 import json
 import resource
 import time
+from collections.abc import Mapping
+from dataclasses import dataclass
 from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
 
-__all__ = ["CONNECTIONS_MAX", "HEAD_SECONDS", "BoundedProtocol", "connections_max"]
+from controller.api.answers.problems import MEDIA_TYPE
+from controller.api.security.guard import SECURITY_HEADERS
 
-HEAD_SECONDS = 10.0
+__all__ = ["CONNECTIONS_MAX", "BoundedProtocol", "ConnectionLimits", "connections_max"]
+
 CONNECTIONS_MAX = 500
 _SHARE_OF_FILES = 4
 
 _FULL = {
     "type": "urn:cbp:error:connections_exhausted",
-    "title": "Service Unavailable",
+    "title": "All connections are in use",
     "status": 503,
     "detail": "too many concurrent requests; try again",
     "error_code": "connections_exhausted",
     "message": "too many concurrent requests; try again",
+    "details": {},
+}
+
+_INVALID = {
+    "type": "urn:cbp:error:request_refused",
+    "title": "The request is no HTTP",
+    "status": 400,
+    "detail": "the bytes are no request of HTTP/1.1, or its head is too large",
+    "error_code": "request_refused",
+    "message": "the bytes are no request of HTTP/1.1, or its head is too large",
     "details": {},
 }
 
@@ -42,8 +56,26 @@ def connections_max() -> int:
     return max(1, min(CONNECTIONS_MAX, files // _SHARE_OF_FILES))
 
 
+@dataclass(frozen=True, slots=True)
+class ConnectionLimits:
+    """Limits of the connections of one port.
+
+    Attributes:
+        head_seconds: How long the head of a request may take.
+        connections_max: Number of connections; `None` means as the open files of the process allow.
+    """
+
+    head_seconds: float = 10.0
+    connections_max: int | None = None
+
+
 class BoundedProtocol(H11Protocol):
-    """Closes a connection whose next request is late, or to make room for another connection."""
+    """Closes a connection whose next request is late, or to make room for another connection.
+
+    uvicorn constructs it, so a subclass sets other limits.
+    """
+
+    limits = ConnectionLimits()
 
     _head: asyncio.TimerHandle | None = None
     _waits_since = 0.0
@@ -52,7 +84,8 @@ class BoundedProtocol(H11Protocol):
         """Wait for the first request, and make room for it."""
         super().connection_made(transport)
         self._expect_head()
-        if len(self.connections) > connections_max():
+        most = self.limits.connections_max
+        if len(self.connections) > (connections_max() if most is None else most):
             self._make_room()
 
     def _make_room(self) -> None:
@@ -61,12 +94,24 @@ class BoundedProtocol(H11Protocol):
         if idle:
             min(idle, key=lambda one: (one._head is None, one._waits_since)).transport.abort()
             return
-        body = json.dumps(_FULL).encode()
-        head = (
-            "HTTP/1.1 503 Service Unavailable\r\nContent-Type: application/problem+json\r\n"
-            f"Content-Length: {len(body)}\r\nRetry-After: 5\r\nConnection: close\r\n\r\n"
-        )
-        self.transport.write(head.encode() + body)
+        self._refuse("503 Service Unavailable", _FULL, **{"Retry-After": "5"})
+
+    def send_400_response(self, msg: str) -> None:
+        """Refuse what is no request of HTTP, which the application never sees."""
+        self._refuse("400 Bad Request", _INVALID)
+
+    def _refuse(self, status: str, document: Mapping[str, Any], **more: str) -> None:
+        """Answer without the application, with the headers that its answers have; then close."""
+        body = json.dumps(document).encode()
+        headers = {
+            "Content-Type": MEDIA_TYPE,
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+            **SECURITY_HEADERS,
+            **more,
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
         self.transport.close()
 
     def data_received(self, data: bytes) -> None:
@@ -90,7 +135,7 @@ class BoundedProtocol(H11Protocol):
 
     def _expect_head(self) -> None:
         self._waits_since = time.monotonic()
-        self._head = self.loop.call_later(HEAD_SECONDS, self._too_late)
+        self._head = self.loop.call_later(self.limits.head_seconds, self._too_late)
 
     def _too_late(self) -> None:
         self._head = None

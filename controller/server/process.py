@@ -7,13 +7,23 @@ from __future__ import annotations
 
 import os
 import signal
+import socket
+import sys
 import threading
+from collections.abc import Callable
 from types import FrameType
 
 import uvicorn
+from fastapi import FastAPI
 
+from controller.access.shared_changes import SharedChanges
+from controller.api.requests.present_state import OwnState
+from controller.api.routing.dependencies import Parts
 from controller.app import create_app
-from controller.server.http_protocol import BoundedProtocol
+from controller.registry import Registry
+from controller.server.readers.protocols import ServiceProtocol, adopt
+from controller.server.readers.supervisor import Readers, readers_count
+from controller.server.tls import TlsFiles
 from controller.settings import Settings
 from controller.terminal import print_text
 
@@ -26,13 +36,30 @@ FORCED_STATUS = 4
 """Exit status of a service whose stop was forced."""
 
 
-def run_server(settings: Settings) -> bool:
-    """Run the service until a signal stops it; return whether it could start."""
+def run_server(
+    settings: Settings,
+    sign_in_code: str = "",
+    announce: Callable[[Registry], None] = lambda _: None,
+) -> bool:
+    """Run the service until a signal stops it; return whether it could start.
+
+    Args:
+        settings: Those of the service.
+        sign_in_code: Signs a browser in once, as the admin; `""` if there is none.
+        announce: Called with the service's translators once it has its database, so that nobody
+            is sent to one that is refused.
+
+    Raises:
+        DefinitionError: If a setting is wrong.
+        OperatingError: If the database cannot be opened, or is in use.
+    """
     os.umask(int(settings.umask, 8))
-    app = create_app(settings)
+    tls = _tls_of(settings)
+    app = create_app(settings, sign_in_code)
+    announce(app.state.registry)
     configuration = uvicorn.Config(
         app,
-        http=BoundedProtocol,
+        http=ServiceProtocol,
         host=settings.host,
         port=settings.port,
         log_config=None,  # the service configures the logs
@@ -41,8 +68,9 @@ def run_server(settings: Settings) -> bool:
         date_header=True,
         # A client that reads slowly, or never ends its body, does not delay the stop.
         timeout_graceful_shutdown=max(1, int(settings.drain_seconds)),
+        ssl_context_factory=None if tls is None else lambda *_: tls.context,
     )
-    server = uvicorn.Server(configuration)
+    server = _Server(configuration, _readers(settings, app))
     end = server.handle_exit
 
     signals: list[int] = []
@@ -59,8 +87,76 @@ def run_server(settings: Settings) -> bool:
     server.handle_exit = stop  # type: ignore[method-assign, assignment]
     # In the end the server passes the signal on to the previous handler.
     signal.signal(signal.SIGTERM, _end_well)
+    ended = threading.Event()
+    if tls is not None:
+        tls.watch(ended)
     server.run()
+    ended.set()
     return bool(server.started)
+
+
+def _tls_of(settings: Settings) -> TlsFiles | None:
+    if settings.tls_cert is None or settings.tls_key is None:
+        return None
+    return TlsFiles(settings.tls_cert, settings.tls_key)
+
+
+class _Server(uvicorn.Server):
+    """A server that passes its connections to readers, if there are any.
+
+    Args:
+        readers: The readers; `None` if there are none.
+    """
+
+    def __init__(self, config: uvicorn.Config, readers: Readers | None) -> None:
+        super().__init__(config)
+        self._readers = readers
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._readers is not None:
+            members = {"pass_on": staticmethod(self._readers.pass_on)}
+            self.config.http_protocol_class = type("_Protocol", (ServiceProtocol,), members)
+        await super().startup(sockets)
+        if self._readers is not None and self.started:
+            self._readers.start(self._adopt)
+
+    async def shutdown(self, sockets: list[socket.socket] | None = None) -> None:
+        if self._readers is not None:
+            await self._readers.stop()
+        await super().shutdown(sockets)
+
+    async def _adopt(self, connection: socket.socket, read: bytes) -> None:
+        await adopt(self._protocol_that_stays, connection, read)
+
+    def _protocol_that_stays(self) -> ServiceProtocol:
+        made: ServiceProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        made.stays = True
+        return made
+
+
+def _readers(settings: Settings, app: FastAPI) -> Readers | None:
+    """Return the readers that the settings ask for, not started; `None` for none."""
+    linux = sys.platform == "linux"
+    count = readers_count(settings, cores=os.cpu_count() or 1, linux=linux)
+    if not count:
+        return None
+    parts: Parts = app.state.parts
+    changes, descriptor = SharedChanges.make()
+    parts.access.authentication.on_forget = changes.note
+    state, store = OwnState(parts.controller, parts.drop_folder), parts.store
+    return Readers(
+        settings,
+        count=count,
+        changes=descriptor,
+        counts=parts.metrics.requests,
+        describe=lambda part: state.describe(
+            part, lambda: [record.name for record in store.dataflows()]
+        ),
+    )
 
 
 def watchdog(seconds: float) -> None:

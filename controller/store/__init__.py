@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from controller.store.sql import SqlStore, open_store
+from controller.store.sql import SqlStore, open_scratch, open_store
 
-__all__ = ["SqlStore", "open_store"]
+__all__ = ["SqlStore", "open_scratch", "open_store"]

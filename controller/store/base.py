@@ -10,7 +10,7 @@ Every implementation passes one conformance suite (tests/conformance).
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from datetime import datetime
 from types import MappingProxyType
 from typing import Any, Protocol
@@ -23,36 +23,60 @@ from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.lease import Lease
+from cbp.model.schedule.priority import Priority
+from controller.store.access import AccessStore
+from controller.store.claim_log import ClaimLog
+from controller.store.event_log import EventLog
 from controller.store.records import (
     ClaimRecord,
     ClaimStatus,
+    DataflowDesired,
     DataflowRecord,
     Desired,
+    Event,
+    EventCursor,
+    EventKind,
+    EventRecord,
+    GaugeRows,
     IncrementRecord,
     Judged,
     Page,
+    QueueGauge,
     RunRecord,
+    StageGauge,
     StageRecord,
     Uploaded,
+    VerificationRecord,
 )
+from controller.store.sink_log import SinkLog
+from controller.store.verification_log import VerificationLog
 
 __all__ = [
     "ClaimRecord",
     "ClaimStatus",
+    "DataflowDesired",
     "DataflowRecord",
     "Desired",
+    "Event",
+    "EventCursor",
+    "EventKind",
+    "EventRecord",
+    "GaugeRows",
     "IncrementRecord",
     "Judged",
     "Page",
+    "QueueGauge",
     "RunRecord",
+    "StageGauge",
     "StageRecord",
     "Store",
     "Uploaded",
+    "VerificationRecord",
 ]
 
 
-class Store(Protocol):
-    """See the module header."""
+class Store(AccessStore, ClaimLog, EventLog, SinkLog, VerificationLog, Protocol):
+    """See the module header; `AccessStore` has tokens, sessions and the audit log."""
 
     def close(self) -> None:
         """Release connections."""
@@ -128,86 +152,32 @@ class Store(Protocol):
         """Return one dataflow; raises `NotFoundError`."""
         ...
 
-    def set_desired(self, name: str, desired: Desired) -> None:
-        """Record the desired state of a dataflow; `running` also clears its stages' failures.
+    def set_desired(
+        self, name: str, desired: DataflowDesired, *, instead_of: DataflowDesired | None = None
+    ) -> None:
+        """Record the desired state of a dataflow.
 
-        It also lifts the pauses of its stages.
-        """
-        ...
+        `running` also clears the failures of its stages, and lifts their pauses.
 
-    def delete(self, name: str) -> None:
-        """Remove a dataflow and everything known about it; its tables stay.
+        Args:
+            name: The dataflow.
+            desired: What is wanted from now on.
+            instead_of: Change nothing if something else was wanted until now.
 
         Raises:
             NotFoundError: If there is no such dataflow.
         """
         ...
 
-    # arrivals
-
-    def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
-        """Record the intention to claim a file, and give it the source's next `sequence`."""
+    def set_priorities(self, dataflow: str, priorities: Mapping[str, Priority]) -> None:
+        """Set the priorities of all stages: normal if left out; raises `NotFoundError`."""
         ...
 
-    def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
-        """Like `add_claim`, for several (>= 1) files of one source, in order, all or none."""
+    def delete(self, name: str) -> None:
+        """Remove a dataflow and all that is known of it, not its tables; raises `NotFoundError`."""
         ...
 
-    def update_claim(self, claim: ClaimRecord) -> None:
-        """Replace a claim by id (status, sha256, reason)."""
-        ...
-
-    def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
-        """Replace several (>= 1) claims of one dataflow by id, all or none."""
-        ...
-
-    def known_claims(self, ids: Sequence[str]) -> set[str]:
-        """Return which of these ids (some hundred at most) belong to claims."""
-        ...
-
-    def find_claims(self, ids: Sequence[str]) -> dict[str, ClaimRecord]:
-        """Return id -> claim, for those of these ids (some hundred at most) that exist."""
-        ...
-
-    def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
-        """Return claims in status `claiming` or `claimed`, by sequence."""
-        ...
-
-    def claims(
-        self,
-        dataflow: str,
-        source: str | None = None,
-        *,
-        status: ClaimStatus | None = None,
-        cursor: str | None = None,
-        limit: int = 100,
-    ) -> Page[ClaimRecord]:
-        """List claims, newest first."""
-        ...
-
-    def same_claim(
-        self,
-        dataflow: str,
-        source: str,
-        sha256: str,
-        *,
-        path: str | None = None,
-        waiting: bool = False,
-    ) -> ClaimRecord | None:
-        """Return an accepted claim with this content, if there is one.
-
-        Args:
-            dataflow: The name of the dataflow.
-            source: The name of the source.
-            sha256: Hex digest of the content.
-            path: The name that the claim must have, too; `None`: any.
-            waiting: Search claims whose file still waits to be taken in, instead.
-        """
-        ...
-
-    def keyed_claim(self, dataflow: str, source: str, key: str) -> ClaimRecord | None:
-        """Return the claim of the upload with this key, unless it was withdrawn."""
-        ...
+    # arrivals; their claims are in `ClaimLog`
 
     def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
         """Store a source's increment, enqueue it at every consumer, settle the claim.
@@ -225,7 +195,8 @@ class Store(Protocol):
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
         """Like `accept`, for increments (>= 1) of one source, in order, all or none.
 
-        Those that are already stored are left as they are.
+        Those that are already stored are left as they are. An increment of several files comes
+        once with each of their claims.
         """
         ...
 
@@ -237,6 +208,13 @@ class Store(Protocol):
 
     def stages(self, dataflow: str) -> list[StageRecord]:
         """Return the stages of a dataflow, by name."""
+        ...
+
+    def all_stages(self) -> list[StageRecord]:
+        """Return the stages of all dataflows, by dataflow and name, with one statement.
+
+        A row that cannot be read fails all of it; `stages` tells then which dataflow has it.
+        """
         ...
 
     def epochs(self) -> dict[str, int]:
@@ -275,6 +253,7 @@ class Store(Protocol):
         *,
         position: Position,
         fresh: Collection[str] = (),
+        priorities: Mapping[str, Priority] = MappingProxyType({}),
         at: datetime,
     ) -> None:
         """Bring a dataflow to a new version, with exactly these stages, inputs and queues.
@@ -287,7 +266,8 @@ class Store(Protocol):
             stages: As in `register`.
             framed: As in `register`.
             position: Where the new version begins; has every stage and input of `stages`.
-            fresh: Stages whose pauses are lifted.
+            fresh: Stages that go on if an error paused them. Who paused a stage resumes it.
+            priorities: Those of stages that the store does not know; others keep theirs.
             at: Time for increments and stages that the store does not know.
 
         Raises:
@@ -345,7 +325,7 @@ class Store(Protocol):
             dataflow: The name of the dataflow.
             stage: The name of the stage.
             input_: A framed input of the stage.
-            index: Index of the oldest output increment that arrived there. `None`: the
+            index: Index of the oldest output increment that arrived there. `None` means the
                 oldest punctuation that is not applied there.
             framing: The framing after it.
             frames: In order; they are appended to the queue.
@@ -395,7 +375,7 @@ class Store(Protocol):
         """Move the connectors, store the outputs, enqueue them, advance the epoch.
 
         All in one transaction. An empty output is not enqueued inside a cycle
-        (`cbp.model.dataflow.graph`): it would go round for ever. Does nothing if the stage's
+        (`cbp.model.graph.cycles`): it would go round for ever. Does nothing if the stage's
         epoch is already past this intention (redo). The run becomes COMMITTED with the
         intention's figures; a run that the store has lost is inserted.
 
@@ -415,11 +395,12 @@ class Store(Protocol):
         finished_at: datetime,
         retry_at: datetime | None,
         pause: str = "",
+        figures: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
         """Record a failed try: FAILED, one more failure; pause the stage if `pause` has a reason.
 
         Does nothing if the run has already failed. Leaves the stage alone if another run
-        committed the epoch.
+        committed the epoch. `figures` say how far the try came.
 
         Raises:
             NotFoundError: If there is no such run.
@@ -430,7 +411,10 @@ class Store(Protocol):
     def pause_stage(
         self, dataflow: str, stage: str, because: str, error: Mapping[str, Any] | None = None
     ) -> None:
-        """Pause a stage, with the reason for the operator, and the error that caused it if any."""
+        """Pause a stage, with the reason for the operator, and the error that caused it if any.
+
+        The reason `""` lifts the pause; it also ends the rest after a failed try.
+        """
         ...
 
     def intended_runs(self) -> list[RunRecord]:
@@ -447,10 +431,31 @@ class Store(Protocol):
         *,
         stage: str | None = None,
         status: RunStatus | None = None,
+        epoch: int | None = None,
+        error_code: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[RunRecord]:
-        """List runs, newest first."""
+        """List runs, newest first; every filter that is given holds for each of them.
+
+        Args:
+            dataflow, stage, status, epoch: What the runs must have.
+            error_code: The code of the error that ended them.
+            since, until: They began at this time or later, and before that time; in UTC.
+            cursor: The cursor of the previous page.
+            limit: Maximum number of runs of the page (>= 1).
+
+        Raises:
+            CursorInvalidError: If the cursor is not from this listing.
+        """
+        ...
+
+    def committed_runs(
+        self, dataflow: str, stage: str, *, since: datetime, limit: int
+    ) -> list[RunRecord]:
+        """Return the oldest committed runs of a stage that started at a time or later, in order."""
         ...
 
     def increments(
@@ -458,18 +463,49 @@ class Store(Protocol):
         dataflow: str,
         flow: str | None = None,
         *,
+        since: datetime | None = None,
+        until: datetime | None = None,
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[IncrementRecord]:
-        """List increments, newest first."""
+        """List increments that the store knows, the latest arrivals first.
+
+        Args:
+            dataflow: The dataflow.
+            flow: Only those of this flow.
+            since, until: Only those that arrived at or after, and before, these times.
+            cursor: The cursor of the previous page.
+            limit: Maximum number of increments of the page (>= 1).
+
+        Raises:
+            CursorInvalidError: If the cursor is not from this listing.
+        """
         ...
 
     def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
         """Return one increment; raises `NotFoundError`."""
         ...
 
+    def arrival_times(
+        self, keys: Collection[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], datetime]:
+        """Return when the store was given increments, by (dataflow, flow, index).
+
+        Increments that it does not know, or does not know any more, are left out.
+        """
+        ...
+
+    def origins(
+        self, dataflow: str, keys: Collection[tuple[str, int]]
+    ) -> dict[tuple[str, int], Mapping[str, Any]]:
+        """Return the origins of increments of a dataflow, by (flow, index).
+
+        Increments that it does not know, or does not know any more, are left out.
+        """
+        ...
+
     def oldest_increments(self, dataflow: str, flow: str, *, limit: int) -> list[IncrementRecord]:
-        """Return the oldest known increments of a flow, ascending by index."""
+        """Return the oldest increments of a flow that the store knows, ascending by index."""
         ...
 
     def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:
@@ -483,5 +519,25 @@ class Store(Protocol):
         """Remove runs of epochs below this one, at most some thousand; return how many.
 
         Runs under way stay.
+        """
+        ...
+
+    # figures of all dataflows
+
+    def gauges(self) -> GaugeRows:
+        """Return what stages and queues of all dataflows show, with a fixed number of statements.
+
+        The cost grows with the increments that wait.
+        """
+        ...
+
+    def quarantined(self) -> Mapping[tuple[str, str], int]:
+        """Return (dataflow, source) -> files in quarantine; reads no other claims."""
+        ...
+
+    def quarantined_of(self, dataflow: str, sources: Iterable[str]) -> Mapping[str, int]:
+        """Return source -> files in quarantine; reads no other claims.
+
+        A source without such files is left out.
         """
         ...

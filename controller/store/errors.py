@@ -3,6 +3,7 @@
     OperatingError
     |- CursorInvalidError      a cursor that this listing did not hand out
     |- DatabaseDamagedError    a SQLite file that is no database any more
+    |- DatabaseSilentError     PostgreSQL accepted a request and answered nothing
     |- DatabaseUrlError        a URL that names no usable database
     |- DatabaseInUseError      another process serves this SQLite database
     '- DatabaseNewerError      a newer version of the service wrote the database
@@ -19,6 +20,7 @@ __all__ = [
     "DatabaseDamagedError",
     "DatabaseInUseError",
     "DatabaseNewerError",
+    "DatabaseSilentError",
     "DatabaseUrlError",
 ]
 
@@ -47,6 +49,19 @@ class DatabaseDamagedError(OperatingError):
             f"the database {database} is damaged: {why}. No record is lost: stop the service and "
             "run `cbp recover --rebuild`, which puts the damaged file aside and fills a new "
             "database from the folders of the tables",
+            database=database,
+            why=why,
+        )
+
+
+class DatabaseSilentError(OperatingError):
+    """PostgreSQL did not answer in time; what was asked may have been done."""
+
+    code = "database_silent"
+
+    def __init__(self, database: str, why: str) -> None:
+        super().__init__(
+            f"database {database} is silent: {why}; it is asked again",
             database=database,
             why=why,
         )

@@ -2,36 +2,95 @@
 
 Guaranteed: a record is frozen. Times are aware and in UTC; ids are opaque text. A field that
 a later version added has a default.
-Absent on purpose: the store's methods (`base`), and the mapping to rows (`rows`).
+Absent on purpose: the store's methods (`base`), and the mapping to rows (`schema.rows`).
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from datetime import UTC, datetime
+from typing import Any, Generic, Literal, NamedTuple, TypeVar
 
 from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import RunStatus
+from cbp.model.schedule.priority import NORMAL, Priority
 
 __all__ = [
     "ClaimRecord",
     "ClaimStatus",
+    "DataflowDesired",
     "DataflowRecord",
     "Desired",
+    "Event",
+    "EventCursor",
+    "EventKind",
+    "EventRecord",
+    "GaugeRows",
     "IncrementRecord",
     "Judged",
     "Page",
+    "QueueGauge",
     "RunRecord",
+    "SinkRecord",
+    "StageGauge",
     "StageRecord",
     "Uploaded",
 ]
 
 Desired = Literal["running", "paused"]
+DataflowDesired = Literal["running", "paused", "draining", "drained"]
+"""`draining`: takes in no more files, and works off what it has; then it is `drained`."""
+
 T = TypeVar("T")
 
-ClaimStatus = Literal["claiming", "claimed", "accepted", "duplicate", "quarantined", "withdrawn"]
+EventKind = Literal[
+    "stream.began",
+    "dataflow.registered",
+    "dataflow.changed",
+    "dataflow.paused",
+    "dataflow.resumed",
+    "dataflow.draining",
+    "dataflow.drained",
+    "dataflow.deleted",
+    "dataflow.rolled_back",
+    "dataflow.restored",
+    "degraded.began",
+    "degraded.ended",
+    "stage.paused",
+    "stage.resumed",
+    "stage.prioritized",
+    "stage.stopped",
+    "stage.waiting",
+    "run.started",
+    "run.ended",
+    "run.failed",
+    "state.corrected",
+    "file.arrived",
+    "file.claimed",
+    "file.duplicate",
+    "file.quarantined",
+    "file.withdrawn",
+    "file.readmitted",
+    "file.discarded",
+    "increment.arrived",
+    "increment.applied",
+    "increment.framed",
+    "flow.closed",
+    "verification.progress",
+    "leader.changed",
+]
+
+ClaimStatus = Literal[
+    "claiming",
+    "claimed",
+    "accepted",
+    "duplicate",
+    "quarantined",
+    "withdrawn",
+    "readmitted",
+    "discarded",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -49,9 +108,19 @@ class DataflowRecord:
     version: int
     document: Mapping[str, Any]
     folder: str
-    desired: Desired
+    desired: DataflowDesired
     created_at: datetime
     generation: int = 0
+
+    @property
+    def is_paused(self) -> bool:
+        """Whether no runs start."""
+        return self.desired in ("paused", "drained")
+
+    @property
+    def takes_in(self) -> bool:
+        """Whether files are taken in."""
+        return self.desired in ("running", "paused")
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,11 +130,14 @@ class StageRecord:
     Attributes:
         epoch: Number of its next run.
         failures: Failed tries of that run, in a row.
-        retry_at: Time of the next try; `None`: at once.
-        paused_because: Why it is paused; `""`: it is not.
+        retry_at: Time of the next try; `None` means at once.
+        paused_because: Why it is paused; `""` if it is not.
         error: The coded error that paused it, as `CbpError.as_dict` gives it.
         waiting_since: When its last run started, or when it was registered.
         turns: Epochs in a row that read nothing from outside its cycle; 0 off a cycle.
+        priority: What an operator set; it is kept beside the tables, too.
+        due_ms: A time before which no timer of it is due, in milliseconds since 1970; 0 if it is
+            not known, `None` if no timer is pending.
     """
 
     dataflow: str
@@ -78,6 +150,8 @@ class StageRecord:
     paused_because: str = ""
     turns: int = 0
     error: Mapping[str, Any] | None = None
+    priority: Priority = NORMAL
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,13 +202,14 @@ class ClaimRecord:
         id: Unique, `[a-z0-9]+`; names the claimed copy.
         sequence: Order of the claims of one source, from 0.
         path: Original name, as evidence; never used to open anything after the claim.
-        status: `withdrawn`: it was accepted, and a roll-back dropped its increment.
+        status: `withdrawn`: it was accepted, and a roll-back dropped its increment. `readmitted`,
+            `discarded`: it was in quarantine, and an operator decided.
         sha256: Hex digest of the content; `""` until it was read.
         index: Index of the increment it became; `None` until accepted.
         reason: Why a file is quarantined: `{"code", "message", "file", "line"}`.
-        key: The Idempotency-Key of its upload; `""`: none.
+        key: The Idempotency-Key of its upload; `""` if there is none.
         same_as: The earlier file with this content: `{"by", "claim", "file", "index"}`; see
-            `controller.ingest.identity`.
+            `controller.ingest.admission.identity`.
     """
 
     id: str
@@ -154,7 +229,7 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether a file repeats an earlier one; see `controller.ingest.identity`.
+    """Whether a file repeats an earlier one; see `controller.ingest.admission.identity`.
 
     Attributes:
         outcome: What becomes of the file if it is valid for its source.
@@ -195,3 +270,176 @@ class Page(Generic[T]):
 
     items: Sequence[T]
     cursor: str | None = None
+
+
+class EventCursor(NamedTuple):
+    """A place in the stream of events: behind one event.
+
+    Attributes:
+        number: The event's id.
+        at_ms: The event's time. Another database can have an event of the same number, but not
+            of the same time too.
+    """
+
+    number: int
+    at_ms: int
+
+    def __str__(self) -> str:
+        """Return the text that clients keep: `<number>-<time>`."""
+        return f"{self.number}-{self.at_ms}"
+
+    @classmethod
+    def parse(cls, text: str) -> EventCursor | None:
+        """Return the cursor of a text that a client sent; `None` if it is none."""
+        number, _, at_ms = text.partition("-")
+        both = (number, at_ms)
+        if not all(0 < len(one) <= _DIGITS_MAX and _is_number(one) for one in both):
+            return None
+        return cls(int(number), int(at_ms))
+
+
+_DIGITS_MAX = 18  # fits a BIGINT
+
+
+def _is_number(text: str) -> bool:
+    return text.isascii() and text.isdigit()
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Event:
+    """Something that changed, for clients to read anew; carries no data of records.
+
+    Attributes:
+        dataflow: `""` if the change concerns no dataflow.
+        stage: The stage that leads the run; `""` if there is none.
+        flow: The source or flow of a file or increment; `""` if there is none.
+        subject: The id of what changed: a run, a claim, an increment `flow/index`...
+        count: How many such things changed together; `subject` names the last one.
+    """
+
+    kind: EventKind
+    dataflow: str = ""
+    stage: str = ""
+    flow: str = ""
+    subject: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True)
+class EventRecord:
+    """An event as it is stored.
+
+    Attributes:
+        id: Rises in the order of the commits.
+        at_ms: Milliseconds since 1970.
+    """
+
+    id: int
+    at_ms: int
+    event: Event
+
+    @property
+    def cursor(self) -> EventCursor:
+        """The place behind this event."""
+        return EventCursor(self.id, self.at_ms)
+
+    @property
+    def at(self) -> datetime:
+        """When it happened."""
+        return datetime.fromtimestamp(self.at_ms / 1000, UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class VerificationRecord:
+    """A verification that has ended.
+
+    Attributes:
+        id: Unique among all that were ever kept.
+        result: What it found, as a JSON value; the store does not look into it.
+    """
+
+    id: str
+    dataflow: str
+    result: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class SinkRecord:
+    """How far a sink is, and what an operator wants of it.
+
+    Attributes:
+        identity: Names its target; a sink with another one is another sink.
+        flow: The flow that it follows.
+        generation, next: See `cbp.model.flow.sink_position`.
+        desired: `running` or `paused`.
+        choice: What to do with what is no longer true: `rewrite`, `keep`, or `""`.
+        standing: Figures and the last error, as JSON values; the store does not look into them.
+        end: The index behind the flow's newest increment; filled in by the store.
+        waits_since: When the increment `next` came; `None` if none waits; filled in by the store.
+    """
+
+    dataflow: str
+    sink: str
+    identity: str
+    flow: str
+    generation: int
+    next: int
+    desired: Desired = "running"
+    choice: str = ""
+    standing: Mapping[str, Any] = field(default_factory=dict)
+    end: int = 0
+    waits_since: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class StageGauge:
+    """What metrics show of a stage; see `StageRecord`."""
+
+    dataflow: str
+    stage: str
+    epoch: int
+    failures: int
+    paused_because: str
+
+
+@dataclass(frozen=True, slots=True)
+class QueueGauge:
+    """What stands at one input.
+
+    Attributes:
+        oldest_at: Arrival of the oldest increment that no run has read; `None` if there is none, or
+            the input is framed.
+    """
+
+    dataflow: str
+    stage: str
+    input: str
+    increments: int = 0
+    records: int = 0
+    bytes: int = 0
+    oldest_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class GaugeRows:
+    """The figures of all dataflows.
+
+    Attributes:
+        unreadable: Dataflows whose rows cannot be read; their figures are missing.
+    """
+
+    stages: tuple[StageGauge, ...]
+    queues: tuple[QueueGauge, ...]
+    unreadable: frozenset[str] = frozenset()
+
+    def oldest_waiting(self) -> dict[str, datetime]:
+        """Return dataflow -> arrival of its oldest increment that a stage has not read.
+
+        Dataflows in which none waits are left out.
+        """
+        oldest: dict[str, datetime] = {}
+        for queue in self.queues:
+            if queue.oldest_at is not None:
+                before = oldest.get(queue.dataflow, queue.oldest_at)
+                oldest[queue.dataflow] = min(queue.oldest_at, before)
+        return oldest

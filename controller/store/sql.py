@@ -15,19 +15,26 @@ from __future__ import annotations
 from sqlalchemy import select
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
-from controller.store.arrivals import Arrivals
 from controller.store.base import Store
-from controller.store.database import Database
-from controller.store.forgetting import Forgetting
-from controller.store.leases import Leases
-from controller.store.migrate import migrate
-from controller.store.positions import Positions
-from controller.store.punctuations import Punctuations
-from controller.store.registrations import Registrations
-from controller.store.runs import Runs
-from controller.store.versions import Versions
+from controller.store.database.connections import Database
+from controller.store.database.migrate import migrate
+from controller.store.methods.arrivals import Arrivals
+from controller.store.methods.audit_log import AuditLog
+from controller.store.methods.credentials import Credentials
+from controller.store.methods.events import Events
+from controller.store.methods.forgetting import Forgetting
+from controller.store.methods.gauges import Gauges
+from controller.store.methods.leases import Leases
+from controller.store.methods.positions import Positions
+from controller.store.methods.punctuations import Punctuations
+from controller.store.methods.registrations import Registrations
+from controller.store.methods.runs import Runs
+from controller.store.methods.sinks import Sinks
+from controller.store.methods.verifications import Verifications
+from controller.store.methods.versions import Versions
+from controller.store.schema.tables import metadata
 
-__all__ = ["SqlStore", "open_store"]
+__all__ = ["SqlStore", "open_beside", "open_scratch", "open_store"]
 
 
 def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) -> SqlStore:
@@ -57,6 +64,38 @@ def open_store(url: str, *, faults: Faults = NO_FAULTS, exclusive: bool = True) 
     return store
 
 
+def open_scratch(url: str) -> SqlStore:
+    """Open an empty SQLite store that is thrown away; so no earlier version has to be migrated.
+
+    Args:
+        url: `sqlite:///<file>`; the file is created.
+
+    Raises:
+        OperatingError: If the disk fails.
+    """
+    database = Database(url)
+    try:
+        with database.write_schema() as connection:
+            metadata.create_all(connection)
+    except BaseException:
+        database.close()
+        raise
+    return SqlStore(database)
+
+
+def open_beside(url: str) -> SqlStore:
+    """Open the store beside the process that serves it, and has brought it to this version.
+
+    Args:
+        url: As in `open_store`.
+
+    Raises:
+        DatabaseUrlError: If the URL names no usable database.
+        OperatingError: If the database does not answer, or the disk fails.
+    """
+    return SqlStore(Database(url, exclusive=False))
+
+
 class SqlStore(
     Registrations,
     Arrivals,
@@ -66,6 +105,12 @@ class SqlStore(
     Leases,
     Versions,
     Forgetting,
+    Credentials,
+    AuditLog,
+    Events,
+    Gauges,
+    Sinks,
+    Verifications,
     Store,
 ):
     """The SQL implementation of `Store`; made by `open_store`."""

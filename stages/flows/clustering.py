@@ -1,10 +1,10 @@
 """Clustering coefficients: how many of each node's neighbours are linked to each other.
 
-    edges -> coefficients -> co
-                 '-- fof --'
+    edges -> coefficients -> nodes -> latest
+              '-- fof --'
 
-`coefficients.co` is the result, a view: the last value per node. It takes two epochs until an edge
-shows in the result.
+`nodes.latest` is the result, a view: the last value of each node. It takes two epochs until an edge
+shows in `coefficients.co`, from which it is made.
 
 Source: CBP (SoCC'10), section 3.1.1, figure 6.
 """
@@ -18,6 +18,7 @@ import yaml
 
 from cbp import Dataflow, DataflowBuilder
 from stages.translators.clustering_coefficients import ClusteringCoefficients
+from stages.translators.latest import Latest
 
 __all__ = ["clustering", "document"]
 
@@ -33,5 +34,6 @@ def clustering(*, multicast: bool = True) -> Dataflow:
     """Build the dataflow; by default the same as `document`."""
     flow = DataflowBuilder("clustering")
     edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL")
-    flow.stage("coefficients", ClusteringCoefficients(multicast), edges=edges)
+    coefficients = flow.stage("coefficients", ClusteringCoefficients(multicast), edges=edges)
+    flow.stage("nodes", Latest("node BIGINT, co DOUBLE", "node"), rows=coefficients.co)
     return flow.build()

@@ -1,10 +1,10 @@
 """The crawl queue: which pages to crawl next.
 
-    pages -> extract_links -> count_in_links -+-> merge -> score -> threshold -> queue
-                   '------------ crawled -----'
+    pages -> extract_links -> count_in_links -+-> merge -> score ----> threshold -> queue
+                   '------------ crawled -----'     '--- done ---------'
 
-`threshold.queue` is the result, a history: the last records per URL, without those that have no
-score, are the current queue (`Threshold`). If a page arrives again, its links are counted again.
+`threshold.queue` is the result, a view: the URLs to crawl, each with its last score
+(`ThresholdView`). If a page arrives again, its links are counted again.
 
 Source: CBP (SoCC'10), section 1.1, figure 1; section 4.4.1.
 """
@@ -19,11 +19,13 @@ import yaml
 from cbp import Dataflow, DataflowBuilder
 from stages.translators.count_in_links import CountInLinks
 from stages.translators.count_in_links_arrow import CountInLinksArrow
+from stages.translators.count_in_links_kept import CountInLinksKept
 from stages.translators.extract_links import ExtractLinks
-from stages.translators.merge import Merge
-from stages.translators.merge_arrow import MergeArrow
-from stages.translators.score import Score
-from stages.translators.threshold import Threshold
+from stages.translators.merge_counts import MergeCounts
+from stages.translators.merge_counts_arrow import MergeCountsArrow
+from stages.translators.score_candidates import ScoreCandidates
+from stages.translators.threshold_view import ThresholdView
+from stages.translators.threshold_view_arrow import ThresholdViewArrow
 
 __all__ = ["crawl_queue", "document"]
 
@@ -40,21 +42,25 @@ def crawl_queue(
     site_rule: str = "first_label",
     grouping: Literal["inner", "outer"] = "inner",
     minimum: float = 1.0,
-    form: Literal["groupwise", "arrow"] = "groupwise",
+    form: Literal["groupwise", "arrow", "kept"] = "groupwise",
 ) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
     Args:
         site_rule: How the site of a URL is found; see `ExtractLinks`.
-        grouping: Grouping of both states; `"outer"` scans them in every epoch, like the paper.
-        minimum: The least score that enters the queue; see `Threshold`.
-        form: Form of the two stages with state. `"groupwise"` works record by record, however
-            large a site is; `"arrow"` works on columns and holds whole sites in memory. The
-            tables are the same.
+        grouping: Grouping of both states of counts; `"outer"` scans them in every epoch, like the
+            paper.
+        minimum: The least score that enters the queue; see `ThresholdView`.
+        form: Form of the stages with state. `"groupwise"` works record by record, however large a
+            site is; `"arrow"` works on columns and holds whole sites in memory; `"kept"` reads and
+            writes only the URLs that the pages name, and needs inner grouping. The tables are the
+            same.
     """
+    threshold = ThresholdViewArrow(minimum) if form == "arrow" else ThresholdView(minimum)
     count_links, merge_counts = {
-        "groupwise": (CountInLinks(grouping), Merge(grouping)),
-        "arrow": (CountInLinksArrow(grouping), MergeArrow(grouping)),
+        "groupwise": (CountInLinks(grouping), MergeCounts(grouping)),
+        "arrow": (CountInLinksArrow(grouping), MergeCountsArrow(grouping)),
+        "kept": (CountInLinksKept(), MergeCounts(grouping, keep=True)),
     }[form]
     flow = DataflowBuilder("crawl_queue")
     pages = flow.source("pages", "url STRING NOT NULL, site STRING, links ARRAY<STRING>")
@@ -67,6 +73,6 @@ def crawl_queue(
         site_counts=count.site_counts,
         crawled=extract.crawled,
     )
-    score = flow.stage("score", Score(), candidates=merge.candidates)
-    flow.stage("threshold", Threshold(minimum), scored=score.scored)
+    score = flow.stage("score", ScoreCandidates(), candidates=merge.candidates)
+    flow.stage("threshold", threshold, scored=score.scored, done=merge.done)
     return flow.build()

@@ -120,8 +120,8 @@ class IncrementalPageRank(Translate):
             In our tests, threshold / (1-a) bounds the mean error that one change leaves.
         broadcast: Send ranks to every page instead of only to G; the baseline for multicast.
         within: Largest relative difference between the ranks of two runs on the same edges, for
-            `cbp verify`; 0: twice the error that the threshold leaves, threshold / (1-a) of each
-            rank. Give more if the verdict's tolerance leaves more.
+            `cbp verify`; 0 means twice the error that the threshold leaves, threshold / (1-a) of
+            each rank. Give more if the verdict's tolerance leaves more.
     """
 
     key = "node BIGINT"

@@ -53,7 +53,7 @@ def added_up(group: Any) -> int:
     return sum(1 for _ in group.urls) + int(sum(row.n for row in group.counts))
 
 
-def _unchecked_loop(flows: tuple[str, ...], states: tuple[str, ...], _: Any) -> Any:
+def _unchecked_loop(flows: tuple[str, ...], states: tuple[str, ...], *_: Any) -> Any:
     """Compile the loop without its look at what `translate` returns."""
 
     def compiled(source: str, scope: dict[str, Any]) -> None:

@@ -56,9 +56,9 @@ def cpu_ms(work: Callable[[], object]) -> float:
 def look_up(table: StateTable, cache: IndexCache, wanted: np.ndarray | None) -> None:
     """Find some keys and take their records window by window, as a task does."""
     state = BucketState(table, cache, (0,))
-    found = state.find(wanted)
-    for start in range(0, len(found.hashes), WINDOW_ROWS):
-        state.take(found.part(start, start + WINDOW_ROWS), ["url", "n"])
+    actual = state.find(wanted)
+    for start in range(0, len(actual.hashes), WINDOW_ROWS):
+        state.take(actual.part(start, start + WINDOW_ROWS), ["url", "n"])
 
 
 def parquet_scan(table: StateTable, wanted: np.ndarray) -> None:

@@ -3,10 +3,12 @@
     python -m tests.bench.waiting_files --files 20000
     python -m tests.bench.waiting_files --files 20000 --together --engine spark
     python -m tests.bench.waiting_files --files 5000 --profile /tmp/intake.txt
+    python -m tests.bench.waiting_files --files 200000 --lines 100 --batch-files 1000 --batch 1
+    python -m tests.bench.waiting_files --files 20 --lines 200000 --batch 1 --keys 1000000
 
-Each file is one line of JSON. By default the dataflow is paused until all files are increments,
-so that intake and application are timed apart; `--together` times both at once, as a service
-meets them. What was measured is printed as JSON.
+Each file has one line of JSON, or `--lines`. By default the dataflow is paused until all files are
+increments, so that intake and application are timed apart; `--together` times both at once, as a
+service meets them. What was measured is printed as JSON.
 """
 
 from __future__ import annotations
@@ -14,6 +16,7 @@ from __future__ import annotations
 import argparse
 import json
 import os
+import resource
 import shutil
 import sqlite3
 import sys
@@ -31,15 +34,15 @@ from controller.app import Service, configure_logging
 from controller.settings import Settings
 
 NAME, SOURCE = "waiting", "urls"
-KEYS = 500
 
 
-def document(batch: int) -> dict[str, Any]:
-    """Return a dataflow that counts addresses."""
+def document(batch: int, batch_files: int) -> dict[str, Any]:
+    """Return a dataflow that counts addresses; `batch_files` of them are one increment."""
+    together = {"batch": {"files": batch_files}} if batch_files > 1 else {}
     stage = {"translator": "url_count", "inputs": {"urls": SOURCE}}
     return {
         "name": NAME,
-        "sources": {SOURCE: {"schema": "url STRING", "format": "jsonl"}},
+        "sources": {SOURCE: {"schema": "url STRING", "format": "jsonl", **together}},
         "stages": {"count": stage | {"runnable": {"run_all": {"batch": batch}}}},
     }
 
@@ -50,16 +53,22 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
     configure_logging(settings)
     service = Service(settings)
     service.start()
-    service.controller.register(document(options.batch))
+    service.controller.register(document(options.batch, options.batch_files))
     if not options.together:
         service.controller.pause(NAME)
     service.stop()
     incoming = folder / "drop" / NAME / SOURCE / "incoming"
     for number in range(options.files):
-        url = f"/k{number % KEYS}"
-        (incoming / f"f{number:07d}.jsonl").write_bytes(b'{"url": "%s"}\n' % url.encode())
+        first = number * options.lines
+        keys = (n % options.keys for n in range(first, first + options.lines))
+        data = b"".join(b'{"url": "/k%d"}\n' % key for key in keys)
+        (incoming / f"f{number:07d}.jsonl").write_bytes(data)
     service = Service(settings)
-    figures: dict[str, Any] = {"files": options.files, "load": os.getloadavg()[0]}
+    figures: dict[str, Any] = {
+        "files": options.files,
+        "lines": options.lines,
+        "load": os.getloadavg()[0],
+    }
     database = folder / "cbp.db"
     try:
         with sampled(options.profile):
@@ -71,16 +80,21 @@ def measure(folder: Path, options: argparse.Namespace) -> dict[str, Any]:
                 begun = time.monotonic()
                 service.controller.resume(NAME)
             seconds = until(lambda: count(database, _QUEUED) == 0, begun, options)
-            left = count(database, _QUEUED)
+            left = count(database, _WAITING)
             figures["applied"] = told(seconds, count(database, _TAKEN) - left)
             figures["epochs"] = count(database, _EPOCHS)
+            figures["megabytes_max"] = resource.getrusage(resource.RUSAGE_SELF).ru_maxrss >> 10
     finally:
         service.stop()
     return figures
 
 
-_TAKEN = "SELECT coalesce(max(idx), -1) + 1 FROM increments WHERE flow = 'urls'"
+_TAKEN = "SELECT count(*) FROM claims WHERE status = 'accepted'"
 _QUEUED = "SELECT count(*) FROM queue"
+_WAITING = (
+    "SELECT count(*) FROM claims JOIN queue"
+    " ON queue.flow = claims.source AND queue.idx = claims.idx"
+)
 _EPOCHS = "SELECT sum(epoch) FROM stages"
 
 
@@ -139,7 +153,10 @@ def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__)
     parser.add_argument("--files", type=int, default=20_000)
     parser.add_argument("--engine", choices=("local", "spark"), default="local")
-    parser.add_argument("--batch", type=int, default=1000)
+    parser.add_argument("--lines", type=int, default=1, help="of each file")
+    parser.add_argument("--keys", type=int, default=500)
+    parser.add_argument("--batch", type=int, default=1000, help="increments that a run reads")
+    parser.add_argument("--batch-files", type=int, default=1, help="files of an increment")
     parser.add_argument("--together", action="store_true")
     parser.add_argument("--seconds-max", type=float, default=3600.0)
     parser.add_argument("--profile", type=Path, help="write sampled stacks here, in folded form")

@@ -5,7 +5,6 @@ from __future__ import annotations
 import doctest
 import random
 from collections import Counter
-from datetime import UTC, datetime, timedelta
 from itertools import chain
 from pathlib import Path
 from typing import Any
@@ -22,11 +21,14 @@ from cbp import (
     State,
     Translate,
     TranslateRecords,
+    View,
     testing,
 )
+from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.direct import LocalEngine
 from cbp.errors import DefinitionError, NotFoundError
-from cbp.testing import Crash, ManualClock, PlannedFaults, check_split, run_dataflow, run_epochs
+from cbp.model.flow.schema import DataType
+from cbp.testing import check_split, run_dataflow, run_epochs
 from tests.driver import Driver
 
 
@@ -226,28 +228,6 @@ def test_a_whole_dataflow_is_run_by_the_names_of_its_flows() -> None:
         run_dataflow(flow.build(), {"line": [["a"]]})
 
 
-def test_manual_clock_moves_only_forward_and_only_when_told() -> None:
-    """It stands still, takes seconds or spans, and never goes back."""
-    clock = ManualClock(datetime(2026, 5, 1, tzinfo=UTC))
-    assert clock() == clock()
-    clock.advance(1.5)
-    clock.advance(timedelta(minutes=1))
-    assert clock() == datetime(2026, 5, 1, 0, 1, 1, 500_000, tzinfo=UTC)
-    with pytest.raises(ValueError, match="back"):
-        clock.advance(-1)
-    with pytest.raises(ValueError, match="aware"):
-        ManualClock(clock().replace(tzinfo=None))
-
-
-def test_planned_faults_crash_at_one_passage() -> None:
-    """The n-th passage of one point raises a crash that no `except Exception` catches."""
-    faults = PlannedFaults("intention.after", passage=2)
-    faults("intention.after")
-    with pytest.raises(Crash):
-        faults("intention.after")
-    assert not issubclass(Crash, Exception)
-
-
 class Near(Translate):
     """Keeps a number that an epoch more or less moves a little, and how many there were."""
 
@@ -376,3 +356,65 @@ def test_an_empty_increment_is_an_epoch_as_in_an_engine(epochs: list[Any], tmp_p
     assert kit == driver.outputs("stage.seen")
     assert len(kit) == len(epochs)
     assert [row._asdict() for row in result.state["stage.kept"]] == driver.state("stage", "kept")
+
+
+def test_a_notebook_shows_the_last_records_as_text(capsys: pytest.CaptureFixture[str]) -> None:
+    """The last epoch of each output and the state are tables; a value never becomes markup."""
+    builder = DataflowBuilder("flow")
+    builder.stage("count", Count(), items=builder.source("items", "k STRING"))
+    result = run_dataflow(builder.build(), {"items": [["old"], ["<b>&"]]}, progress=True)
+    shown = result._repr_html_()
+    assert "&lt;b&gt;&amp;" in shown
+    assert "<b>" not in shown
+    assert "epoch 1: 1 of 1 record" in shown
+    assert "flow" in capsys.readouterr().out  # the progress bar
+    assert not capsys.readouterr().out
+    run_dataflow(builder.build(), {"items": [["old"]]})
+    assert not capsys.readouterr().out
+
+
+class Newest(Translate):
+    """The newest number of each key; a negative one deletes it."""
+
+    items = Input("k STRING, n BIGINT", route_by="k", order_by="n")
+    newest = View("k STRING, n BIGINT", key="k")
+
+    def __init__(self, *, slip: bool = False) -> None:
+        self.slip = slip
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Emit the largest one, unless the smallest one is negative."""
+        known, numbers = [row.n for row in group.newest], [row.n for row in group.items]
+        if min(numbers) >= 0:
+            out.newest(key.k, max(*known, *numbers, 0) + (self.slip and bool(known)))
+
+
+def test_a_view_is_read_as_its_records_and_its_output_as_changes() -> None:
+    """`last` of a view says where its records are; what is no view is not found."""
+    result = run_epochs(Newest(), [[("b", 1), ("a", 5)], [("b", 2)], [("a", -1)], []])
+    assert [tuple(row) for row in result.view("newest")] == [("b", 2)]
+    assert [[tuple(row) for row in epoch] for epoch in result.outputs["newest"]] == [
+        sorted([("b", 1, "insert", 1), ("a", 5, "insert", 1)], key=lambda row: order_of(row[0])),
+        [("b", 1, "update_before", -1), ("b", 2, "update_after", 1)],
+        [("a", 5, "delete", -1)],
+        [],
+    ]
+    with pytest.raises(ValueError, match=r"result\.view"):
+        result.last("newest")
+    with pytest.raises(NotFoundError):
+        result.view("items")
+
+
+def order_of(key: str) -> int:
+    return key_hash((key,), [DataType("STRING")]) & (2**64 - 1)
+
+
+def test_check_split_compares_views() -> None:
+    """By their records, and by what their changes sum up to."""
+    epochs = [[("a", 1), ("b", 2)], [("a", 3)], [("b", 5)]]
+    assert [tuple(row) for row in check_split(Newest(), epochs).view("newest")] == [
+        ("a", 3),
+        ("b", 5),
+    ]
+    with pytest.raises(AssertionError, match="newest"):
+        check_split(Newest(slip=True), epochs)

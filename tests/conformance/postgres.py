@@ -118,9 +118,9 @@ class PostgresServer:
 
 def _programs() -> Path:
     """Return the folder of the newest `initdb`."""
-    found = sorted(PACKAGES.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
-    if found:
-        return found[-1].parent
+    actual = sorted(PACKAGES.glob("*/bin/initdb"), key=lambda path: int(path.parts[-3]))
+    if actual:
+        return actual[-1].parent
     if on_path := shutil.which("initdb"):
         return Path(on_path).parent
     raise PostgresMissingError("no initdb here; install the package postgresql")

@@ -87,13 +87,20 @@ def an_intention(run: RunRecord, *outputs: Increment, **more: Any) -> Intention:
     )
 
 
-def arrive(store: SqlStore, flow: str = "a", *, dataflow: str = "d", records: int = 1) -> Increment:
+def arrive(
+    store: SqlStore,
+    flow: str = "a",
+    *,
+    dataflow: str = "d",
+    records: int = 1,
+    at_time: datetime = START,
+) -> Increment:
     """Bring the next increment of a source."""
     increment = an_increment(flow, store.next_index(dataflow, flow), records)
     claim = store.add_claim(
         a_claim(f"{dataflow}{flow}{increment.index}", dataflow=dataflow, source=flow)
     )
-    store.accept(claim, IncrementRecord(dataflow, increment, START))
+    store.accept(claim, IncrementRecord(dataflow, increment, at_time))
     return increment
 
 

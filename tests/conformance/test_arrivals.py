@@ -10,9 +10,10 @@ from sqlalchemy import update
 from cbp.errors import AlreadyExistsError, InvariantError, NotFoundError
 from cbp.model.flow.connector import Queued
 from cbp.model.flow.increment import DataFile
-from controller.store import SqlStore, queues
+from controller.store import SqlStore
 from controller.store.base import ClaimStatus
-from controller.store.tables import increments
+from controller.store.methods import queues
+from controller.store.schema.tables import increments
 from tests.conformance.records import (
     a_claim,
     a_dataflow,
@@ -69,8 +70,8 @@ def test_increments_that_come_together_wait_in_their_order(chain: SqlStore) -> N
     chain.accept_all([*arrivals[:3], (lost, arrivals[3][1])])
     assert waiting(chain)["s"]["i"] == [f"a/{n}" for n in range(5)]
     assert [claim.id for claim in chain.open_claims("d", "a")] == ["c4"]
-    found = chain.find_claims(["c1", "c2", "c3", "lost"])
-    assert {id_: claim.index for id_, claim in found.items()} == {
+    actual = chain.find_claims(["c1", "c2", "c3", "lost"])
+    assert {id_: claim.index for id_, claim in actual.items()} == {
         "c1": 1,
         "c2": 2,
         "c3": 3,
@@ -121,7 +122,7 @@ def test_an_id_of_a_claim_is_used_once(chain: SqlStore) -> None:
 
 
 def test_known_claims_are_those_that_are_stored(chain: SqlStore) -> None:
-    """Of any source and in any status; whoever asks for none gets none."""
+    """They are of any source and in any status; no ids, no claims."""
     chain.add_claim(a_claim("c1"))
     chain.add_claim(a_claim("c2", source="b", status="quarantined"))
     assert chain.known_claims(["c0", "c1", "c2"]) == {"c1", "c2"}
@@ -129,7 +130,7 @@ def test_known_claims_are_those_that_are_stored(chain: SqlStore) -> None:
 
 
 def test_claims_are_found_by_their_ids(chain: SqlStore) -> None:
-    """Of any source and in any status, as they are stored; whoever asks for none gets none."""
+    """They are of any source and in any status, as they are stored; no ids, no claims."""
     one = chain.add_claim(a_claim("c1"))
     other = chain.add_claim(a_claim("c2", source="b", status="quarantined"))
     assert chain.find_claims(["c0", "c1", "c2"]) == {"c1": one, "c2": other}
@@ -169,6 +170,49 @@ def test_only_accepted_content_of_this_source_counts_as_known(chain: SqlStore) -
     assert chain.same_claim("d", "a", "ff") == replace(claim, status="accepted", index=0)
 
 
+def test_an_increment_of_several_files_settles_all_their_claims(chain: SqlStore) -> None:
+    """It waits once; a repetition changes nothing; a claim that was lost comes back."""
+    added = chain.add_claims([a_claim(f"c{n}") for n in range(3)])
+    lost = a_claim("lost", sequence=3)
+    arrivals = [(claim, an_arrival(0)) for claim in (*added[:2], lost)]
+    chain.accept_all([*arrivals, (added[2], an_arrival(1))])
+    chain.accept_all(arrivals)
+    assert waiting(chain)["s"]["i"] == ["a/0", "a/1"]
+    actual = chain.find_claims(["c0", "c1", "c2", "lost"])
+    assert {id_: (claim.status, claim.index) for id_, claim in actual.items()} == {
+        "c0": ("accepted", 0),
+        "c1": ("accepted", 0),
+        "c2": ("accepted", 1),
+        "lost": ("accepted", 0),
+    }
+    assert [claim.id for claim in chain.claims_of("d", "a", 0)] == ["c0", "c1", "lost"]
+    assert chain.claims_of("d", "b", 0) == []
+    listed = chain.claims("d", "a", index=0, limit=2)
+    assert [claim.id for claim in listed.items] == ["lost", "c1"]
+    (last,) = chain.claims("d", "a", index=0, limit=2, cursor=listed.cursor).items
+    assert last.id == "c0"
+
+
+def test_many_files_are_compared_as_each_by_itself(chain: SqlStore) -> None:
+    """The claim of the same name and content, or else the first by name; nothing not accepted."""
+    contents = {"p2": "ff", "p1": "ff", "p3": "ee", "p4": "dd"}
+    for n, (path, sha256) in enumerate(contents.items()):
+        claim = replace(chain.add_claim(a_claim(f"c{n}", path=path)), sha256=sha256)
+        status: ClaimStatus = "quarantined" if sha256 == "dd" else "accepted"
+        chain.update_claim(replace(claim, status=status))
+    asked = [("ff", "p2"), ("ff", "p9"), ("ee", "p1"), ("dd", "p4"), ("aa", "p1")]
+    actual = chain.same_claims("d", "a", asked)
+    assert {key: claim.path for key, claim in actual.items()} == {
+        ("ff", "p2"): "p2",
+        ("ff", "p9"): "p1",
+        ("ee", "p1"): "p3",
+    }
+    for sha256, path in asked:
+        named = chain.same_claim("d", "a", sha256, path=path)
+        assert actual.get((sha256, path)) == (named or chain.same_claim("d", "a", sha256))
+    assert chain.same_claims("d", "b", asked) == {}
+
+
 def test_an_accepted_increment_waits_at_every_consumer(chain: SqlStore) -> None:
     """Acceptance stores, enqueues and settles together."""
     claim = chain.add_claim(a_claim())
@@ -206,9 +250,9 @@ def test_accepting_again_changes_nothing(chain: SqlStore) -> None:
 def test_a_lost_claim_is_restored_by_its_acceptance(chain: SqlStore) -> None:
     """A store that lost its rows learns them again from the log of the source."""
     chain.accept(a_claim("lost", sequence=4, sha256="aa"), an_arrival(0))
-    found = chain.same_claim("d", "a", "aa")
-    assert found is not None
-    assert (found.id, found.sequence, found.index) == ("lost", 4, 0)
+    actual = chain.same_claim("d", "a", "aa")
+    assert actual is not None
+    assert (actual.id, actual.sequence, actual.index) == ("lost", 4, 0)
 
 
 def test_an_increment_never_changes(chain: SqlStore) -> None:
@@ -224,3 +268,31 @@ def test_the_indexes_of_a_flow_have_no_gap(chain: SqlStore) -> None:
     with pytest.raises(InvariantError):
         chain.accept(a_claim(), an_arrival(1))
     assert chain.next_index("d", "a") == 0
+
+
+def test_arrival_times_are_those_of_the_increments_that_are_known(chain: SqlStore) -> None:
+    """They are of any flows, by dataflow, flow and index; what is not known is left out."""
+    chain.register(a_dataflow("e"), {"s": {"i": "a"}})
+    for n in range(3):
+        for name in ("d", "e"):
+            claim = chain.add_claim(a_claim(f"{name}{n}", dataflow=name))
+            chain.accept(claim, replace(an_arrival(n, dataflow=name), created_at=at(n)))
+    wanted = [("d", "a", 0), ("d", "a", 2), ("e", "a", 1), ("d", "a", 9), ("d", "b", 0)]
+    assert chain.arrival_times(wanted) == {
+        ("d", "a", 0): at(0),
+        ("d", "a", 2): at(2),
+        ("e", "a", 1): at(1),
+    }
+    assert chain.arrival_times([]) == {}
+
+
+def test_origins_are_those_of_the_increments_that_are_known(chain: SqlStore) -> None:
+    """They are of one dataflow, by flow and index; what is not known is left out."""
+    chain.register(a_dataflow("e"), {"s": {"i": "a"}})
+    for n in range(3):
+        for name in ("d", "e"):
+            claim = chain.add_claim(a_claim(f"{name}{n}", dataflow=name))
+            chain.accept(claim, replace(an_arrival(n, dataflow=name), origin={"of": f"{name}{n}"}))
+    wanted = [("a", 0), ("a", 2), ("a", 9), ("b", 0)]
+    assert chain.origins("d", wanted) == {("a", 0): {"of": "d0"}, ("a", 2): {"of": "d2"}}
+    assert chain.origins("d", []) == {}

@@ -9,6 +9,8 @@ import pytest
 from cbp.errors import AlreadyExistsError, NotFoundError
 from cbp.model.run.intention import RunStatus
 from controller.store import SqlStore
+from controller.store.access import AuditFilter, AuditRecord
+from tests.conformance.access_records import a_token
 from tests.conformance.records import (
     CHAIN,
     START,
@@ -29,9 +31,9 @@ def test_what_was_registered_is_returned(store: SqlStore) -> None:
     document = {"b": 1, "a": [None, 1.5, "ä\x00\ud800"], "A": {"z": {}, "y": True}}
     record = a_dataflow(document=document, folder="/ta\udce9bles", version=7)
     store.register(record, {})
-    found = store.dataflow("d")
-    assert found == record
-    assert list(found.document) == ["b", "a", "A"]
+    actual = store.dataflow("d")
+    assert actual == record
+    assert list(actual.document) == ["b", "a", "A"]
 
 
 def test_dataflows_are_listed_by_name_byte_by_byte(store: SqlStore) -> None:
@@ -84,6 +86,18 @@ def test_what_the_operator_wants_is_kept(chain: SqlStore) -> None:
     assert chain.dataflow("d").desired == "paused"
 
 
+def test_a_state_may_be_set_only_instead_of_another(chain: SqlStore) -> None:
+    """What an operator asked for meanwhile stays, and no event is told."""
+    began = chain.newest_event()
+    chain.set_desired("d", "draining")
+    chain.set_desired("d", "running", instead_of="paused")
+    assert chain.dataflow("d").desired == "draining"
+    chain.set_desired("d", "drained", instead_of="draining")
+    assert chain.dataflow("d").desired == "drained"
+    told = [one.event.kind for one in chain.events_after(began.cursor, limit=10) or []]
+    assert told == ["dataflow.draining", "dataflow.drained"]
+
+
 def test_delete_leaves_nothing_behind(chain: SqlStore) -> None:
     """After a delete the name is free, and its next bearer begins at 0 in everything."""
     chain.register(a_dataflow("e"), CHAIN)
@@ -102,6 +116,24 @@ def test_delete_leaves_nothing_behind(chain: SqlStore) -> None:
     assert not chain.increments("d").items
     assert waiting(chain, "e") == before
     assert chain.run("re").status is RunStatus.COMMITTED
+
+
+def test_delete_keeps_what_belongs_to_no_dataflow(chain: SqlStore) -> None:
+    """Tokens go on, and the audit log says afterwards who deleted the dataflow."""
+    chain.add_token(a_token("deleter"))
+    entry = AuditRecord(
+        at=at(0),
+        actor="token:deleter",
+        scope="admin",
+        action="dataflows_delete",
+        outcome="done",
+        status=204,
+        dataflow="d",
+    )
+    chain.add_audit([entry])
+    chain.delete("d")
+    assert chain.token("deleter") == a_token("deleter")
+    assert [kept.actor for kept in chain.audit(AuditFilter(dataflow="d")).items] == [entry.actor]
 
 
 @pytest.mark.parametrize(

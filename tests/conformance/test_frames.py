@@ -68,8 +68,8 @@ def test_a_punctuation_waits_until_all_before_it_is_framed(store: SqlStore) -> N
     assert store.punctuation("d", "sunday") is None
     assert list(store.punctuations("d").items) == [only, made]
     second = arrive(store)
-    found = store.connectors("d")
-    assert (found["s"]["i"].closes, found["t"]["k"].closes) == ((1,), (1, 1))
+    actual = store.connectors("d")
+    assert (actual["s"]["i"].closes, actual["t"]["k"].closes) == ((1,), (1, 1))
     state = Framing(None, 1, None, 0)
     step: dict[str, Any] = {"framing": state, "frames": ()}
     with pytest.raises(InvariantError):

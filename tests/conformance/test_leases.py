@@ -139,11 +139,11 @@ def test_a_take_over_waits_for_a_write_under_way_and_not_for_one_that_is_stuck(
         assert held is not None
         zombie.fence(held.epoch)
         engine = create_engine(url.replace("postgresql:", "postgresql+psycopg:"))
-        found: list[tuple[Lease | None, int]] = []
+        actual: list[tuple[Lease | None, int]] = []
         with pytest.raises(OperatingError):
-            _stop_inside_a_write(zombie, held.epoch, rival, engine, found)
+            _stop_inside_a_write(zombie, held.epoch, rival, engine, actual)
         engine.dispose()
-    ((taken, waits_ms),) = found  # not judged in there: what ends with an error may hide another
+    ((taken, waits_ms),) = actual  # not judged in there: what ends with an error may hide another
     assert taken is not None
     assert taken.epoch == held.epoch + 1
     assert taken.expires_ms - LONG > waits_ms, "it counts from before it was had"

@@ -46,6 +46,44 @@ def test_pages_hold_every_item_once_newest_first(chain: SqlStore, limit: int) ->
     assert [claim.sequence for claim in claims] == [4, 3, 2, 1, 0]
 
 
+def test_arrivals_are_listed_by_time_and_by_reason(chain: SqlStore) -> None:
+    """From a time on, before a time, by the code of a refusal; pages keep to the choice."""
+    for n in range(4):
+        arrive(chain, at_time=at(n))
+        reason = {"code": "type_wrong" if n % 2 else "line_wrong", "message": "type_wrong"}
+        refused = a_claim(f"q{n}", status="quarantined", created_at=at(n), reason=reason)
+        chain.add_claim(refused)
+
+    def indexes(**choice: Any) -> list[int]:
+        pages = everything(lambda c: chain.increments("d", cursor=c, limit=1, **choice))
+        return [one.increment.index for one in pages]
+
+    def refused_ids(**choice: Any) -> list[str]:
+        pages = everything(lambda c: chain.claims("d", cursor=c, limit=1, **choice))
+        return [one.id for one in pages if one.id.startswith("q")]
+
+    assert indexes(since=at(1), until=at(3)) == [2, 1]
+    assert indexes(since=at(4)) == []
+    assert refused_ids(code="type_wrong") == ["q3", "q1"]
+    assert refused_ids(code="type") == []
+    assert refused_ids(since=at(1), until=at(3)) == ["q2", "q1"]
+    assert refused_ids(code="line_wrong", since=at(1)) == ["q2"]
+
+
+def test_committed_runs_are_those_of_a_stage_since_a_time(chain: SqlStore) -> None:
+    """Oldest first, not more than the limit; runs of other stages and failed ones are left out."""
+    for n in range(4):
+        arrive(chain)
+        run = a_run(f"r{n}", epoch=n, started_at=at(n))
+        chain.intend(run)
+        chain.commit(an_intention(run), finished_at=at(n + 1))
+    chain.intend(a_run("r4", epoch=4, started_at=at(4)))
+    chain.fail("r4", {"error_code": "x"}, finished_at=at(5), retry_at=None)
+    assert [one.id for one in chain.committed_runs("d", "s", since=at(1), limit=2)] == ["r1", "r2"]
+    assert [one.id for one in chain.committed_runs("d", "s", since=at(3), limit=9)] == ["r3"]
+    assert chain.committed_runs("d", "t", since=at(0), limit=9) == []
+
+
 def test_the_last_page_has_no_cursor(chain: SqlStore) -> None:
     """A listing that fits exactly does not promise more."""
     arrive(chain)
@@ -117,3 +155,26 @@ def test_a_cursor_belongs_to_its_dataflow(chain: SqlStore) -> None:
     ):
         with pytest.raises(CursorInvalidError):
             listing()
+
+
+def test_runs_are_filtered_by_their_end_and_their_time(chain: SqlStore) -> None:
+    """By epoch, by the whole code of the error, and by the time when they began; also together."""
+    codes = ["disk_full", "disk_full_of_files", "author_code_failed"]
+    for n, code in enumerate(codes):
+        chain.intend(a_run(f"r{n}", started_at=at(n)))
+        error = {"error_code": code, "message": "disk_full", "details": {}}
+        chain.fail(f"r{n}", error, finished_at=at(n), retry_at=None)
+    arrive(chain)
+    chain.commit(an_intention(a_run("r3", started_at=at(3))), finished_at=at(3))
+    chain.intend(a_run("r4", epoch=1, started_at=at(4)))
+
+    def ids(**filters: Any) -> list[str]:
+        return [run.id for run in everything(lambda c: chain.runs(cursor=c, limit=2, **filters))]
+
+    assert ids(error_code="disk_full") == ["r0"]
+    assert ids(error_code="disk%full") == []
+    assert ids(error_code="author_code_failed", epoch=0) == ["r2"]
+    assert ids(epoch=1) == ["r4"]
+    assert ids(since=at(1), until=at(2)) == ["r1"]
+    assert ids(since=at(1), status=RunStatus.FAILED) == ["r2", "r1"]
+    assert ids(since=at(5)) == []

@@ -17,9 +17,9 @@ from sqlalchemy import Connection, create_engine, inspect, text
 
 from cbp.errors import OperatingError
 from controller.store import open_store
+from controller.store.database.migrate import UPGRADE_LOCK, VERSION_TABLE
 from controller.store.errors import DatabaseNewerError
-from controller.store.migrate import UPGRADE_LOCK, VERSION_TABLE
-from controller.store.tables import metadata
+from controller.store.schema.tables import metadata
 from tests.conformance.records import a_dataflow
 
 

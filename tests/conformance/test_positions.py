@@ -44,8 +44,8 @@ def test_a_position_is_brought_back_into_an_empty_store(chain: SqlStore) -> None
     for _ in range(4):  # the source's log knows one more by now
         arrive(chain)
     chain.restore(position, at=at(3))
-    found = waiting(chain)
-    assert found == {
+    actual = waiting(chain)
+    assert actual == {
         "s": {"i": [*before["s"]["i"], "a/3"]},
         "t": {"j": before["t"]["j"], "k": [*before["t"]["k"], "a/3"]},
     }
@@ -54,7 +54,7 @@ def test_a_position_is_brought_back_into_an_empty_store(chain: SqlStore) -> None
     assert chain.next_index("d", "s.out") == 2
     assert chain.position("d").stages["t"].connectors["j"] == position.stages["t"].connectors["j"]
     chain.restore(position, at=at(4))
-    assert waiting(chain) == found
+    assert waiting(chain) == actual
 
 
 def test_a_position_never_moves_a_stage_back(chain: SqlStore) -> None:
@@ -97,10 +97,10 @@ def test_a_position_holds_where_framing_stands(store: SqlStore) -> None:
     for _ in range(3):  # the source's log knows one more by now
         arrive(store)
     store.restore(later, at=at(2))
-    found = store.connectors("d")["s"]["i"]
-    assert found == replace(kept["s"]["i"], arrived=(*kept["s"]["i"].arrived, found.arrived[-1]))
-    assert (found.closes, found.arrived[-1].index, store.next_punctuation("d")) == ((2,), 2, 1)
-    assert before["s"]["i"].queue != found.queue
+    actual = store.connectors("d")["s"]["i"]
+    assert actual == replace(kept["s"]["i"], arrived=(*kept["s"]["i"].arrived, actual.arrived[-1]))
+    assert (actual.closes, actual.arrived[-1].index, store.next_punctuation("d")) == ((2,), 2, 1)
+    assert before["s"]["i"].queue != actual.queue
     store.delete("d")
     store.register(a_dataflow(), CHAIN, framed={("s", "i")})
     for _ in range(3):

@@ -54,7 +54,9 @@ def test_a_dataflow_goes_back_to_where_a_generation_began(chain: SqlStore) -> No
     run(chain, 2)
     arrive(chain)
     chain.pause_stage("d", "s", "something")
+    chain.set_priorities("d", {"s": "high"})
     chain.rewind(generation, at=at(5))
+    assert [s.priority for s in chain.stages("d")] == ["high", "normal"]
     assert waiting(chain) == {**before, "s": {"i": [*before["s"]["i"], "a/3"]}}
     assert [(s.epoch, s.memo, s.paused_because) for s in chain.stages("d")] == [
         (s.epoch, s.memo, "") for s in stages

@@ -28,9 +28,9 @@ def test_an_intended_run_is_found_again(chain: SqlStore) -> None:
     """What was decided is there after a crash, the read set included."""
     run = a_run(read={"i": [3, 1], "k": []}, remove={"i": [1]}, started_at=at(5), attempt=2)
     chain.intend(run)
-    (found,) = chain.intended_runs()
-    assert found == replace(run, read={"i": (3, 1), "k": ()}, remove={"i": (1,)})
-    assert chain.run("r0") == found
+    (actual,) = chain.intended_runs()
+    assert actual == replace(run, read={"i": (3, 1), "k": ()}, remove={"i": (1,)})
+    assert chain.run("r0") == actual
     assert {s.stage: s.waiting_since for s in chain.stages("d")} == {"s": at(5), "t": START}
 
 
@@ -151,9 +151,9 @@ def test_a_commit_restores_a_lost_run(chain: SqlStore) -> None:
     arrive(chain)
     run = a_run("lost")
     chain.commit(an_intention(run, figures={"groups": 2.0}), finished_at=at(1))
-    found = chain.run("lost")
-    assert (found.status, found.attempt, found.started_at) == (RunStatus.COMMITTED, 1, START)
-    assert (found.read, found.figures) == ({"i": (0,)}, {"groups": 2.0})
+    actual = chain.run("lost")
+    assert (actual.status, actual.attempt, actual.started_at) == (RunStatus.COMMITTED, 1, START)
+    assert (actual.read, actual.figures) == ({"i": (0,)}, {"groups": 2.0})
 
 
 def test_a_commit_forgets_failures_and_keeps_a_pause(chain: SqlStore) -> None:
@@ -176,12 +176,18 @@ def test_a_failure_is_counted_and_explained(chain: SqlStore) -> None:
     for n in range(2):
         chain.intend(a_run(f"r{n}"))
         chain.fail(
-            f"r{n}", error, finished_at=at(n), retry_at=at(n + 1), pause="gave up" if n else ""
+            f"r{n}",
+            error,
+            finished_at=at(n),
+            retry_at=at(n + 1),
+            pause="gave up" if n else "",
+            figures={"begin_00_plan": 0.5},
         )
     stage = chain.stages("d")[0]
     assert (stage.failures, stage.retry_at, stage.paused_because) == (2, at(2), "gave up")
     run = chain.run("r1")
     assert (run.status, run.finished_at, run.error) == (RunStatus.FAILED, at(1), error)
+    assert run.figures == {"begin_00_plan": 0.5}
     assert waiting(chain)["s"] == {"i": ["a/0"]}
 
 
@@ -222,6 +228,17 @@ def test_a_superseded_try_leaves_the_stage_alone(chain: SqlStore) -> None:
     stage = chain.stages("d")[0]
     assert (stage.failures, stage.retry_at, stage.paused_because) == (0, None, "")
     assert chain.run("r0").status is RunStatus.FAILED
+
+
+def test_lifting_a_pause_ends_the_rest_after_a_failure(chain: SqlStore) -> None:
+    """Whoever asks for a retry does not wait for the time of the next try; failures stay."""
+    chain.intend(a_run())
+    chain.fail("r0", {}, finished_at=at(1), retry_at=at(900))
+    chain.pause_stage("d", "s", "by hand")
+    assert chain.stages("d")[0].retry_at == at(900)
+    chain.pause_stage("d", "s", "")
+    stage = chain.stages("d")[0]
+    assert (stage.failures, stage.retry_at, stage.paused_because) == (1, None, "")
 
 
 def test_an_empty_reason_lifts_a_pause(chain: SqlStore) -> None:

@@ -37,6 +37,7 @@ from tests.conformance.records import (
     at,
     waiting,
 )
+from tests.sampling import examples
 
 WIRINGS: list[dict[str, dict[str, str]]] = [
     {"s": {"i": "x"}, "t": {"i": "s.out", "j": "x"}},
@@ -47,6 +48,8 @@ dataflows = st.sampled_from(["a", "b"])
 stages = st.sampled_from(["s", "t"])
 sources = st.sampled_from(["x", "y"])
 ids = st.sampled_from([f"r{n}" for n in range(6)])
+# A stage that is left out, and a name that is no stage.
+priorities = st.dictionaries(st.sampled_from(["s", "t", "u"]), st.sampled_from(["low", "high"]))
 # Mostly what is due; now and then something that came too late or too early.
 offsets = st.sampled_from([0, 0, 0, 0, -1, 1])
 
@@ -64,6 +67,7 @@ class Stage:
     epoch: int = 0
     failures: int = 0
     paused: str = ""
+    priority: str = "normal"
     memo: Any = None
 
 
@@ -109,6 +113,10 @@ class Model:
     def pause_stage(self, name: str, stage: str, because: str) -> None:
         self.flow(name).stages[stage].paused = because
 
+    def set_priorities(self, name: str, priorities: dict[str, str]) -> None:
+        for stage, actual in self.flow(name).stages.items():
+            actual.priority = priorities.get(stage, "normal")
+
     def add_claim(self, name: str, source: str, id_: str) -> int:
         flow = self.flow(name)
         if any(id_ in other.claims for other in self.flows.values()):
@@ -142,21 +150,21 @@ class Model:
         self.runs[id_] = name, stage, epoch, RunStatus.INTENDED
 
     def commit(self, name: str, stage: str, epoch: int, id_: str, chosen: Any) -> None:
-        found = self.flow(name).stages[stage]
-        if found.epoch > epoch:
+        actual = self.flow(name).stages[stage]
+        if actual.epoch > epoch:
             return
         read, remove = chosen
-        waits = {i: {index for index, _ in queue} for i, queue in found.queues.items()}
-        if found.epoch < epoch or any(
+        waits = {i: {index for index, _ in queue} for i, queue in actual.queues.items()}
+        if actual.epoch < epoch or any(
             not set(v) <= waits[k] for part in chosen for k, v in part.items()
         ):
             raise Refused("invariant_broken")
-        for input_, queue in found.queues.items():
+        for input_, queue in actual.queues.items():
             for item in queue:
                 item[1] = item[1] or item[0] in read.get(input_, ())
-            found.queues[input_] = [q for q in queue if q[0] not in remove.get(input_, ())]
+            actual.queues[input_] = [q for q in queue if q[0] not in remove.get(input_, ())]
         self.store(name, f"{stage}.out", epoch)
-        found.epoch, found.failures, found.memo = epoch + 1, 0, {"n": epoch}
+        actual.epoch, actual.failures, actual.memo = epoch + 1, 0, {"n": epoch}
         self.runs[id_] = name, stage, epoch, RunStatus.COMMITTED
 
     def fail(self, id_: str, pause: str) -> None:
@@ -168,10 +176,10 @@ class Model:
         if status is RunStatus.FAILED:
             return
         self.runs[id_] = name, stage, epoch, RunStatus.FAILED
-        found = self.flow(name).stages[stage]
-        if found.epoch == epoch:
-            found.failures += 1
-            found.paused = pause or found.paused
+        actual = self.flow(name).stages[stage]
+        if actual.epoch == epoch:
+            actual.failures += 1
+            actual.paused = pause or actual.paused
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -223,6 +231,13 @@ class StoreMachine(RuleBasedStateMachine):
         self.both(
             lambda: self.store.pause_stage(name, stage, because),
             lambda model: model.pause_stage(name, stage, because),
+        )
+
+    @rule(name=dataflows, given=priorities)
+    def set_priorities(self, name: str, given: Any) -> None:
+        self.both(
+            lambda: self.store.set_priorities(name, given),
+            lambda model: model.set_priorities(name, given),
         )
 
     @rule(name=dataflows, source=sources, offset=offsets, id_=ids, claimed=st.booleans())
@@ -294,15 +309,18 @@ class StoreMachine(RuleBasedStateMachine):
         for name, flow in self.model.flows.items():
             assert waiting(self.store, name) == {
                 stage: {
-                    input_: [f"{found.wiring[input_]}/{i}" + "*" * mark for i, mark in queue]
-                    for input_, queue in found.queues.items()
+                    input_: [f"{actual.wiring[input_]}/{i}" + "*" * mark for i, mark in queue]
+                    for input_, queue in actual.queues.items()
                 }
-                for stage, found in flow.stages.items()
+                for stage, actual in flow.stages.items()
             }
             assert {
-                s.stage: (s.epoch, s.failures, s.paused_because, s.memo)
+                s.stage: (s.epoch, s.failures, s.paused_because, s.memo, s.priority)
                 for s in self.store.stages(name)
-            } == {n: (s.epoch, s.failures, s.paused, s.memo) for n, s in flow.stages.items()}
+            } == {
+                n: (s.epoch, s.failures, s.paused, s.memo, s.priority)
+                for n, s in flow.stages.items()
+            }
             claims = {c.id: (c.source, c.sequence, c.status) for c in self.store.claims(name).items}
             assert claims == flow.claims
             for stored, next_index in flow.indexes.items():
@@ -319,7 +337,7 @@ def test_the_store_does_what_the_model_does(store: SqlStore) -> None:
     run_state_machine_as_test(
         machine,
         settings=settings(
-            max_examples=15,
+            max_examples=examples(8),
             stateful_step_count=25,
             deadline=None,
             suppress_health_check=list(HealthCheck),

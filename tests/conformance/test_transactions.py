@@ -11,10 +11,10 @@ from typing import Any
 import pytest
 from sqlalchemy import create_engine, text
 
-from cbp.engine.storage.failpoints import Crash, Faults, PlannedFaults
+from cbp.engine.storage.failpoints import Faults
 from cbp.errors import CbpError, InvariantError
 from controller.store import SqlStore, open_store
-from controller.store.queues import next_index
+from controller.store.methods.queues import next_index
 from tests.conformance.records import (
     CHAIN,
     START,
@@ -28,6 +28,7 @@ from tests.conformance.records import (
     at,
     waiting,
 )
+from tests.planned_faults import Crash, PlannedFaults
 
 Reopen = Callable[[Faults], SqlStore]
 
@@ -36,9 +37,9 @@ def test_times_come_back_in_utc(chain: SqlStore) -> None:
     """An instant keeps its microseconds and loses only its zone."""
     local = datetime(2026, 7, 1, 1, 2, 3, 456789, tzinfo=timezone(timedelta(hours=5.5)))
     chain.intend(a_run(started_at=local))
-    found = chain.run("r0").started_at
-    assert found == local
-    assert found.utcoffset() == timedelta(0)
+    actual = chain.run("r0").started_at
+    assert actual == local
+    assert actual.utcoffset() == timedelta(0)
 
 
 def test_a_time_without_a_zone_is_refused(chain: SqlStore) -> None:

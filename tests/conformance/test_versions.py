@@ -41,6 +41,7 @@ def changed(store: SqlStore) -> SqlStore:
     for _ in range(2):
         arrive(store)
     store.pause_stage("d", "keep", "by hand")
+    store.set_priorities("d", {"keep": "low"})
     position = position_of(store)
     arrive(store)
     record = replace(store.dataflow("d"), version=2, document={"name": "d", "v": 2})
@@ -52,23 +53,42 @@ def changed(store: SqlStore) -> SqlStore:
 def test_stages_and_queues_are_those_of_the_new_version(changed: SqlStore) -> None:
     """Every queue is the position's, and behind it what arrived since."""
     assert (changed.dataflow("d").version, changed.dataflow("d").document["v"]) == (2, 2)
-    found = changed.connectors("d")
-    assert {stage: set(inputs) for stage, inputs in found.items()} == {
+    actual = changed.connectors("d")
+    assert {stage: set(inputs) for stage, inputs in actual.items()} == {
         "keep": {"items"}, "new": {"items", "framed"},
     }  # fmt: skip
-    for stage in found:
-        assert [i.index for i in found[stage]["items"].waiting] == [0, 1, 2]
-    framed = found["new"]["framed"]
+    for stage in actual:
+        assert [i.index for i in actual[stage]["items"].waiting] == [0, 1, 2]
+    framed = actual["new"]["framed"]
     assert framed.framing == Framing(next=1)
     assert [(q.increment.framing_key, q.read) for q in framed.queue] == [("k", True)]
     assert [i.index for i in framed.arrived] == [0, 2]
 
 
-def test_a_kept_stage_keeps_its_pause_and_a_new_one_its_epoch(changed: SqlStore) -> None:
+def test_a_kept_stage_keeps_pause_and_priority_and_a_new_one_its_epoch(changed: SqlStore) -> None:
     """What the operator paused stays so; numbers go on where the position says."""
     keep, new = changed.stages("d")
-    assert (keep.stage, keep.paused_because) == ("keep", "by hand")
+    assert (keep.stage, keep.paused_because, keep.priority) == ("keep", "by hand", "low")
     assert (new.stage, new.epoch, new.memo, new.turns) == ("new", 4, {"m": 1}, 2)
+    assert new.priority == "normal"
+
+
+@pytest.mark.parametrize(
+    ("error", "afterwards"), [(None, "it"), ({"error_code": "stage_failed", "message": "m"}, "")]
+)
+def test_a_changed_stage_goes_on_unless_an_operator_paused_it(
+    store: SqlStore, error: dict[str, str] | None, afterwards: str
+) -> None:
+    """New code may mend an error; it is no answer to somebody who paused the stage."""
+    store.register(a_dataflow(), WIRING)
+    for _ in range(2):
+        arrive(store)
+    store.pause_stage("d", "keep", "it", error)
+    record, position = replace(store.dataflow("d"), version=2), position_of(store)
+    changed = ["keep", "new"]
+    store.change(record, NEW, {("new", "framed")}, position=position, fresh=changed, at=START)
+    keep = store.stages("d")[0]
+    assert (keep.stage, keep.paused_because, keep.error is None) == ("keep", afterwards, True)
 
 
 def test_increments_stay_known_and_others_follow(changed: SqlStore) -> None:

@@ -5,9 +5,10 @@ from __future__ import annotations
 from collections.abc import Callable
 from typing import Any
 
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import NotFoundError
 from tests.controller.world import DIAMOND, World
+from tests.planned_faults import Crash, PlannedFaults
 
 CRASHES = 10
 

@@ -41,6 +41,7 @@ class Damaged:
             token=TOKEN,
             settle_seconds=0,
             reader_processes=False,
+            worker_processes=False,
             scrub_days=0,  # its thread may outlive a stop, and the files are put back then
             log_level="ERROR",
         )
@@ -117,12 +118,12 @@ class Damaged:
 
     def scrubbed(self) -> dict[str, str]:
         """Return what a scrub of the files finds: path to code."""
-        found = {}
+        actual = {}
         for name in NAMES:
             for looked in scrub(f"{self.settings.tables}/{name}", LocalFiles()):
                 if looked.damage is not None:
-                    found[looked.damage.path] = looked.damage.code
-        return found
+                    actual[looked.damage.path] = looked.damage.code
+        return actual
 
     def doctor(self, name: str) -> list[Check]:
         """Return what `cbp doctor` finds wrong under a name."""

@@ -8,7 +8,7 @@ import signal
 from pathlib import Path
 from typing import Any
 
-from cbp import Input, Output, Translate
+from cbp import Input, Loopback, Output, Translate, View
 
 MEMORY_BYTES = 1 << 30
 
@@ -35,6 +35,23 @@ class Deadly(Translate):
         for record in group.items:
             end(record.how)
         out.pids(how=key.how, pid=os.getpid())
+
+
+class DeadlyRounds(Translate):
+    """Hands a number on until it is 0; ends the process on the way, unless a file is there."""
+
+    items = Input("k BIGINT, n BIGINT, file STRING", route_by="k")
+    on = Loopback("k BIGINT, n BIGINT, file STRING", route_by="k", supersteps=100)
+    calls = View("k BIGINT, calls BIGINT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        for record in (*group.items, *group.on):
+            if record.n == 3 and not Path(record.file).exists():
+                Path(record.file).touch()
+                end("kill")
+            if record.n:
+                out.on(k=key.k + 1, n=record.n - 1, file=record.file)
+        out.calls(k=key.k, calls=1 + sum(row.calls for row in group.calls))
 
 
 def line_of(text: str) -> str:

@@ -19,7 +19,9 @@ WAIT_SECONDS = 120
 
 def deadly_settings(folder: Path, monkeypatch: pytest.MonkeyPatch, *, tries: int) -> dict[str, Any]:
     """Return settings of a service that offers the deadly translator, and tries again at once."""
-    install(folder / "author", "deadly", {"deadly": "tests.controller.deadly:Deadly"})
+    names = {"deadly": "Deadly", "rounds": "DeadlyRounds"}
+    points = {name: f"tests.controller.deadly:{class_}" for name, class_ in names.items()}
+    install(folder / "author", "deadly", points)
     monkeypatch.syspath_prepend(str(folder / "author"))
     return {
         "root": folder / "data",

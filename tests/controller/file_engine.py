@@ -9,15 +9,17 @@ import json
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
-from types import SimpleNamespace
+from types import MappingProxyType, SimpleNamespace
 from typing import Any
 
+import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.record_reader import TableVersions
-from cbp.engine.interface.runs import PreparedRun, RunPlan
+from cbp.engine.interface.runs import PreparedRun, RunPlan, enter_unseen
 from cbp.engine.interface.table_publisher import TableRewind, Target
+from cbp.engine.read.columns import column_schema
 from cbp.engine.run.assembly import empty_outputs
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
@@ -29,6 +31,8 @@ from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Keyed, Segment, framing_keys, segments
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.retention import Expiry, KeptFlow
+from cbp.model.flow.schema import Schema
+from cbp.model.flow.skew import BucketSize
 from cbp.model.flow.snapshot import TableVersion
 from cbp.model.run.intention import Intention, TableChange
 
@@ -63,6 +67,9 @@ class FileEngine:
     def limits(self) -> PhysicalLimits:
         return PhysicalLimits(slots=2)
 
+    def maintains_outputs(self, epoch: int) -> bool:
+        return False
+
     def shown(
         self, folder: str, dataflow: str, node: StageNode, *, at_ms: int | None = None
     ) -> Mapping[str, TableVersion]:
@@ -79,6 +86,9 @@ class FileEngine:
     def contents(
         self, folder: str, node: StageNode, comparison: Any, *, version: int | None = None
     ) -> Any:
+        raise NotImplementedError
+
+    def shown_by(self, folder: str, node: StageNode, state: str, version: int) -> int | None:
         raise NotImplementedError
 
     def first_shown(
@@ -100,7 +110,15 @@ class FileEngine:
                 self._files.make_dirs(f"{folder}/{table}/log")
 
     def rewrite(
-        self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
+        self,
+        folder: str,
+        dataflow: str,
+        node: StageNode,
+        *,
+        epoch: int,
+        run: str,
+        anew: bool,
+        filled: Mapping[str, int] = MappingProxyType({}),
     ) -> Sequence[TableChange]:
         if not anew:
             return []
@@ -123,7 +141,8 @@ class FileEngine:
             for name in self._files.list_names(log):
                 self._files.remove(f"{log}/{name}")
 
-    def prepare(self, plan: RunPlan) -> PreparedRun:
+    def prepare(self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen) -> PreparedRun:
+        enter("job")
         self.on_prepare(plan)
         self._fault("job.before")
         if plan.run in self.cancelled:
@@ -159,6 +178,9 @@ class FileEngine:
         rows = self.read_state(folder, node, state)
         return [row for row in rows if all(row[name] == value for name, value in key.items())]
 
+    def state_size(self, folder: str, node: StageNode, state: str) -> Mapping[int, BucketSize]:
+        return {}
+
     def versions(self, folder: str, node: StageNode) -> TableVersions:
         raise NotImplementedError
 
@@ -168,6 +190,12 @@ class FileEngine:
         paths = [file.path for increment in increments for file in increment.files]
         rows = [row for path in paths for row in _rows(f"{folder}/{path}")]
         return rows[offset : offset + limit]
+
+    def batches(
+        self, folder: str, increment: Increment, schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
+        rows = self.read(folder, [increment], offset=0, limit=10**9)
+        yield from pa.Table.from_pylist(rows, schema=column_schema(schema)).to_batches()
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         raise NotFoundError(kind="increment", name=f"{flow}/{index}")
@@ -227,6 +255,9 @@ class FileEngine:
             keys, memo = framing_keys(records, spec.frame_by, memo, stage=stage, input_=spec.name)
             keyed.append(Keyed.of(file, keys))
         return segments(keyed, ordered=spec.frame_by.memo), memo
+
+    def waits_for(self) -> str:
+        return ""
 
     def cancel(self, run: str) -> None:
         self.cancelled.append(run)

@@ -19,7 +19,7 @@ class SourceLogs:
     """Bring back, out of memory, what the logs of a dataflow's sources would.
 
     Args:
-        increments: Of each source in order; those that the store knows are left out.
+        increments: Those of each source in order; what the store knows is left out.
     """
 
     def __init__(self, world: World, dataflow: str, increments: Iterable[Increment]) -> None:

@@ -6,7 +6,7 @@ from typing import Any
 
 from controller.cli.session import Session
 from controller.settings import Settings
-from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.rest import api_of_world
 from tests.controller.world import World
 

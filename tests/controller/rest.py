@@ -7,6 +7,7 @@ from typing import Any
 from fastapi import FastAPI
 
 from cbp.model.schedule.lease import Role, Standing
+from controller.access.access import Access
 from controller.api import create_api
 from controller.ingest import DropFolder
 from controller.settings import Settings
@@ -42,5 +43,6 @@ def api_of_world(world: World, settings: Settings, *, controller: Any = None) ->
         store=world.store,
         drop_folder=drop_folder,
         settings=settings,
+        access=Access(settings, world.store),
         standing=lead_alone,
     )

@@ -25,5 +25,5 @@ def drop(service: Service, *urls: str, dataflow: str = "urls", name: str = "f.js
 
 
 def count(service: Service, url: str, dataflow: str = "urls") -> int:
-    found = service.controller.reading.look_up(dataflow, "count", "counts", {"url": url})
-    return sum(record["n"] for record in found)
+    records = service.controller.reading.look_up(dataflow, "count", "counts", {"url": url})
+    return sum(record["n"] for record in records)

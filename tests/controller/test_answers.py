@@ -12,10 +12,11 @@ from typing import Any
 import pytest
 
 from cbp import Connector, Decision
-from cbp.engine.storage.failpoints import NO_FAULTS, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import OperatingError
 from controller.loop.runs.threads import Here, Threads
 from tests.controller.world import ONE, Deferred, Sum, World, until
+from tests.planned_faults import PlannedFaults
 
 LIMIT = 60.0
 CHAIN: dict[str, Any] = {
@@ -232,7 +233,7 @@ def test_an_answer_behind_a_roll_back_of_what_feeds_it_starts_nothing(
 def test_what_is_late_is_wanted_no_more_whatever_fails(
     away: bool, tmp_path: Path, held: threading.Event
 ) -> None:
-    """Of several that are late; nobody waits for ever for one whose stage could not be told."""
+    """Each of several that are late; none is waited for, even if its stage could not be stopped."""
     answerers = Deferred()
     world = World(tmp_path, answerers=answerers, runnable_seconds_max=LIMIT)
     world.translators["slow"] = Slow

@@ -11,9 +11,10 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.model.version.version_change import Choice
 from tests.controller.world import ONE, World
+from tests.planned_faults import Crash, PlannedFaults
 
 TWO = {**ONE, "stages": {**ONE["stages"], "late": ONE["stages"]["sum"]}}
 AGAIN = Choice(rebuild=frozenset({"late"}))

@@ -26,6 +26,7 @@ def settings_of(root: Path) -> Settings:
         cache=root.parent / "cache",
         engine="local",
         reader_processes=False,
+        worker_processes=False,
         token=TOKEN,
         settle_seconds=0,
     )

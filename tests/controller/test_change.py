@@ -114,6 +114,18 @@ def test_a_replaced_stage_keeps_its_state_or_makes_it_again(world: Changing) -> 
     assert world.sums() == {"x": 4, "y": 2}
 
 
+def test_a_stage_without_an_epoch_takes_new_code_without_a_question(world: Changing) -> None:
+    """It has no state to decide about; what waits for it is read once, by the new code."""
+    world.controller.register(ONE)
+    world.arrive("d", "a", ("x", 1), ("y", 1))
+    world.change(document(sum="double"))
+    world.ticks()
+    assert world.sums() == {"x": 2, "y": 2}
+    with pytest.raises(ChangeRefusedError) as refused:
+        world.change(ONE)
+    assert "state_undecided" in [m.code for m in refused.value.mistakes]
+
+
 def test_a_state_is_rebuilt_only_from_all_of_its_input(world: Changing) -> None:
     """From what is left of its input the state would be another one: refused, by name."""
     world.controller.register(ONE)
@@ -193,8 +205,8 @@ def test_an_output_that_comes_back_never_hides_columns(world: Changing) -> None:
 def test_the_same_document_again_changes_nothing(world: Changing) -> None:
     """A repeated request finds its version there."""
     world.controller.register(ONE)
-    found = world.change(ONE)
-    assert (found.version, found.changed, found.done) == (1, False, True)
+    actual = world.change(ONE)
+    assert (actual.version, actual.changed, actual.done) == (1, False, True)
     assert world.change(document(sum="sum", b="sum")).version == 2
     assert world.change(document(sum="sum", b="sum")).version == 2
     with pytest.raises(NotFoundError):
@@ -218,6 +230,9 @@ def test_buckets_columns_and_sources_change_on_live_data(world: Changing) -> Non
     world.arrive("d", "a", ("new", 3, "!"))
     world.ticks()
     assert world.sums() == {"x": 1, "y": 1, "old": 2, "new": 3}
+    assert {row["word"] for row in world.flow("d", "up.capitals")} == {"X", "Y"}  # still paused
+    world.controller.retry("d", "up")
+    world.ticks()
     words = Counter(row["word"] for row in world.flow("d", "up.capitals"))
     assert words == Counter(["X", "Y", "old", "new!"])
 
@@ -239,7 +254,7 @@ def test_a_package_upgraded_under_a_document_runs_once_it_is_registered_again(
         world.ticks()
         words = world.controller.waiting("d")["sum"]
         assert told in words
-        assert "register its document again" in words
+        assert "Register the document again" in words
         assert sorted(Path(world.store.dataflow("d").folder).rglob("*.parquet")) == files
         with pytest.raises(CodeDriftedError):
             world.controller.verifications.start("d", Request())
@@ -254,9 +269,9 @@ def test_a_package_upgraded_under_a_document_runs_once_it_is_registered_again(
         world.ticks()
         total += 2 if translator is Upgraded else 4
         assert world.sums() == {"x": total}
-    found = [world.controller.explaining.run(r.id) for r in world.store.runs("d").items]
-    assert sorted(one.version for one in found) == [1, 2, 3]
-    assert len({one.codes["sum"] for one in found}) == 3
+    actual = [world.controller.explaining.run(r.id) for r in world.store.runs("d").items]
+    assert sorted(one.version for one in actual) == [1, 2, 3]
+    assert len({one.codes["sum"] for one in actual}) == 3
 
 
 def test_code_that_drifted_stops_the_stages_that_run_it_alone(world: Changing) -> None:
@@ -281,7 +296,7 @@ def test_code_that_drifted_stops_the_stages_that_run_it_alone(world: Changing) -
     stopped = {n: wait.error for n, wait in world.controller.waits("d").items() if wait.error}
     assert stopped.keys() == {"sum"}
     assert isinstance(stopped["sum"], CodeDriftedError)
-    assert "register its document again" in world.controller.waiting("d")["sum"]
+    assert "Register the document again" in world.controller.waiting("d")["sum"]
     world.change(document, keep=["sum"])
     world.ticks()
     assert {stage.epoch for stage in world.store.stages("d")} == {2}
@@ -309,7 +324,7 @@ def test_the_code_of_a_version_of_an_earlier_release_is_adopted_once(world: Chan
         world.arrive("d", "a", ("x", 1))
         world.ticks()
         assert world.sums() == {"x": sums}
-    assert "what is loaded is not what version 1" in world.controller.waiting("d")["sum"]
+    assert "the loaded code differs from version 1" in world.controller.waiting("d")["sum"]
 
 
 def test_who_leads_may_change_and_no_flow_has_a_gap(world: Changing) -> None:

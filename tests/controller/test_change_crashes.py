@@ -12,11 +12,13 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import CodeDriftedError, DiskFullError, LogConflictError
 from tests.controller.changing import ONE, POINTS, Changing, Double, document
 from tests.controller.lost import SourceLogs
 from tests.controller.world import Sum
+from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -92,7 +94,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return picture
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", sampled(POINTS, every=2))
 def test_killed_at_any_point_of_a_change_a_restart_leads_to_the_same(
     point: str, tmp_path: Path, unbroken: dict[str, Any]
 ) -> None:

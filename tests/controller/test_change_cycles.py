@@ -54,9 +54,9 @@ def expected(tmp_path_factory: pytest.TempPathFactory) -> dict[int, float]:
     for edges in EDGES:
         arrive(never, edges)
         never.ticks(300)
-    found = ranks(never)
+    actual = ranks(never)
     never.close()
-    return found
+    return actual
 
 
 def _world(root: Path) -> World:

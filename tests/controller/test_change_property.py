@@ -17,8 +17,10 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from tests.controller.changing import ONE, POINTS, Changing, document
+from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -95,7 +97,7 @@ steps = st.lists(
 )
 
 
-@settings(max_examples=15, deadline=None, print_blob=True)
+@settings(max_examples=examples(8), deadline=None, print_blob=True)
 @given(script=steps)
 def test_any_versions_and_crashes_give_what_plain_python_gives(script: list[Any]) -> None:
     """Kept stages lose and repeat nothing, rebuilt and added ones begin where they should."""

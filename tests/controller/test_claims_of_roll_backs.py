@@ -13,6 +13,7 @@ from pathlib import Path
 import pytest
 
 from cbp.engine.direct import LocalEngine
+from cbp.errors import RollbackImpossibleError
 from cbp.model.flow.generation import Generation, increments_dropped
 from cbp.model.version.version_change import Choice
 from controller.store.base import ClaimRecord, IncrementRecord
@@ -48,8 +49,8 @@ def arrive(world: World, name: str, number: int) -> None:
 
 
 def claims(world: World) -> dict[int, ClaimRecord]:
-    found = world.store.claims("one", "a").items
-    return {one.index: one for one in found if one.index is not None}
+    actual = world.store.claims("one", "a").items
+    return {one.index: one for one in actual if one.index is not None}
 
 
 def statuses(world: World) -> list[str]:
@@ -57,11 +58,11 @@ def statuses(world: World) -> list[str]:
 
 
 def back(world: World, to: str, *, drop_later: bool = False) -> Generation:
-    found = world.controller.amendments.roll_back(
+    actual = world.controller.amendments.roll_back(
         "one", to, who="me", why="a bad file", drop_later=drop_later
     )
     world.ticks()
-    return found
+    return actual
 
 
 def test_what_is_queued_again_stays_accepted(world: World) -> None:
@@ -108,6 +109,38 @@ def test_what_comes_back_counts_once(world: World) -> None:
     assert statuses(world) == ["accepted", "accepted", "withdrawn", "accepted", "accepted"]
 
 
+def arrive_together(world: World, *files: tuple[str, int]) -> None:
+    """Let files come as one increment."""
+    world.clock.advance(1)
+
+    def named(claim: ClaimRecord, record: IncrementRecord) -> None:
+        claims = [replace(claim, path=name, sha256=f"{number}") for name, number in files]
+        more = world.store.add_claims(
+            [replace(one, id=f"{one.id}{n}", status="claiming") for n, one in enumerate(claims[1:])]
+        )
+        origin = {"files": [name for name, _ in files], "file_count": len(files)}
+        record = replace(record, origin=origin)
+        world.store.accept_all([(one, record) for one in (claims[0], *more)])
+
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(world.store, "accept", named)
+        world.arrive("one", "a", *(("w", number) for _, number in files))
+    world.ticks()
+
+
+def test_files_of_one_increment_come_back_together_or_not_at_all(world: World) -> None:
+    """All came again: they count once. Some did: such a roll-back would lose or double records."""
+    arrive_together(world, ("g1", 11), ("g2", 12))
+    back(world, "sum:2", drop_later=True)
+    arrive(world, "g2", 12)
+    with pytest.raises(RollbackImpossibleError) as caught:
+        back(world, "sum:0")
+    assert "1 file came again" in caught.value.details["why"]
+    arrive(world, "g1", 11)
+    begun = back(world, "sum:0")
+    assert begun.superseded == {"a": (3,)}
+
+
 @pytest.mark.parametrize("again", [False, True], ids=["gone", "again"])
 def test_a_back_fill_reads_nothing_that_was_dropped(world: World, again: bool) -> None:
     """What came again counts once; what did not, not at all; and the recomputation agrees."""
@@ -124,19 +157,19 @@ def test_a_back_fill_reads_nothing_that_was_dropped(world: World, again: bool) -
         assert sums(world, *stages) == dict.fromkeys(stages, expected)
         assert statuses(world) == ["accepted", "withdrawn", "withdrawn", *["accepted"] * again]
         assert world.store.same_claim("one", "a", "1", path="f1") is None
-    found = verified(world, "one")
-    assert (found.status, found.error) == ("equal", None)
-    assert all(one.records for one in found.tables)
+    verification = verified(world, "one")
+    assert (verification.status, verification.error) == ("equal", None)
+    assert all(one.records for one in verification.tables)
     arrive(world, "f1", 1)
     assert sums(world, "sum", "late") == {"sum": expected + 1, "late": expected + 1}
 
 
 def sums(world: World, *stages: str) -> dict[str, int]:
-    found = {}
+    actual = {}
     for stage in stages:
         rows = world.controller.reading.look_up("one", stage, "sums", {"word": "w"})
-        found[stage] = sum(row["n"] for row in rows)
-    return found
+        actual[stage] = sum(row["n"] for row in rows)
+    return actual
 
 
 def test_what_was_dropped_stays_so_when_its_stage_is_gone(world: World) -> None:

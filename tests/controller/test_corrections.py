@@ -11,11 +11,18 @@ import polars
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
-from cbp.errors import DataflowBusyError, DefinitionError, DiskFullError, NotFoundError
+from cbp.engine.storage.failpoints import NO_FAULTS
+from cbp.errors import (
+    CorrectionUnfinishedError,
+    DataflowBusyError,
+    DefinitionError,
+    DiskFullError,
+    NotFoundError,
+)
 from cbp.model.run.correction import Correction
 from tests.controller.lost import lose_the_store
 from tests.controller.world import DIAMOND, FUSED, ONE, World
+from tests.planned_faults import Crash, PlannedFaults
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -78,7 +85,7 @@ def test_who_and_why_are_told_for_good(world: World, tmp_path: Path) -> None:
     assert (told.note.who, told.note.why) == ("me", "counted twice")
     table = polars.read_parquet(f"{world.tables}/one/{told.note.path}")
     assert table.height == 2
-    assert "me corrected 1 key(s) of sum.sums" in world.controller.explaining.run(made.run).why
+    assert "me corrected 1 key of sum.sums" in world.controller.explaining.run(made.run).why
     new = lose_the_store(world, tmp_path / "new", {"a": 1})
     assert new.picture() == world.picture()
     assert new.controller.amendments.corrections("one") == [told]
@@ -169,7 +176,7 @@ def test_a_record_that_cannot_be_put_is_told(world: World) -> None:
     """It is tried again until it stands, and the caller learns that it does not yet."""
     begin(world)
     world.faults.to = PlannedFaults("intention.before", error=DiskFullError("/x"))
-    with pytest.raises(DataflowBusyError):
+    with pytest.raises(CorrectionUnfinishedError):  # sent again, it would count twice
         correct(world, right("x", 10))
     with pytest.raises(DataflowBusyError):
         correct(world, right("x", 11))

@@ -22,9 +22,9 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.errors import CbpError, FileDamagedError
 from cbp.model.version.version_change import Choice
 from controller.cli import main
-from controller.cli.maintenance.damage_help import PAGE
 from controller.cli.maintenance.doctor import examine
 from controller.cli.session import Session
+from controller.guides.damages import DAMAGES
 from controller.settings import Settings
 from tests.controller.damaging import (
     cut,
@@ -86,12 +86,12 @@ def restart(world: World) -> None:
 
 def looked(world: World) -> dict[str, str]:
     """Return what a scrub of both dataflows finds: path to code."""
-    found = {}
+    actual = {}
     for name in ("one", "other"):
         for look in scrub(f"{world.tables}/{name}", world.files):
             if look.damage is not None:
-                found[look.damage.path] = look.damage.code
-    return found
+                actual[look.damage.path] = look.damage.code
+    return actual
 
 
 def doctor(world: World) -> list[str]:
@@ -270,13 +270,13 @@ def test_a_flipped_bit_of_state_is_never_an_answer(world: World) -> None:
         path.write_bytes(flipped)
         restart(world)
         try:
-            found = sorted(map(repr, world.engine.records.read_state(folder, node, "sums")))
+            actual = sorted(map(repr, world.engine.records.read_state(folder, node, "sums")))
         except FileDamagedError as error:
             refused += 1
             if error.details["path"] != str(path):
                 raise
         else:
-            assert found == expected
+            assert actual == expected
     assert refused >= 15
 
 
@@ -521,6 +521,6 @@ def test_the_commands_say_what_they_found(
     assert (lost.status, lost.remedy) == ("fail", "bring them back with: cbp recover --rebuild")
     status, out = cbp("help", "damage")
     assert not status
-    for row in PAGE:
+    for row in DAMAGES:
         assert row.what in out
         assert row.mends in out

@@ -24,14 +24,18 @@ from cbp.model.dataflow.dataflow import (
 from cbp.model.flow.schema import COLUMNS_MAX, Schema
 from controller.cli import main
 from controller.cli.session import Session
+from controller.registry.text import TEXT_BYTES_MAX, VALUES_MAX, parse_document
 from controller.settings import Settings
-from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.rest import api_of_world
 from tests.controller.world import ONE, World
+from tests.growth import GROWTH, assert_linear, thread_seconds
 
+YAML = "application/yaml"
 ANSWER_BYTES_MAX = 500_000
-SECONDS = 10.0
-"""Of the processor; most take some tenths of a second, and took minutes."""
+TIMES_MAX = 12.0
+"""Processor time, in that of reading ordinary text of the largest size; most take less than two
+of it, and took hundreds."""
 
 LONG = "x" * 50_000
 MANY = 110
@@ -114,6 +118,11 @@ BOMBS = {
         "schema_too_wide",
     ),
     "directives": (each("%TAG !a#! x\n", 60_000) + "--- {}", "document_too_large"),
+    "directives, by other line breaks": (
+        each("%TAG !a#! x\r", 60_000) + "--- {}",
+        "document_too_large",
+    ),
+    "levels": ("[" * 200_000, "document_too_large"),
 }
 
 
@@ -131,24 +140,36 @@ def session(world: World) -> Session:
     return Session(settings, AppTransport(api_of_world(world, settings)))
 
 
+@pytest.fixture(scope="module")
+def ordinary_seconds() -> float:
+    """Return what it takes to read a sound document of the largest size."""
+    text = document() + each("f#: words\n", VALUES_MAX - 100)
+    text += "#" * (TEXT_BYTES_MAX - len(text))
+    return min(thread_seconds(lambda: parse_document(text, YAML)) for _ in range(3))
+
+
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_what_is_too_much_is_refused_alike_at_a_bounded_cost(
-    world: World, session: Session, bomb: str
+    world: World, session: Session, bomb: str, ordinary_seconds: float
 ) -> None:
     """Checked, registered or put in place of another: one judge, one short answer, soon."""
     text, code = BOMBS[bomb]
-    assert len(text) <= 1 << 20, "else it would be refused for its size"
-    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": "application/yaml"}
-    began = time.process_time()
-    with httpx.Client(
-        transport=session.transport, base_url=session.settings.url, headers=headers
-    ) as client:
-        answers = [
-            client.post("/api/v1/dataflows/validate", content=text),
-            client.post("/api/v1/dataflows", content=text),
-        ]
-    assert time.process_time() - began < SECONDS
+    assert len(text) <= TEXT_BYTES_MAX, "else it would be refused for its size"
+    headers = {"Authorization": f"Bearer {TOKEN}", "Content-Type": YAML}
+    costs = list[float]()
+    # What else the process does is counted too, so the cheapest of three tries counts.
+    while not costs or (len(costs) < 3 and min(costs) >= TIMES_MAX * ordinary_seconds):
+        began = time.process_time()
+        with httpx.Client(
+            transport=session.transport, base_url=session.settings.url, headers=headers
+        ) as client:
+            answers = [
+                client.post("/api/v1/dataflows/validate", content=text),
+                client.post("/api/v1/dataflows", content=text),
+            ]
+        costs.append(time.process_time() - began)
+    assert min(costs) < TIMES_MAX * ordinary_seconds
     for answer in answers:
         assert answer.status_code == 422
         assert len(answer.content) < ANSWER_BYTES_MAX
@@ -179,25 +200,37 @@ def test_the_command_tells_the_limit(
         assert said in shown
 
 
-def test_what_is_at_the_limits_is_checked_soon(world: World) -> None:
-    """So many sources, and so many stages that read each other from the last to the first."""
+@pytest.mark.parametrize("turned", [False, True])
+def test_checks_take_time_in_proportion_to_the_dataflow(world: World, turned: bool) -> None:
+    """Up to the limits, with stages that read each other from the last to the first, or in circles.
+
+    So many sources, too, which nothing reads.
+    """
     (node,) = world.controller.dataflow("one").stages.values()
     schema = Schema.parse(ONE["sources"]["a"]["schema"])
-    names = [f"s{number:03}" for number in range(STAGES_MAX)]
-    flows = [*(f"{name}.totals" for name in names[1:]), "a0"]
-    big = Dataflow(
-        "big",
-        {f"a{number}": SourceNode(f"a{number}", schema) for number in range(SOURCES_MAX)},
-        {n: StageNode(n, node.translator, {"items": f}) for n, f in zip(names, flows, strict=True)},
-    )
-    began = time.process_time()
-    big.check()
-    assert time.process_time() - began < SECONDS
-    turned = {**big.stages, names[-1]: replace(big.stages[names[-1]], wiring={"items": flows[0]})}
-    with pytest.raises(DataflowInvalidError) as caught:
-        replace(big, stages=turned).check()
-    assert {mistake.code for mistake in caught.value.mistakes} == {"cycle_never_runs"}
-    assert time.process_time() - began < 2 * SECONDS
+
+    def seconds(stages: int) -> float:
+        names = [f"s{number:03}" for number in range(stages)]
+        flows = [f"{name}.totals" for name in names[1:]]
+        flows.append(flows[0] if turned else "a0")
+        wired = zip(names, flows, strict=True)
+        sources = [f"a{number}" for number in range(SOURCES_MAX * stages // STAGES_MAX)]
+        big = Dataflow(
+            "big",
+            {name: SourceNode(name, schema) for name in sources},
+            {name: StageNode(name, node.translator, {"items": flow}) for name, flow in wired},
+        )
+
+        def check() -> None:
+            if not turned:
+                return big.check()
+            with pytest.raises(DataflowInvalidError) as caught:
+                big.check()
+            assert {mistake.code for mistake in caught.value.mistakes} == {"cycle_never_runs"}
+
+        return thread_seconds(check)
+
+    assert_linear(seconds, STAGES_MAX // GROWTH)
 
 
 def test_a_dataflow_built_in_code_has_the_same_limits() -> None:

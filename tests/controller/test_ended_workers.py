@@ -41,10 +41,10 @@ def test_a_translator_that_ends_its_process_stops_its_own_stage_only(service: Se
     drop(service, "a", "a")
     step_until(service, lambda: paused(service) == {*codes} and count(service, "a") == 2)
     for how, (code, place, cause) in codes.items():
-        found = errors(service, how)
-        assert [error["error_code"] for error in found] == [code] * TRIES
-        assert cause in found[0]["details"]["cause"]
-        assert place is None or found[0]["details"]["place"].endswith(place.rpartition("/")[2])
+        actual = errors(service, how)
+        assert [error["error_code"] for error in actual] == [code] * TRIES
+        assert cause in actual[0]["details"]["cause"]
+        assert place is None or actual[0]["details"]["place"].endswith(place.rpartition("/")[2])
         (stage,) = service.store.stages(how)
         assert (place or "deadly.py:").rpartition("/")[2] in stage.paused_because
 
@@ -52,14 +52,14 @@ def test_a_translator_that_ends_its_process_stops_its_own_stage_only(service: Se
 def test_tasks_run_beside_the_service_and_end_with_it(service: Service) -> None:
     """One process does one run after the other; a stop ends it."""
     give(service, "none")
-    found: list[Any] = []
+    actual: list[Any] = []
 
     def has_run() -> bool:
-        found[:], _ = service.controller.reading.read_flow("none", "deadly.pids", None, 10)
-        return bool(found)
+        actual[:], _ = service.controller.reading.read_flow("none", "deadly.pids", None, 10)
+        return bool(actual)
 
     step_until(service, has_run)
-    pid = found[0]["pid"]
+    pid = actual[0]["pid"]
     assert pid != os.getpid()
     engine = service._engine
     assert isinstance(engine, DirectEngine)

@@ -8,6 +8,7 @@ leave is told apart, and undone, in `tests/cbp/engine/delta/test_readers.py`.
 from __future__ import annotations
 
 import json
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -16,11 +17,14 @@ import polars as pl
 import pytest
 from deltalake import DeltaTable, QueryBuilder, write_deltalake
 
+from cbp import Input, Translate, View
 from cbp.engine.delta.actions import CommitInfo, RemoveFile, encode
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS
 from controller.cli import main
+from tests.change_feeds import apply_feed, feed_by_delta_rs, records_at
 from tests.controller.crashes import rows
 from tests.controller.world import ONE, World, only_stage
 
@@ -144,6 +148,67 @@ def test_a_run_meets_a_foreign_writer_and_goes_on_once_it_is_repaired(
             pl.scan_delta(f"{one.tables}/one/{name}").collect() for one in (world, unbroken)
         )
         assert sorted(mine.rows()) == sorted(expected.rows())
+    world.close()
+
+
+class Newest(Translate):
+    """The newest number of each word."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    newest = View("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Emit it."""
+        out.newest(key.word, [row.n for row in (*group.newest, *group.items)][-1])
+
+
+@pytest.mark.parametrize("write", [insert, optimize, restore])
+def test_the_feed_of_a_view_undoes_what_a_foreign_writer_wrote(
+    write: Callable[[str], None], tmp_path: Path, cbp: Cbp
+) -> None:
+    """Whoever follows it from before the foreign entry has the view's records behind the repair."""
+    limits = EngineLimits(state_fanout=50)
+    world = World(tmp_path / "world", engine=LocalEngine, engine_limits=limits)
+    world.translators["newest"] = Newest
+    world.restart()
+    stage = {"translator": "newest", "inputs": {"items": "a"}, "buckets": 2}
+    world.controller.register({**ONE, "stages": {"newest": stage}})
+
+    def come(numbers: range) -> None:
+        for number in numbers:
+            words = [("x", number), (f"y{number % 2}", number), (f"z{number}", 0)]
+            world.arrive("one", "a", *words)
+            world.clock.advance(1)
+            world.ticks()
+
+    come(range(4))
+    path = f"{world.tables}/one/state/newest.newest"
+    before = DeltaTable(path).version()
+    shown = records_at(path)
+    cbp("release", path)
+    write(path)
+    foreign = DeltaTable(path).version()
+    cbp("repair", path)
+    feed = feed_by_delta_rs(path)
+    changes = feed.get(foreign + 1, Counter())
+    back = records_at(path, foreign)
+    for (kind, record), times in changes.items():
+        back[record] += times if kind in ("insert", "update_postimage") else -times
+    assert +back == records_at(path) == shown
+    assert sum(changes.values()) <= 2 * len(shown)
+    world.restart()
+    world.controller.recover()
+    world.controller.resume("one")
+    come(range(4, 6))
+    after = {
+        version: rows_ for version, rows_ in feed_by_delta_rs(path).items() if version > foreign
+    }
+    now = records_at(path, foreign + 1)
+    for version in sorted(after):
+        if version > foreign + 1:
+            now = apply_feed(now, after[version], [0])
+    assert now == records_at(path)
+    assert before < foreign
     world.close()
 
 

@@ -36,12 +36,12 @@ DOCUMENT: dict[str, Any] = {
 def epochs_of(world: World, flow: str) -> list[list[Record]]:
     """Return the records of a flow, epoch by epoch."""
     folder = world.store.dataflow("two").folder
-    found = []
+    actual = []
     for index in range(world.store.next_index("two", flow)):
         increment = world.store.increment("two", flow, index).increment
         rows = world.engine.increments.read(folder, [increment], offset=0, limit=10**6)
-        found.append([{k: v for k, v in row.items() if k != "_epoch"} for row in rows])
-    return found
+        actual.append([{k: v for k, v in row.items() if k != "_epoch"} for row in rows])
+    return actual
 
 
 @pytest.mark.parametrize("seed", range(6))

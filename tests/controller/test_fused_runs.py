@@ -11,10 +11,11 @@ from typing import Any
 import pytest
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import AuthorCodeError
 from tests.controller.lost import SourceLogs
 from tests.controller.world import FUSED, World
+from tests.planned_faults import Crash, PlannedFaults
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 

@@ -12,11 +12,12 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import DiskFullError
 from controller.loop import LoopLimits
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, Deferred, World
+from tests.planned_faults import Crash, PlannedFaults
 
 TINY = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)
 EPOCHS = 20
@@ -60,9 +61,9 @@ def unkept(tmp_path_factory: pytest.TempPathFactory) -> tuple[dict[str, Any], in
     """Return picture and number of files of a service that never collects."""
     world = world_on(tmp_path_factory.mktemp("unkept"), every=10**6)
     play(world)
-    found = world.picture(), files(world)
+    actual = world.picture(), files(world)
     world.close()
-    return found
+    return actual
 
 
 def test_a_kept_service_looks_the_same_and_smaller(

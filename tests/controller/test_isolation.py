@@ -23,9 +23,9 @@ class UnforeseenError(Exception):
 
 
 def document(name: str) -> dict[str, Any]:
-    found = copy.deepcopy(ONE)
-    found["name"] = name
-    return found
+    actual = copy.deepcopy(ONE)
+    actual["name"] = name
+    return actual
 
 
 @pytest.fixture
@@ -64,9 +64,9 @@ def named(value: Any) -> str | None:
     if isinstance(value, str):
         return value
     for attribute in ("dataflow", "name"):
-        found = getattr(value, attribute, None)
-        if isinstance(found, str):
-            return found
+        actual = getattr(value, attribute, None)
+        if isinstance(actual, str):
+            return actual
     if isinstance(value, tuple | list) and value:
         return named(value[0])
     inner = getattr(value, "record", None)
@@ -83,12 +83,12 @@ ENTRIES = [
     ("catalog", "compiled"),
     ("catalog", "units"),
     ("catalog", "drifted"),
-    ("ticker", "_view"),
-    ("ticker", "_start"),
+    ("views", "_view"),
+    ("starts", "start"),
     ("finisher", "start_publishing"),
     ("runner", "start"),
     ("failures", "gave_way"),
-    ("ticker", "_to_frame"),
+    ("framing", "_to_frame"),
     ("recovery", "recover_dataflow"),
     ("recovery", "read"),
     ("punctuations", "forget"),
@@ -107,6 +107,9 @@ def part_of(world: World, name: str) -> Any:
         "store": world.store,
         "engine": world.engine,
         "changes": world.parts.versions.changes,
+        "views": world.parts.ticker.views,
+        "starts": world.parts.ticker.starts,
+        "framing": world.parts.ticker.framing,
     }
     return outside[name] if name in outside else getattr(world.parts, name)
 
@@ -143,7 +146,7 @@ def test_what_failed_is_named_and_rests_longer_each_time(
 ) -> None:
     """A trouble names the dataflow, the step, the error and its place; pauses double, bounded."""
     two.arrive("bad", "a", ("x", 1))
-    break_calls(monkeypatch, part_of(two, "ticker"), "_view", named)
+    break_calls(monkeypatch, part_of(two, "views"), "_view", named)
     pauses = []
     for _ in range(12):
         two.controller.tick()
@@ -186,7 +189,7 @@ def test_a_clock_that_is_set_back_keeps_no_dataflow_resting(
 ) -> None:
     """A pause ends after its longest time at the latest, by either clock."""
     two.arrive("bad", "a", ("x", 1))
-    break_calls(monkeypatch, part_of(two, "ticker"), "_view", named)
+    break_calls(monkeypatch, part_of(two, "views"), "_view", named)
     two.controller.tick()
     assert len(two.controller.troubles()) == 1
     monkeypatch.undo()
@@ -201,13 +204,13 @@ def test_a_decision_that_fails_costs_only_its_own_dataflow(
     """All stages are decided about at once; the dataflow at fault is found and left out."""
     for name in ("bad", "good"):
         two.arrive(name, "a", ("x", 1))
-    answers = two.parts.ticker._answers
+    answers = two.parts.answers
 
     def given(views: Any) -> Any:
-        found = list(views)
-        if any(view.dataflow == "bad" for view, _ in found):
+        actual = list(views)
+        if any(view.dataflow == "bad" for view, _ in actual):
             raise UnforeseenError
-        return works(found)
+        return works(actual)
 
     works = answers.given
     monkeypatch.setattr(answers, "given", given)

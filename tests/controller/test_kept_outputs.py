@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
@@ -10,27 +9,25 @@ from typing import Any
 import polars
 import pytest
 
-from cbp import Output
+from cbp import Input, Output, State, Translate, View
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
-from cbp.engine.outputs import compaction as tiers
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import ChangeRefusedError, IncrementCollectedError
 from cbp.model.verification import Request
 from cbp.model.version.version_change import Choice
 from tests.controller.lost import lose_the_store
-from tests.controller.retained import OFTEN, TINY, play
+from tests.controller.retained import OFTEN as RETAINED
+from tests.controller.retained import TINY, play
 from tests.controller.world import ONE, Inline, Sum, World
+from tests.planned_faults import Crash, PlannedFaults
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
 
 EPOCHS = 18
-
-
-@pytest.fixture(scope="module", autouse=True)
-def _often(without_syncs: None) -> Iterator[None]:
-    """Look after outputs at every other epoch."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(tiers, "FANOUT", 2)
-        yield
+OFTEN = {**RETAINED, "engine_limits": EngineLimits(checkpoint_entries=4, output_fanout=2)}
+"""Outputs are looked after at every other epoch, too."""
 
 
 def saying(keep: dict[str, Any], **more: Any) -> dict[str, Any]:
@@ -149,9 +146,9 @@ def test_a_verification_leaves_out_what_is_collected(tmp_path: Path) -> None:
     world = world_on(tmp_path)
     play(world, EPOCHS)
     begun = world.controller.verifications.start("one", Request())
-    found = world.controller.verifications.show(begun.id)
-    assert found.status == "equal"
-    verdicts = {one.table: one for one in found.tables}
+    actual = world.controller.verifications.show(begun.id)
+    assert actual.status == "equal"
+    verdicts = {one.table: one for one in actual.tables}
     left_out = verdicts.pop("flows/sum.totals")
     assert left_out.status == "left_out"
     assert left_out.because == f"its increments before {horizon(world)} are collected (keep)"
@@ -213,9 +210,9 @@ def test_a_look_tells_what_goes_and_why_the_rest_stays(tmp_path: Path) -> None:
     world = world_on(tmp_path)
     play(world, EPOCHS)
     (flow,) = world.controller.housekeeping.look("one").outputs
-    found = world.controller.housekeeping.look("one").outputs[flow]
+    actual = world.controller.housekeeping.look("one").outputs[flow]
     assert flow == "sum.totals"
-    assert "roll-back" in found.stays or found.gone
+    assert "roll-back" in actual.stays or actual.gone
     world.close()
 
 
@@ -240,4 +237,62 @@ def test_a_table_that_nothing_changed_goes_back_without_old_records(tmp_path: Pa
     assert (world.parts.open_log(record.folder).oldest("sum") or 0) > 0
     world.controller.amendments.roll_back("one", "sum:6", who="me", why="x", pause=True)
     assert world.store.stages("one")[0].epoch == 7
+    world.close()
+
+
+class Newest(Translate):
+    """The sum of each word, in a view."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    sums = State("word STRING, n BIGINT")
+    totals = View("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.n for row in group.items) + sum(row.n for row in group.totals)
+        out.totals(key.word, n)
+        out.sums(key.word, n)
+
+
+class Undone(Sum):
+    """Sums changes, as their signs say."""
+
+    items = Input("word STRING, n BIGINT, sign INT", route_by="word", changes="signed")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        came = sum(row.n * row.sign for row in group.items)
+        out.sums(key.word, came + sum(row.n for row in group.sums))
+
+
+def test_changes_of_a_view_go_and_the_view_stays(tmp_path: Path) -> None:
+    """What each reader has read is history; a roll-back reads again what it needs."""
+    keep = Retention(versions_min=60, versions_max=60, seconds=3600, attempt_seconds=0)
+    made: dict[str, Any] = {"retention": keep, "collect_every": 3, "verifier": Inline(), **OFTEN}
+    world = World(tmp_path, engine=LocalEngine, **made)
+    world.translators |= {"newest": Newest, "undone": Undone}
+    world.restart()
+    document = saying({"totals": {"hours": 0}})
+    for stage, translator in (("sum", "newest"), ("behind", "undone")):
+        document["stages"][stage]["translator"] = translator
+    world.controller.register(document)
+    play(world, EPOCHS)
+    expected, oldest = states(world), horizon(world)
+    assert oldest > 0
+    assert expected[0] == expected[1]
+    view = polars.read_delta(f"{world.tables}/one/state/sum.totals").select("word", "n")
+    assert sorted(view.rows()) == [(f"w{at}", sum(range(at, EPOCHS, 3))) for at in range(3)]
+    begun = world.controller.verifications.start("one", Request())
+    verdicts = {
+        one.table: one.status for one in world.controller.verifications.show(begun.id).tables
+    }
+    assert verdicts.pop("flows/sum.totals") == "left_out"
+    assert set(verdicts.values()) == {"equal"}
+    back = world.controller.amendments.roll_back
+    back("one", f"sum:{EPOCHS - 5}", who="me", why="x", pause=True)
+    world.controller.resume("one")
+    world.ticks()
+    assert states(world) == expected
+    play(world, 4, start=EPOCHS)
+    assert horizon(world) >= oldest
+    sums, undone = states(world)
+    assert sums == undone
     world.close()

@@ -15,18 +15,19 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.storage.failpoints import NO_FAULTS, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import LeaseLostError, OperatingError
 from cbp.model.schedule.lease import ACTING_SHARE, Lease, Role
-from controller.api.answers.problems import LedElsewhereError, NotLeadingError
+from controller.api.answers.request_errors import LedElsewhereError, NotLeadingError
 from controller.app import Service, api_of
 from controller.client.service_client import ServiceClient
 from controller.loop import Fence, Leadership
 from controller.settings import Settings, load_settings
-from controller.store import leases
-from tests.controller.api.fakes import AppTransport
+from controller.store.methods import leases
+from tests.controller.api.app_transport import AppTransport
 from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 from tests.controller.world import until
+from tests.planned_faults import PlannedFaults
 
 SECONDS = 10.0
 
@@ -90,8 +91,7 @@ def test_an_effect_passes_only_inside_the_time_of_the_lease() -> None:
     """Shorter than the lease, by the instance's own clock; a renewal that comes late mends it."""
     store = FakeStore()
     one = instance(store, "one")
-    fence = Fence(passed := PlannedFaults())
-    fence.check = one.check
+    fence = Fence(passed := PlannedFaults(), one.check)
     with pytest.raises(LeaseLostError):
         fence("intention.before")
     one.keep()
@@ -146,8 +146,7 @@ def test_who_follows_says_who_leads_until_the_lease_runs_out() -> None:
 
 def test_the_fence_stays_in_its_process() -> None:
     """In a worker nobody can ask for the lease, and nobody need to: the driver decides."""
-    fence = Fence(NO_FAULTS)
-    fence.check = lambda: pytest.fail("asked")
+    fence = Fence(NO_FAULTS, lambda: pytest.fail("asked"))
     pickle.loads(pickle.dumps(fence))("data_file.before")
 
 
@@ -283,10 +282,10 @@ def test_any_instance_takes_what_the_store_can_hold_and_names_the_leader_for_the
 ) -> None:
     """Reading, pausing, resuming anywhere; the rest is answered with 421 and an address."""
     url = new_postgres_database()
-    leader = Service(settings_of(tmp_path, url, 18501))
+    leader = Service(settings_of(tmp_path, url, 18501, lease_seconds=60))
     leader.start()
     leader.controller.register(DOCUMENT)
-    settings = settings_of(tmp_path, url, 18502)
+    settings = settings_of(tmp_path, url, 18502, lease_seconds=60)
     service = Service(settings)
     following = service.leadership
     try:

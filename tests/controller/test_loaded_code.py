@@ -65,7 +65,7 @@ def judged(registry: Registry) -> tuple[Mistake, ...]:
 
 @pytest.mark.parametrize("edited", ["shopping/count.py", "shopping/text.py"])
 def test_a_file_that_was_edited_is_refused_until_a_restart(folder: Path, edited: str) -> None:
-    """Of the class and of what it calls; the mistake names the file and what to do."""
+    """The class's file and those that it calls count; the mistake names the file and what to do."""
     registry = Registry(["shopping"])
     assert judged(registry) == ()
     write(folder, {edited: FILES[edited].replace("strip", "lower") + "\n# more\n"})

@@ -155,7 +155,7 @@ def test_a_purged_dataflow_starts_anew_on_real_tables(tmp_path: Path) -> None:
         world.controller.register(ONE)
         world.arrive("one", "a", ("x", number))
         world.ticks()
-        found = world.controller.reading.look_up("one", "sum", "sums", {"word": "x"})
-        assert found == [{"word": "x", "n": number}]
+        records = world.controller.reading.look_up("one", "sum", "sums", {"word": "x"})
+        assert records == [{"word": "x", "n": number}]
         world.controller.delete("one", purge=True)
     world.close()

@@ -10,11 +10,12 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import NotFoundError, RebuildIncompleteError
 from controller.loop.reading.recovery_preview import Outlook
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World
+from tests.planned_faults import Crash, PlannedFaults
 
 
 def crash(world: World, point: str) -> None:
@@ -26,8 +27,8 @@ def crash(world: World, point: str) -> None:
 
 
 def outlook(world: World) -> Outlook:
-    (found,) = world.controller.outlook()
-    return found
+    (actual,) = world.controller.outlook()
+    return actual
 
 
 def test_nothing_is_open_between_runs(world: World) -> None:
@@ -102,7 +103,7 @@ def test_a_log_that_cannot_be_read_is_said(world: World) -> None:
     world.controller.register(ONE)
     folder = world.store.dataflow("one").folder
     world.files.put_if_absent(f"{folder}/_intentions/_positions/{1:020d}.json", b"{")
-    found = outlook(world)
-    assert found.open
-    assert found.problem
-    assert replace(found, problem="", known=True).open is False
+    actual = outlook(world)
+    assert actual.open
+    assert actual.problem
+    assert replace(actual, problem="", known=True).open is False

@@ -17,13 +17,15 @@ from cbp.engine.commit.release import hand_over
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import ForeignWriterError
 from cbp.model.run.correction import Correction
 from tests.controller.crashes import CRASHES, play, rows
 from tests.controller.lost import SourceLogs
-from tests.controller.world import DIAMOND, ONE, World
+from tests.controller.world import DIAMOND, ONE, Deferred, World
+from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -35,6 +37,12 @@ def world(tmp_path: Path) -> Iterator[World]:
     made = World(tmp_path, engine=LocalEngine)
     yield made
     made.close()
+
+
+def times_of(world: World, dataflow: str, table: str) -> list[int]:
+    """Return the times of a table's versions, but of the first."""
+    log = DeltaLog(f"{world.tables}/{dataflow}/{table}", LocalFiles())
+    return [log.stamp(version) for version in log.versions()[1:]]
 
 
 def publishing(document: dict[str, Any], epochs: int, seconds: float = 60.0) -> dict[str, Any]:
@@ -66,8 +74,8 @@ def test_tables_show_several_epochs_at_once(world: World) -> None:
         published = (number + 1) // 3
         assert entries(world) == entries(world, "flows/sum.totals") == published
         assert shown(world) == (rows(("x", 3 * published)) if published else [])
-        found = world.controller.reading.look_up("one", "sum", "sums", {"word": "x"})
-        assert [row["n"] for row in found] == ([3 * published] if published else [])
+        records = world.controller.reading.look_up("one", "sum", "sums", {"word": "x"})
+        assert [row["n"] for row in records] == ([3 * published] if published else [])
         assert world.controller.unpublished("one") == {"sum": (number + 1) % 3}
 
 
@@ -131,7 +139,7 @@ def test_a_kill_between_publications_loses_nothing(recovers: bool, world: World)
     assert rows(("x", 5))[0] in shown(world)
 
 
-@pytest.mark.parametrize("epochs", [2, 5])
+@pytest.mark.parametrize("epochs", sampled([2, 5], every=2))
 @pytest.mark.parametrize(
     "point",
     [
@@ -179,6 +187,44 @@ def test_a_torn_publication_is_made_whole_with_its_timestamp(world: World) -> No
     assert entries(world) == 1
 
 
+def test_a_publication_that_failed_in_the_middle_is_made_whole_first(world: World) -> None:
+    """By the next try, though the policy would wait for more epochs."""
+    world.controller.register(publishing(ONE, 9))
+    arrive(world, ("x", 1))
+    world.restart()
+    world.faults.to = PlannedFaults("log_entry.before", passage=2, error=OSError("full"))
+    world.controller.recover()
+    assert (entries(world), entries(world, "flows/sum.totals")) == (1, 0)
+    world.clock.advance(60)
+    world.ticks()
+    assert times_of(world, "one", STATE) == times_of(world, "one", "flows/sum.totals")
+    assert entries(world) == 1
+
+
+def test_no_run_under_way_joins_a_publication_that_failed_in_the_middle(tmp_path: Path) -> None:
+    """It is made whole with its timestamp before the run is recorded."""
+    executor = Deferred()
+    world = World(tmp_path, engine=LocalEngine, executor=executor)
+    world.controller.register(publishing(DIAMOND, 9, seconds=5.0))
+    world.clock.advance(1)
+    world.arrive("diamond", "a", ("x", 1))
+    world.controller.tick()
+    executor.run_next()
+    for source in "ba":
+        world.arrive("diamond", source, ("x", 1))
+        world.controller.tick()
+    world.clock.advance(5)
+    # The first entry is the record's of `right`, the second that of the state of `left`.
+    world.faults.to = PlannedFaults("log_entry.before", passage=3, error=OSError("full"))
+    executor.run_next()
+    assert "left" in {stage for _, stage in world.parts.parked.all()}
+    executor.run_next()
+    times = times_of(world, "diamond", "state/left.sums")
+    assert len(times) == 2
+    assert times == times_of(world, "diamond", "flows/left.totals")
+    world.close()
+
+
 def test_timestamps_rise_over_all_stages(world: World) -> None:
     """All tables of a publication have its timestamp, even if the clock was set back."""
     world.controller.register(publishing(DIAMOND, 2))
@@ -197,9 +243,9 @@ def test_timestamps_rise_over_all_stages(world: World) -> None:
     stamps = []
     for stage, state in (("left", "sums"), ("right", "sums"), ("join", "pairs")):
         log = DeltaLog(f"{world.tables}/diamond/state/{stage}.{state}", LocalFiles())
-        found = [log.stamp(version) for version in log.versions()[1:]]
-        assert found == sorted(set(found))
-        stamps.append(found)
+        actual = [log.stamp(version) for version in log.versions()[1:]]
+        assert actual == sorted(set(actual))
+        stamps.append(actual)
     assert stamps[0][-1] == stamps[1][-1] == stamps[2][-1]
 
 

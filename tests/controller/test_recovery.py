@@ -11,11 +11,13 @@ import pytest
 from sqlalchemy import event
 
 from cbp.engine.direct import LocalEngine
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import DiskFullError, ForeignWriterError
 from tests.controller.crashes import CRASHES, play, rows
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World
+from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -43,7 +45,7 @@ def test_the_script_does_something(unbroken: dict[str, Any]) -> None:
 
 
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("every", [1, 2, 3])
+@pytest.mark.parametrize("every", sampled([1, 2, 3], every=3))
 def test_crashes_at_any_passage_of_a_point_change_nothing(
     point: str, every: int, tmp_path: Path, unbroken: dict[str, Any]
 ) -> None:

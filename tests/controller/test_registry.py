@@ -67,9 +67,9 @@ def test_a_name_resolves_with_its_parameters():
 @pytest.mark.parametrize("package", ["other", "cbp2"])
 def test_packages_that_are_not_allowed_do_not_exist(package):
     """What the operator did not allow can neither be listed, resolved nor imported."""
-    found = registry(Point("copy", AssertionError("was imported"), package))
-    assert found.names() == ()
-    assert rule_of(found.resolve, "copy", {}).code == "translator_unknown"
+    actual = registry(Point("copy", AssertionError("was imported"), package))
+    assert actual.names() == ()
+    assert rule_of(actual.resolve, "copy", {}).code == "translator_unknown"
 
 
 def test_package_names_may_be_spelled_in_any_way():
@@ -79,8 +79,8 @@ def test_package_names_may_be_spelled_in_any_way():
 
 def test_an_unknown_name_is_answered_with_near_ones():
     """A typing mistake is answered with what was meant."""
-    found = registry(Point("url_count", Copy), Point("merge", Copy))
-    mistake = rule_of(found.resolve, "url_cuont", {})
+    actual = registry(Point("url_count", Copy), Point("merge", Copy))
+    mistake = rule_of(actual.resolve, "url_cuont", {})
     assert mistake.code == "translator_unknown"
     assert "url_count" in mistake.message
     assert "merge" not in mistake.message
@@ -105,8 +105,8 @@ def test_a_constructor_that_raises_is_the_authors_mistake():
 
 def test_a_module_that_cannot_be_imported_is_said_so():
     """A broken package stops the registration, not the service."""
-    found = registry(Point("copy", ImportError("no module named x")))
-    mistake = rule_of(found.resolve, "copy", {})
+    actual = registry(Point("copy", ImportError("no module named x")))
+    mistake = rule_of(actual.resolve, "copy", {})
     assert mistake.code == "translator_failed"
     assert "no module named x" in mistake.message
 
@@ -120,8 +120,8 @@ def test_what_is_no_translator_is_refused(target):
 
 def test_two_packages_with_one_name_are_ambiguous():
     """A name never means one package today and another tomorrow."""
-    found = registry(Point("copy", Copy), Point("copy", Copy, "b"), allowed=["cbp", "b"])
-    assert rule_of(found.resolve, "copy", {}).code == "translator_ambiguous"
+    actual = registry(Point("copy", Copy), Point("copy", Copy, "b"), allowed=["cbp", "b"])
+    assert rule_of(actual.resolve, "copy", {}).code == "translator_ambiguous"
 
 
 def test_one_target_that_is_listed_twice_is_no_ambiguity():

@@ -136,21 +136,21 @@ def changed(request: pytest.FixtureRequest, world: World) -> World:
 def test_what_is_right_after_a_change_is_equal_and_what_is_wrong_is_found(changed: World) -> None:
     """Every table is compared; a value that a later run got wrong is told with its key."""
     more(changed)
-    found = verified(changed, "one")
-    assert (found.status, found.error) == ("equal", None)
-    assert {v.table: v.status for v in found.tables if v.status != "equal"} == {}
-    assert len(found.tables) == 6
-    assert all(v.records for v in found.tables)
-    since = {v.table: v.since for v in found.tables}
+    verification = verified(changed, "one")
+    assert (verification.status, verification.error) == ("equal", None)
+    assert {v.table: v.status for v in verification.tables if v.status != "equal"} == {}
+    assert len(verification.tables) == 6
+    assert all(v.records for v in verification.tables)
+    since = {v.table: v.since for v in verification.tables}
     assert since["state/old.sums"] is None
     assert since["state/new.sums"] is not None
     WRONG["b"] = 7
     more(changed, 1)
     WRONG.clear()
-    found = verified(changed, "one")
-    assert (found.status, found.suspect) == ("differs", "new")
+    verification = verified(changed, "one")
+    assert (verification.status, verification.suspect) == ("differs", "new")
     # The stage behind it is held to what it did read.
-    assert told(found) == {"state/new.sums": ["'b'"], "flows/new.totals": ["'b'"]}
+    assert told(verification) == {"state/new.sums": ["'b'"], "flows/new.totals": ["'b'"]}
 
 
 def told(found: Verification) -> dict[str, list[str]]:
@@ -162,16 +162,16 @@ def test_what_cannot_be_repeated_says_why(world: World) -> None:
     """Frames; a state that is collected; and nothing that came since: table by table."""
     fed(world, document(), 2)
     kept(world)
-    found = verified(world, "one")
-    because = {v.table: v.because for v in found.tables if v.status == "left_out"}
+    verification = verified(world, "one")
+    because = {v.table: v.because for v in verification.tables if v.status == "left_out"}
     assert because.keys() == {"state/new.sums", "flows/new.totals"}
     assert all("did not run since" in why for why in because.values())
     more(world)
     choice = Choice(rebuild=frozenset({"new"}), keep=frozenset({"after"}))
     world.controller.change(document(new="framed"), choice=choice)
     more(world, 1)
-    found = verified(world, "one")
-    because = {v.table: v.because for v in found.tables if v.status == "left_out"}
+    verification = verified(world, "one")
+    because = {v.table: v.because for v in verification.tables if v.status == "left_out"}
     assert because.keys() == {"state/new.sums", "flows/new.totals"}
     assert all("`new` reads frames" in why for why in because.values())
 
@@ -181,8 +181,8 @@ def test_the_reference_engine_begins_with_nothing(world: World) -> None:
     fed(world, document(), 2)
     kept(world)
     more(world)
-    found = verified(world, "one", Request(engine="reference"))
-    because = {v.table: v.because for v in found.tables if v.status == "left_out"}
+    verification = verified(world, "one", Request(engine="reference"))
+    because = {v.table: v.because for v in verification.tables if v.status == "left_out"}
     assert because.keys() > {"state/new.sums", "flows/new.totals"}
     assert all("the direct engine" in why for why in because.values())
 
@@ -194,9 +194,9 @@ def test_it_begins_where_records_are_kept(world: World) -> None:
     more(world, 3)
     log = IntentionLog(world.store.dataflow("one").folder, world.files)
     assert log.trim({"new": 4}) == 4
-    found = verified(world, "one")
-    assert (found.status, found.error) == ("equal", None)
-    assert {v.table: v.since for v in found.tables if "new" in v.table} == {
+    verification = verified(world, "one")
+    assert (verification.status, verification.error) == ("equal", None)
+    assert {v.table: v.since for v in verification.tables if "new" in v.table} == {
         "state/new.sums": 4,
         "flows/new.totals": 4,
     }

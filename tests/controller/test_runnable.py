@@ -48,7 +48,7 @@ def mend(world: World, translator: type) -> None:
     world.controller.recover()
     world.controller.retry("one", "sum")
     world.ticks()
-    assert "register its document again" in world.controller.waiting("one")["sum"]
+    assert "Register the document again" in world.controller.waiting("one")["sum"]
     world.controller.change(ONE, choice=Choice(keep=frozenset({"sum"})))
     world.ticks()
 

@@ -8,11 +8,14 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from structlog.testing import capture_logs
 
+from cbp.client.errors import ServiceProblemError
 from cbp.engine.direct import LocalEngine
+from cbp.errors import FileDamagedError, FileLostError
 from controller.cli import main
 from controller.client.service_client import ServiceClient
-from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.loop.housekeeping.scrubber import DAMAGES_MAX, Scrubbing
 from tests.controller.damaging import flip, the_last
 from tests.controller.live import Live, live
 from tests.controller.world import ONE, Deferred
@@ -60,11 +63,11 @@ def test_one_is_begun_shown_and_ends(
     assert client.post(*PATH)["began_at"] == begun["began_at"]
     assert len(readers.waiting) == 1
     readers.run_next()
-    found = client.get(*PATH)
-    assert (found["status"], found["ended"], found["damages"]) == ("whole", True, [])
+    actual = client.get(*PATH)
+    assert (actual["status"], actual["ended"], actual["damages"]) == ("whole", True, [])
     on_disk = sum(path.is_file() for path in (Path(service.world.tables) / "one").rglob("*"))
-    assert found["files"] >= on_disk > 5
-    assert found["bytes"] > 1000
+    assert actual["files"] >= on_disk > 5
+    assert actual["bytes"] > 1000
     now = service.world.clock().timestamp()
     assert metric(service, "cbp_scrub_timestamp_seconds") == [now]
     assert metric(service, "cbp_damaged_files") == [0.0]
@@ -79,9 +82,9 @@ def test_a_damage_is_told_everywhere_and_goes_once_it_is_mended(
     flip(path)
     client.post(*PATH)
     readers.run_next()
-    found = client.get(*PATH)
-    assert found["status"] == "damaged"
-    (damage,) = found["damages"]
+    actual = client.get(*PATH)
+    assert actual["status"] == "damaged"
+    (damage,) = actual["damages"]
     assert (damage["code"], damage["path"]) == ("file_damaged", str(path))
     assert damage["next_step"]
     assert metric(service, "cbp_damaged_files") == [1.0]
@@ -96,6 +99,60 @@ def test_a_damage_is_told_everywhere_and_goes_once_it_is_mended(
     readers.run_next()
     assert service.world.controller.scrubs.show("one").status == "whole"
     assert service.world.controller.troubles("one") == []
+
+
+def test_a_damage_that_a_read_meets_is_told_everywhere(
+    service: Live, client: ServiceClient, readers: Deferred
+) -> None:
+    """At once, once, also after a restart; a reading that begins later decides anew."""
+    path = the_last(service.world, "flows/*/_runs/*.parquet")
+    whole = path.read_bytes()
+    flip(path)
+    with capture_logs() as logs:
+        for _ in range(3):
+            with pytest.raises(ServiceProblemError) as refused:
+                client.get("dataflows", "one", "flows", "sum.totals", "records")
+            assert refused.value.error_code == "file_damaged"
+    assert [one["event"] for one in logs].count("read.damage") == 1
+    (damage,) = client.get(*PATH)["damages"]
+    assert (damage["code"], damage["path"]) == ("file_damaged", str(path))
+    assert metric(service, "cbp_damaged_files") == [1.0]
+    assert client.get("health", "ready")["degraded"] == {"one": "retrying"}
+    (degraded,) = client.get("degraded")["items"]
+    assert str(path) in degraded["reason"]
+    service.world.restart()
+    (trouble,) = service.world.controller.troubles("one")
+    assert str(path) in trouble.words
+    path.write_bytes(whole)
+    service.world.clock.advance(60)
+    service.world.controller.scrubs.start("one")
+    readers.run_next()
+    assert service.world.controller.troubles("one") == []
+
+
+def test_a_damage_met_while_everything_is_read_stays(service: Live) -> None:
+    """The reading may have been past the file; what was met before it began goes."""
+    scrubbing, clock = service.world.controller.housekeeping.scrubbing, service.world.clock
+    folder = service.world.store.dataflow("one").folder
+    began = clock()
+    clock.advance(1)
+    scrubbing.note(FileDamagedError(f"{folder}/flows/sum.totals/_runs/x.parquet", "a test"))
+    scrubbing.take("one", {}, clock(), since=began)
+    assert len(scrubbing.progress("one").damages) == 1
+    scrubbing.take("one", {}, clock(), since=clock())
+    assert scrubbing.progress("one").damages == {}
+
+
+def test_only_lasting_damage_of_a_dataflow_is_noted(service: Live) -> None:
+    """Not a file that is there again, nor one of nobody; and no more than can be listed."""
+    scrubbing = service.world.controller.housekeeping.scrubbing
+    there = the_last(service.world, "flows/*/_runs/*.parquet")
+    scrubbing.note(FileLostError(str(there)))
+    scrubbing.note(FileDamagedError("/elsewhere/one/flows/sum.totals/x", "a test"))
+    assert scrubbing.progress("one").damages == {}
+    for n in range(DAMAGES_MAX + 2):
+        scrubbing.note(FileDamagedError(f"{there.parent}/{n}.parquet", "a test"))
+    assert len(scrubbing.progress("one").damages) == DAMAGES_MAX
 
 
 @pytest.mark.parametrize("fault", [OSError("input/output error"), MemoryError()])
@@ -115,9 +172,9 @@ def test_one_that_fails_says_so_and_the_next_may_begin(
     client.post(*PATH)
     monkeypatch.setattr(Scrubbing, "looks", fail)
     readers.run_next()
-    found = client.get(*PATH)
-    assert (found["status"], found["ended"]) == ("failed", True)
-    assert type(fault).__name__ in found["error"]["message"]
+    actual = client.get(*PATH)
+    assert (actual["status"], actual["ended"]) == ("failed", True)
+    assert type(fault).__name__ in actual["error"]["message"]
     monkeypatch.setattr(Scrubbing, "looks", looks)
     client.post(*PATH)
     readers.run_next()

@@ -6,8 +6,10 @@ import json
 import os
 import stat
 from pathlib import Path
+from typing import Any
 
 import pytest
+from pydantic import SecretStr
 
 from cbp.engine.storage.files import files_for
 from cbp.errors import DefinitionError, FileSystemUnsafeError
@@ -115,6 +117,48 @@ def test_no_secret_is_shown():
     assert settings.effective()["database_url"] == f"postgresql+psycopg://cbp:{MASK}@db/cbp"
 
 
+def test_no_key_of_a_bucket_is_shown(monkeypatch, tmp_path):
+    """Neither one of a setting, nor one that botocore finds by itself."""
+    file = tmp_path / "credentials"
+    file.write_text(
+        "[default]\naws_secret_access_key = canary-5\n[x]\naws_session_token=canary-6\n"
+    )
+    monkeypatch.setenv("AWS_SECRET_ACCESS_KEY", "canary-3")
+    monkeypatch.setenv("AWS_SESSION_TOKEN", "canary-4")
+    monkeypatch.setenv("AWS_SHARED_CREDENTIALS_FILE", str(file))
+    settings = load_settings(s3_access_key_id="canary-1", s3_secret_access_key="canary-2")
+    assert "canary" not in json.dumps(settings.effective()) + repr(settings)
+    assert {f"canary-{number}" for number in range(1, 7)} <= settings.secret_values()
+    file.write_text("no profile")
+    assert "canary-4" in load_settings().secret_values()
+
+
+@pytest.mark.parametrize(
+    "wrong",
+    [
+        {"source_locations": "https://bucket/x"},
+        {"source_locations": "s3://canary:canary@bucket/x"},
+        {"s3_endpoint": "s3.example.org"},
+        {"s3_endpoint": "https://canary:canary@s3.example.org"},
+        {"s3_endpoint": "https://s3.example.org/bucket"},
+        {"s3_access_key_id": "canary"},
+        {"source_list_seconds": 0.5},
+    ],
+)
+def test_a_wrong_setting_of_buckets_is_refused_without_its_value(wrong):
+    """A location is no address, an address has no key, and a key has two parts."""
+    with pytest.raises(DefinitionError) as caught:
+        load_settings(**wrong)
+    assert "canary" not in caught.value.message
+
+
+def test_no_location_is_allowed_by_default(monkeypatch):
+    """An operator allows each, as a list; the last slash may be left out."""
+    assert load_settings().source_locations == ()
+    monkeypatch.setenv("CBP_SOURCE_LOCATIONS", "s3://bucket/orders, s3://other/")
+    assert load_settings().source_locations == ("s3://bucket/orders/", "s3://other/")
+
+
 def test_the_token_is_made_once_for_the_owner_only():
     """The first start makes a token of 256 bits that only the owner reads; it stays."""
     settings = load_settings()
@@ -127,7 +171,7 @@ def test_the_token_is_made_once_for_the_owner_only():
 
 
 def test_the_token_of_a_simultaneous_start_is_taken(monkeypatch):
-    """Of two processes that start at once both use the same token."""
+    """Two processes that start at once use the same token."""
     settings = load_settings()
     link = os.link
 
@@ -172,6 +216,34 @@ def test_an_empty_token_is_refused(token: str, monkeypatch: pytest.MonkeyPatch) 
     )
 
 
+class MoreSettings(Settings):
+    """Settings with one more secret, as a later version may have."""
+
+    pager_key: SecretStr | None = None
+
+
+def test_every_secret_field_is_masked_because_of_its_type(tmp_path: Path) -> None:
+    """A new secret is in no list that somebody has to keep: it is shown as set or unset only."""
+    unset = MoreSettings(root=tmp_path, token=SecretStr("canary-token"))
+    given = MoreSettings(root=tmp_path, pager_key=SecretStr("canary-key"))
+    assert (unset.effective()["pager_key"], unset.effective()["token"]) == (None, MASK)
+    assert (given.effective()["pager_key"], given.effective()["token"]) == (MASK, None)
+    assert unset.secret_values() == {"canary-token"}
+    assert given.secret_values() == {"canary-key"}
+
+
+def test_secret_values_have_the_token_file_and_the_passwords_of_addresses(tmp_path: Path) -> None:
+    """A short password is left out: it would be found in ordinary words."""
+    settings = load_settings(
+        root=tmp_path,
+        database_url="postgresql://cbp:canary@host/cbp",
+        tables="s3a://user:cbp@bucket/tables",
+        spark_conf={"spark.some.password": "canary-spark", "spark.some.name": "name"},
+    )
+    token = settings.ensure_token()
+    assert settings.secret_values() == {token, "canary", "canary-spark"}
+
+
 @pytest.mark.parametrize(
     "value",
     [
@@ -212,3 +284,24 @@ def test_an_unsafe_place_for_tables_is_told_without_credentials() -> None:
             files_for(uri)
         assert MASK in caught.value.message
         assert "s3cr3t" not in str(caught.value.as_dict())
+
+
+@pytest.mark.parametrize(
+    "values",
+    [
+        {"oidc_issuer": "https://id.example"},
+        {"oidc_audience": "cbp"},
+        {"oidc_issuer": "http://id.example", "oidc_audience": "cbp"},
+        {"oidc_issuer": "ftp://id.example", "oidc_audience": "cbp"},
+        {"oidc_issuer": "https://user:pw@id.example", "oidc_audience": "cbp"},
+    ],
+)
+def test_half_of_a_provider_or_one_without_tls_is_refused(values: dict[str, Any]) -> None:
+    """A token for any service, or keys that somebody can replace on the way: anybody gets in."""
+    with pytest.raises(DefinitionError):
+        load_settings(**values)
+
+
+def test_a_provider_on_this_machine_needs_no_tls() -> None:
+    """Nobody is on the way."""
+    load_settings(oidc_issuer="http://127.0.0.1:8080/realm", oidc_audience="cbp")

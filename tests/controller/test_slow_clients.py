@@ -15,7 +15,7 @@ import uvicorn
 
 from controller.app import create_app
 from controller.client.service_client import ServiceClient
-from controller.demo.service.process import free_port
+from controller.server.service_process import free_port
 from controller.settings import Settings, load_settings
 from tests.controller.small_app import DOCUMENT, TOKEN
 from tests.controller.world import until

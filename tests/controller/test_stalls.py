@@ -106,7 +106,7 @@ def test_a_file_that_is_read_for_long_stalls_no_other_dataflow(world: World) -> 
 
 def test_a_change_that_is_to_be_finished_waits_for_files_alone(world: World) -> None:
     """While it cannot be finished, other dataflows go on; then the next tick finishes it."""
-    world.parts.ticker.held["a"] = versions.UNFINISHED
+    world.parts.holds.held["a"] = versions.UNFINISHED
     world.arrive("b", "a", ("x", 1))
     with read_files(world, "a"):
         ticked(world)

@@ -21,7 +21,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.sdk.declare import place_of
 from controller.loop import LoopLimits
 from controller.settings import Settings
-from tests.controller.api.fakes import AppTransport
+from tests.controller.api.app_transport import AppTransport
 from tests.controller.rest import api_of_world
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, Inline, Join, Sum, World
 
@@ -188,8 +188,8 @@ def test_a_cancelled_run_leaves_nothing_and_runs_again(operator: Operator) -> No
     operator.post(f"/runs/{run['id']}/cancel", 409)
     operator.post(f"/dataflows/{name}/resume")
     operator.work()
-    found = operator.http.get(f"/dataflows/{name}/flows/sum.totals/records").json()["items"]
-    assert [row["n"] for row in found] == [1]
+    actual = operator.http.get(f"/dataflows/{name}/flows/sum.totals/records").json()["items"]
+    assert [row["n"] for row in actual] == [1]
     assert operator.http.get("/runs").json()["items"][0]["attempt"] == 2
 
 
@@ -266,8 +266,8 @@ class Stranger(Sum):
     """Removes from an input that it does not have."""
 
     def runnable(self, connectors: Any, memo: Any) -> Decision:
-        found = tuple(i.index for i in connectors["items"].waiting)
-        return Decision({"items": found}, {"others": found}, memo)
+        actual = tuple(i.index for i in connectors["items"].waiting)
+        return Decision({"items": actual}, {"others": actual}, memo)
 
 
 class Hoarder(Sum):
@@ -292,7 +292,7 @@ class Anything(Sum):
 
 
 BAD = {
-    "absent": (Absent, "reads increment 99 of input 'items', which is not there"),
+    "absent": (Absent, "reads increment 99 of input 'items', which does not wait there"),
     "grabber": (Grabber, "removes increments in a decision that reads nothing"),
     "stranger": (Stranger, "removes from the input 'others', which does not exist"),
     "hoarder": (Hoarder, "memo is a object, which is not serialisable"),
@@ -357,7 +357,10 @@ ROUTES = {
         routed(lambda record: record.n if record.n == 2 else record.word),
         "declared (STRING), got 2",
     ),
-    "unknown flow": (routed(lambda record: All("sum")), "names the flow 'sum'; there is items"),
+    "unknown flow": (
+        routed(lambda record: All("sum")),
+        "names the flow 'sum', which is no flow here",
+    ),
 }
 
 
@@ -413,13 +416,13 @@ def test_keys_that_go_backwards_stop_an_alignment(operator: Operator, form: str)
     operator.world.arrive(name, "a", ("x", 3))
     operator.world.arrive(name, "b", ("x", 2), ("x", 3))
     operator.work()
-    found = operator.http.get(f"/dataflows/{name}").json()["stages"][0]
-    assert found["state"] == "stopped"
+    actual = operator.http.get(f"/dataflows/{name}").json()["stages"][0]
+    assert actual["state"] == "stopped"
     place = f"{place_of(Join.translate)} (stages.join.runnable)"
     if form == "class":
         place = place_of(OwnAligned)
-    assert f"stage 'join': Align failed at {place}" in found["waiting"]
-    assert "input 'left' came to framing key 1 behind 2" in found["waiting"]
+    assert f"stage 'join': Align failed at {place}" in actual["waiting"]
+    assert "input 'left' came to framing key 1 behind 2" in actual["waiting"]
     error = operator.waits(name)["join"]["error"]
     assert error["error_code"] == "alignment_backwards"
     told = {part: error["details"][part] for part in ("stage", "function", "place")}

@@ -15,11 +15,12 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import LeaseLostError, LogConflictError, OperatingError
 from controller.loop import Controller
 from tests.controller.changing import Changing, document
 from tests.controller.hourly import Hourly, Impatient
+from tests.planned_faults import Crash, PlannedFaults
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 

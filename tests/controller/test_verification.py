@@ -16,7 +16,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.failpoints import NO_FAULTS
-from cbp.errors import LeaseLostError, NotFoundError
+from cbp.errors import LeaseLostError, NotFoundError, OperatingError
 from cbp.model.verification import Request, Verification
 from controller.loop import LoopLimits
 from controller.loop.runs.threads import Threads
@@ -53,14 +53,14 @@ def _steady() -> Iterator[None]:
 def test_what_ran_equals_its_recomputation(world: World, document: Any, request_: Request):
     """Every table is compared, as it arrived and at once, with either engine."""
     fed(world, document)
-    found = verified(world, document["name"], request_)
-    assert (found.status, found.error) == ("equal", None)
-    assert found.tables
-    left = {v.table for v in found.tables if v.status != "equal"}
+    verification = verified(world, document["name"], request_)
+    assert (verification.status, verification.error) == ("equal", None)
+    assert verification.tables
+    left = {v.table for v in verification.tables if v.status != "equal"}
     assert left <= ({"flows/again.capitals"} if request_.split == "at_once" else set())
-    assert all(v.records for v in found.tables if v.status == "equal")
-    assert found.epochs is not None
-    assert set(found.epochs.values()) == {3}
+    assert all(v.records for v in verification.tables if v.status == "equal")
+    assert verification.epochs is not None
+    assert set(verification.epochs.values()) == {3}
 
 
 @EACH_WAY
@@ -68,13 +68,16 @@ def test_a_difference_is_told_with_its_group(world: World, request_: Request):
     """As after a change of the code: the first keys, what is expected, what the table has."""
     wavering(world)
     STEPS.steps = itertools.repeat(1)
-    found = verified(world, "one", request_)
-    assert (found.status, found.suspect) == ("differs", "sum")
-    state = next(v for v in found.tables if v.table == "state/sum.sums")
+    verification = verified(world, "one", request_)
+    assert (verification.status, verification.suspect) == ("differs", "sum")
+    state = next(v for v in verification.tables if v.table == "state/sum.sums")
     added = 4 if request_.split == "increments" else 1
     (one,) = state.differing
     assert (one.key, one.found) == ("'a'", ("'a', 6",))
     assert one.expected == (f"'a', {6 + added}",)
+    assert (state.columns, state.key) == (("word", "n"), ("word",))
+    assert (one.key_cells, one.found_cells) == (("'a'",), (("'a'", "6"),))
+    assert one.expected_cells == (("'a'", str(6 + added)),)
 
 
 @pytest.mark.parametrize("request_", WAYS[::2], ids=["direct", "reference"])
@@ -84,8 +87,8 @@ def test_a_translator_that_wavers_is_told_from_tables_that_are_wrong(
     """Two recomputations of one input differ."""
     wavering(world)
     STEPS.steps = itertools.count()
-    found = verified(world, "one", request_)
-    assert (found.status, found.suspect) == ("not_deterministic", "sum")
+    verification = verified(world, "one", request_)
+    assert (verification.status, verification.suspect) == ("not_deterministic", "sum")
 
 
 def test_one_that_wavers_only_sometimes_is_found_by_asking_twice(world: World):
@@ -110,10 +113,10 @@ def test_runs_under_way_do_not_matter_where_time_does_not(tmp_path: Path):
         world.controller.tick()
         world.executor.run_next()  # type: ignore[attr-defined]
         before = world.store.position("diamond")
-        found = verified(world, "diamond")
-        assert (found.status, found.error) == ("equal", None)
+        verification = verified(world, "diamond")
+        assert (verification.status, verification.error) == ("equal", None)
         assert world.store.position("diamond") == before
-        seen.append(tuple((found.epochs or {}).values()))
+        seen.append(tuple((verification.epochs or {}).values()))
     assert len(set(seen)) > 2
     world.close()
 
@@ -125,9 +128,12 @@ def test_a_dataflow_whose_epochs_depend_on_time_is_compared_at_rest(world: World
     assert verified(world, "one").status == "equal"
     world.controller.pause("one")
     world.arrive("one", "a", ("a", 1))
-    found = verified(world, "one", Request(seconds_max=0.01))
-    assert found.error is not None
-    assert (found.status, found.error["error_code"]) == ("failed", "dataflow_unsettled")
+    verification = verified(world, "one", Request(seconds_max=0.01))
+    assert verification.error is not None
+    assert (verification.status, verification.error["error_code"]) == (
+        "failed",
+        "dataflow_unsettled",
+    )
 
 
 def test_frames_and_histories_come_again(world: World):
@@ -146,11 +152,11 @@ def test_frames_and_histories_come_again(world: World):
         world.clock.advance(1)
         world.ticks()
     for way in (Request(), Request(engine="reference")):
-        found = verified(world, "diff", way)
-        assert (found.status, found.error) == ("equal", None)
-        kinds = {v.table: (v.kind, v.status) for v in found.tables}
+        verification = verified(world, "diff", way)
+        assert (verification.status, verification.error) == ("equal", None)
+        kinds = {v.table: (v.kind, v.status) for v in verification.tables}
         assert kinds["flows/diff.a_diff"] == ("history", "equal")
-        assert sum(v.records for v in found.tables if v.kind == "history") > 0
+        assert sum(v.records for v in verification.tables if v.kind == "history") > 0
 
 
 FRAMED: dict[str, Any] = {
@@ -178,8 +184,8 @@ def closed(world: World, flow: str, document: dict[str, Any] = FRAMED) -> World:
 @EACH_WAY
 def test_a_close_of_a_source_stands_where_it_stood(world: World, request_: Request):
     """In the middle and behind the last increment, also when increments are put together."""
-    found = verified(closed(world, "a"), "framed", request_)
-    assert (found.status, found.error) == ("equal", None)
+    verification = verified(closed(world, "a"), "framed", request_)
+    assert (verification.status, verification.error) == ("equal", None)
     assert len(world.store.punctuations("framed").items) == 2
     assert world.store.next_index("framed", "keys.totals") == 4
 
@@ -189,14 +195,17 @@ def test_a_close_of_a_stage_s_flow_stands_where_it_stood_or_is_refused(
     world: World, request_: Request
 ):
     """All at once that flow has other increments; nothing is said then."""
-    found = verified(closed(world, "keys.totals"), "framed", request_)
+    verification = verified(closed(world, "keys.totals"), "framed", request_)
     if request_.split == "increments":
-        assert (found.status, found.error) == ("equal", None)
+        assert (verification.status, verification.error) == ("equal", None)
         assert world.store.next_index("framed", "again.totals") > 1
     else:
-        assert found.error is not None
-        assert (found.status, found.error["error_code"]) == ("failed", "punctuation_unplaced")
-        assert {v.status for v in found.tables} <= {"open", "left_out"}
+        assert verification.error is not None
+        assert (verification.status, verification.error["error_code"]) == (
+            "failed",
+            "punctuation_unplaced",
+        )
+        assert {v.status for v in verification.tables} <= {"open", "left_out"}
 
 
 def test_time_that_is_up_ends_it_and_tells_how_far_it_came(world: World):
@@ -208,11 +217,11 @@ def test_time_that_is_up_ends_it_and_tells_how_far_it_came(world: World):
         assert job.stop.wait(20)
 
     STEPS.asked = wait
-    found = verified(world, "one", Request(seconds_max=0.05))
-    assert found.status == "timed_out"
-    assert {v.status for v in found.tables} == {"open"}
-    assert found.total == 4
-    assert found.done < 4
+    verification = verified(world, "one", Request(seconds_max=0.05))
+    assert verification.status == "timed_out"
+    assert {v.status for v in verification.tables} == {"open"}
+    assert verification.total == 4
+    assert verification.done < 4
 
 
 def test_one_at_a_time_and_it_can_be_cancelled(tmp_path: Path):
@@ -242,10 +251,13 @@ def test_input_that_is_gone_is_named(world: World):
     fed(world, ONE)
     files = sorted((Path(world.store.dataflow("one").folder) / "sources/a").glob("*.parquet"))
     files[2].unlink()
-    found = verified(world, "one")
-    assert found.error is not None
-    assert (found.status, found.error["error_code"]) == ("failed", "input_not_retained")
-    assert found.error["details"] == {"dataflow": "one", "source": "a", "index": 2}
+    verification = verified(world, "one")
+    assert verification.error is not None
+    assert (verification.status, verification.error["error_code"]) == (
+        "failed",
+        "input_not_retained",
+    )
+    assert verification.error["details"] == {"dataflow": "one", "source": "a", "index": 2}
 
 
 def test_the_reference_engine_takes_small_inputs_only(world: World):
@@ -253,9 +265,66 @@ def test_the_reference_engine_takes_small_inputs_only(world: World):
     fed(world, ONE)
     world.limits = LoopLimits(reference_records_max=5)
     world.restart()
-    found = verified(world, "one", Request(engine="reference"))
-    assert found.error is not None
-    assert (found.status, found.error["error_code"]) == ("failed", "verification_too_large")
+    verification = verified(world, "one", Request(engine="reference"))
+    assert verification.error is not None
+    assert (verification.status, verification.error["error_code"]) == (
+        "failed",
+        "verification_too_large",
+    )
+
+
+def test_results_outlive_a_restart(world: World):
+    """Equal and different ones, with every difference, newest first; they go with the dataflow."""
+    wavering(world)
+    before = [verified(world, "one")]
+    STEPS.steps = itertools.repeat(1)
+    before.insert(0, verified(world, "one"))
+    assert [one.status for one in before] == ["differs", "equal"]
+    world.restart()
+    verifications = world.controller.verifications
+    assert verifications.all("one") == before
+    assert [verifications.show(one.id) for one in before] == before
+    assert verifications.cancel(before[0].id) == before[0], "it has ended"
+    after = verified(world, "one")
+    assert verifications.all("one") == [after, *before]
+    world.controller.delete("one")
+    world.restart()
+    with pytest.raises(NotFoundError):
+        world.controller.verifications.show(before[0].id)
+
+
+def test_one_that_a_restart_cuts_off_is_listed_with_what_to_do(tmp_path: Path):
+    """While it is under way it is told as such; a later result of its own takes the place."""
+    verifier = Deferred()
+    world = World(tmp_path, engine=LocalEngine, verifier=verifier)
+    fed(world, ONE)
+    cut_off = world.controller.verifications.start("one", Request())
+    assert world.controller.verifications.show(cut_off.id).status == "waiting"
+    world.restart()
+    verifier.waiting.clear()  # it died with its process
+    (shown,) = world.controller.verifications.all("one")
+    assert shown.error is not None
+    assert (shown.id, shown.status) == (cut_off.id, "failed")
+    assert shown.error["error_code"] == "verification_interrupted"
+    ended = world.controller.verifications.start("one", Request())
+    verifier.run_next()
+    world.restart()
+    statuses = {one.id: one.status for one in world.controller.verifications.all("one")}
+    assert statuses[ended.id] == "equal"
+    world.close()
+
+
+def test_a_result_that_cannot_be_kept_is_remembered(world: World, monkeypatch: pytest.MonkeyPatch):
+    """By this process; the verification itself does not fail."""
+    fed(world, ONE)
+
+    def fail(*_: Any, **__: Any) -> None:
+        raise OperatingError("the database is away")
+
+    monkeypatch.setattr(world.store, "keep_verification", fail)
+    verification = verified(world, "one")
+    assert (verification.status, verification.error) == ("equal", None)
+    assert world.controller.verifications.all("one") == [verification]
 
 
 def test_what_it_wrote_goes_and_nothing_else_is_touched(world: World):
@@ -309,10 +378,10 @@ def test_what_hangs_is_left_alone(tmp_path: Path):
 
 def ended(world: World, id_: str) -> Verification:
     deadline = time.monotonic() + 30
-    while not (found := world.controller.verifications.show(id_)).ended:
-        assert time.monotonic() < deadline, found
+    while not (actual := world.controller.verifications.show(id_)).ended:
+        assert time.monotonic() < deadline, actual
         time.sleep(0.01)
-    return found
+    return actual
 
 
 def test_one_that_may_not_clean_up_ends_all_the_same(world: World):
@@ -335,6 +404,6 @@ def test_a_table_file_that_is_collected_meanwhile_is_named(world: World):
     fed(world, ONE)
     for file in (Path(world.store.dataflow("one").folder) / "flows/sum.totals").rglob("*.parquet"):
         file.unlink()
-    found = verified(world, "one")
-    assert found.error is not None
-    assert (found.status, found.error["error_code"]) == ("failed", "file_lost")
+    verification = verified(world, "one")
+    assert verification.error is not None
+    assert (verification.status, verification.error["error_code"]) == ("failed", "file_lost")

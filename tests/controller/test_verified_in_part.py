@@ -67,11 +67,11 @@ def test_what_an_earlier_version_wrote_is_not_made_again_from_scratch(world: Wor
     if not rebuild:
         wanted |= {"state/other.sums", "flows/other.totals"}
     for request in WAYS:
-        found = verified(world, "one", request)
-        assert (found.status, found.error) == ("equal", None)
-        scratch = {v.table for v in found.tables if v.status == "equal" and v.since is None}
+        verification = verified(world, "one", request)
+        assert (verification.status, verification.error) == ("equal", None)
+        scratch = {v.table for v in verification.tables if v.status == "equal" and v.since is None}
         assert scratch == wanted
-        others = [v for v in found.tables if v.table not in wanted]
+        others = [v for v in verification.tables if v.table not in wanted]
         assert len(others) == 8 - len(wanted)
         if request.engine == "direct":
             assert all(v.status == "equal" and v.records for v in others)
@@ -87,10 +87,10 @@ def test_what_was_rolled_back_is_compared_without_what_was_dropped(world: World,
     world.arrive("one", "a", ("a", 5))
     world.ticks()
     for request in WAYS:
-        found = verified(world, "one", request)
-        assert (found.status, found.error) == ("equal", None)
-        assert (found.epochs or {})["sum"] == (2 if drop_later else 4)
-        assert all(v.records for v in found.tables)
+        verification = verified(world, "one", request)
+        assert (verification.status, verification.error) == ("equal", None)
+        assert (verification.epochs or {})["sum"] == (2 if drop_later else 4)
+        assert all(v.records for v in verification.tables)
 
 
 @EACH_WAY
@@ -101,9 +101,9 @@ def test_batches_are_no_difference(world: World, request_: Request):
         world.arrive("one", "a", ("x", number + 1))
     world.ticks()
     assert only_stage(world).epoch == 2
-    found = verified(world, "one", request_)
-    assert (found.status, found.error) == ("equal", None)
-    assert {v.table: v.status for v in found.tables} == {
+    verification = verified(world, "one", request_)
+    assert (verification.status, verification.error) == ("equal", None)
+    assert {v.table: v.status for v in verification.tables} == {
         "state/sum.sums": "equal",
         "flows/sum.totals": "left_out",
     }
@@ -118,10 +118,13 @@ def test_a_table_that_grew_meanwhile_is_no_difference(world: World):
         world.clock.advance(1)
         world.ticks()
     for request in WAYS:
-        found = verified(world, "diamond", request)
-        assert (found.status, (found.error or {})["error_code"]) == ("failed", "nothing_verified")
-        assert [v.status for v in found.tables] == ["left_out", "left_out"]
-        assert "`sum`: what StaticTable lets a run read" in found.tables[0].because
+        verification = verified(world, "diamond", request)
+        assert (verification.status, (verification.error or {})["error_code"]) == (
+            "failed",
+            "nothing_verified",
+        )
+        assert [v.status for v in verification.tables] == ["left_out", "left_out"]
+        assert "`sum`: what StaticTable lets a run read" in verification.tables[0].because
 
 
 def test_what_another_rule_let_a_stage_read_is_not_made_again(world: World):
@@ -136,15 +139,15 @@ def test_what_another_rule_let_a_stage_read_is_not_made_again(world: World):
     world.ticks()
     assert only_stage(world).epoch == 3
     for request in (Request(), Request(engine="reference")):
-        found = verified(world, "one", request)
-        error = found.error or {}
+        verification = verified(world, "one", request)
+        error = verification.error or {}
         if request.engine == "direct":
-            assert {v.status for v in found.tables} == {"equal"}
-            assert {v.since for v in found.tables} == {2}
+            assert {v.status for v in verification.tables} == {"equal"}
+            assert {v.since for v in verification.tables} == {2}
             continue
-        assert (found.status, error["error_code"]) == ("failed", "nothing_verified")
+        assert (verification.status, error["error_code"]) == ("failed", "nothing_verified")
         assert "earlier version" in str(error["message"])
-        assert all("earlier version" in v.because for v in found.tables)
+        assert all("earlier version" in v.because for v in verification.tables)
 
 
 def _ruled(rule: Any) -> dict[str, Any]:
@@ -165,9 +168,9 @@ def test_what_was_corrected_is_repeated_from_there(world: World):
     amendments.correct("one", "left", "sums", right, who="me", why="wrong")
     world.arrive("one", "a", ("a", 1))
     world.ticks()
-    found = verified(world, "one")
-    assert (found.status, found.error) == ("equal", None)
-    since = {v.table: v.since for v in found.tables if v.status == "equal"}
+    verification = verified(world, "one")
+    assert (verification.status, verification.error) == ("equal", None)
+    since = {v.table: v.since for v in verification.tables if v.status == "equal"}
     assert since == {
         "state/left.sums": 5,
         "flows/left.totals": 5,
@@ -178,6 +181,6 @@ def test_what_was_corrected_is_repeated_from_there(world: World):
     }
     amendments.roll_back("one", "left:3", who="me", why="not so")
     world.ticks()
-    found = verified(world, "one")
-    assert (found.status, found.error) == ("equal", None)
-    assert {v.status for v in found.tables} == {"equal"}
+    verification = verified(world, "one")
+    assert (verification.status, verification.error) == ("equal", None)
+    assert {v.status for v in verification.tables} == {"equal"}

@@ -52,7 +52,7 @@ STATES = ("rank.nodes", "rank.links", "rank.members", "rank.whole")
 
 
 BIAS = 0.0
-"""Of the module: on the translator, a change of it would be found and refused."""
+"""A variable of the module: on the translator, a change of it would be noticed and refused."""
 
 
 class Biased(IncrementalPageRank):
@@ -113,28 +113,34 @@ def test_what_runs_in_rounds_is_compared_by_its_results(
     world: World, document: Any, split: Any, queued: bool
 ):
     """However edges came: ranks as near as declared, rounds not at all, changes left out."""
-    found = verified(linked(world, document, queued=queued), document["name"], Request(split))
-    assert (found.status, found.error) == ("equal", None), found.tables
-    kinds = {v.table: v.status for v in found.tables}
+    verification = verified(
+        linked(world, document, queued=queued), document["name"], Request(split)
+    )
+    assert (verification.status, verification.error) == ("equal", None), verification.tables
+    kinds = {v.table: v.status for v in verification.tables}
     compared = {table for table, status in kinds.items() if status == "equal"}
     if document is CLUSTERING:
         assert compared == {"state/coefficients.graph", "flows/coefficients.co"}
         return
     states = {f"state/{name}" for name in STATES}
     assert compared == {*states, "state/verdict.last", "flows/rank.pages"}
-    within = {v.table: v.within for v in found.tables}
+    within = {v.table: v.within for v in verification.tables}
     assert within["flows/rank.pages"] == "within 0.05"
     assert within["state/rank.nodes"] == "within 0.05, without shared, weight, round"
-    because = {v.table: v.because for v in found.tables}
-    assert "it follows changes" in because["flows/rank.moved"]
+    because = {v.table: v.because for v in verification.tables}
+    assert "it follows a view's changes" in because["flows/rank.moved"]
 
 
 def test_a_rank_that_is_wrong_is_found(world: World, monkeypatch: pytest.MonkeyPatch):
     """By more than is declared, page by page, in the table that has it."""
     linked(world, PAGERANK, queued=True)
     monkeypatch.setattr(sys.modules[__name__], "BIAS", 0.12)
-    found = verified(world, "pagerank")
-    assert (found.status, found.suspect, found.error) == ("differs", "rank", None)
-    wrong = {v.table: v.differing for v in found.tables if v.status == "differs"}
+    verification = verified(world, "pagerank")
+    assert (verification.status, verification.suspect, verification.error) == (
+        "differs",
+        "rank",
+        None,
+    )
+    wrong = {v.table: v.differing for v in verification.tables if v.status == "differs"}
     assert wrong.keys() == {"flows/rank.pages"}
     assert sorted(one.key for one in wrong["flows/rank.pages"]) == ["1", "2", "3", "4"]

@@ -27,13 +27,13 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import seal
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, Faults
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import Schedule
-from cbp.model.schedule.slots import Places
 from controller.loop import (
     DEFAULT_LOOP_LIMITS,
     Arrivals,
@@ -47,6 +47,8 @@ from controller.registry import Registry
 from controller.store import open_store
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord
 from tests.controller.file_engine import FileEngine, Record
+from tests.new_database import put_new_database
+from tests.planned_faults import Crash
 
 
 class Sum(Translate):
@@ -189,7 +191,7 @@ class World:
     """One service on one folder; `restart` is what happens after a kill.
 
     Args:
-        database_url: Of an empty database; a SQLite file in the folder unless told.
+        database_url: An empty database; by default a SQLite file in the folder.
 
     Attributes:
         limits, engine_limits: Those of the loop and the engine, from the next restart on.
@@ -215,6 +217,8 @@ class World:
         self.root, self.faults, self.clock = root, Switch(), SettableClock()
         self.tables = str(root / "tables")
         self.files = LocalFiles(self.faults)
+        if not database_url:
+            put_new_database(root / "cbp.db")
         url = database_url or f"sqlite:///{root}/cbp.db"
         self.store = open_store(url, faults=self.faults)
         self.executor, self._parallel_max = executor or Inline(), parallel_max

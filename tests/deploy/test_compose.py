@@ -138,6 +138,22 @@ def test_our_containers_run_without_rights(compose: dict[str, Any]):
         assert service["build"]["dockerfile"] == "deploy/Dockerfile", name
 
 
+def test_every_foreign_image_can_be_pinned_by_its_digest(compose: dict[str, Any]):
+    """Each is named in one place, with a variable in which `name:tag@sha256:...` fits."""
+    dockerfile = (REPO / "deploy" / "Dockerfile").read_text(encoding="utf-8")
+    bases = re.findall(r"^FROM (\S+)", dockerfile, re.MULTILINE)
+    stages = re.findall(r"^FROM \S+ AS (\S+)$", dockerfile, re.MULTILINE)
+    assert [base for base in bases if base not in stages] == ["${PYTHON_IMAGE}"]
+    default = re.search(r"^ARG PYTHON_IMAGE=(\S+)$", dockerfile, re.MULTILINE)
+    assert default is not None
+    for name in OURS:
+        arguments = compose["services"][name]["build"]["args"]
+        assert arguments == {"PYTHON_IMAGE": f"${{CBP_PYTHON_IMAGE:-{default[1]}}}"}, name
+    foreign = [one["image"] for one in compose["services"].values() if "build" not in one]
+    assert foreign
+    assert all(re.fullmatch(r"\$\{CBP_\w+_IMAGE:-[\w./-]+:\w+\}", image) for image in foreign)
+
+
 def test_the_image_holds_what_the_build_needs():
     """Every path that the Dockerfile copies exists and passes its ignore file."""
     dockerfile = (REPO / "deploy" / "Dockerfile").read_text(encoding="utf-8")

@@ -21,7 +21,7 @@ import pytest
 REPO = Path(__file__).resolve().parents[2]
 SCRIPTS = sorted([*(REPO / "deploy").glob("*.sh"), REPO / ".ci" / "run"])
 TOOLS = ["bash", "cat", "dirname", "find", "head", "id", "ls", "mkdir", "mktemp", "mv", "od", "rm"]
-TOOLS += ["sed", "tail", "tr", "chmod", "awk", "grep"]
+TOOLS += ["sed", "tail", "tr", "chmod", "awk", "grep", "sort", "xargs", "cksum"]
 REACHED = "REACHED the making of the environment"
 
 # A Python 3.11 that answers as told and makes no environment.
@@ -53,9 +53,9 @@ class Machine:
             "TMPDIR": str(folder),
         }
         for tool in TOOLS:
-            found = shutil.which(tool)
-            assert found is not None
-            (self.bin / tool).symlink_to(found)
+            actual = shutil.which(tool)
+            assert actual is not None
+            (self.bin / tool).symlink_to(actual)
         self.python()
         self.java("17.0.15")
 

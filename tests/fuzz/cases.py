@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import bz2
 import csv
 import gzip
 import io
@@ -38,6 +39,12 @@ class Case:
     format: str
     options: dict[str, str]
     data: bytes
+    schema: str = SCHEMA
+
+    @property
+    def names(self) -> tuple[str, ...]:
+        """The declared columns, in order."""
+        return tuple(column.split()[0] for column in self.schema.split(", "))
 
 
 def rows_of(chance: random.Random) -> list[dict[str, Any]]:
@@ -165,9 +172,11 @@ def packed(chance: random.Random, data: bytes) -> bytes:
         return data
     if kind < 0.8:
         return pa.Codec("zstd").compress(data).to_pybytes() if data else data
+    if kind < 0.86:
+        return bz2.compress(data)
     step = chance.choice([1, 7, 1000, 10**6])
     parts = [data[at : at + step] for at in range(0, len(data), step)][:300]
-    return b"".join(gzip.compress(part, 1) for part in parts)
+    return b"".join(gzip.compress(part, 1, mtime=0) for part in parts)
 
 
 def case_of(seed: int) -> Case:

@@ -28,16 +28,16 @@ import httpx
 from controller.app import Service, api_of
 from controller.settings import load_settings
 from tests.authored import forget, install, write
-from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.fuzz.cases import NAMES, SCHEMA, Case, case_of
 from tests.fuzz.oracle import is_same, records, value_of
 
-__all__ = ["Plan", "play_in_process", "play_stepped", "wrong"]
+__all__ = ["Plan", "install_names", "is_idle", "play_in_process", "play_stepped", "wrong"]
 
 PACKAGE = "fuzzed_names"
 DATAFLOW = "fuzzed"
 ANSWER_SECONDS_MAX = 15.0
-"""Of a service that shares two cores with whoever else is there; it answers in milliseconds."""
+"""For a service that shares two cores with others; it answers in milliseconds."""
 SETTLE_SECONDS_MAX = 1_800.0
 
 _STAGES = """
@@ -71,6 +71,7 @@ class Dropped:
     name: bytes
     case: Case
     stays: bool
+    is_uploaded: bool = False
 
     def __str__(self) -> str:
         return f"seed {self.number} ({self.source}, {self.name!r})"
@@ -86,27 +87,32 @@ def odd_name(chance: random.Random, number: int) -> tuple[bytes, bool]:
 class Plan:
     """Files of some seeds, a source for each format with its options, and the dataflow."""
 
-    def __init__(self, seeds: Sequence[int]) -> None:
+    def __init__(
+        self, seeds: Sequence[int], make: Callable[[int], Case] = case_of, *, uploads: bool = False
+    ) -> None:
         self.files: list[Dropped] = []
-        sources: dict[str, tuple[str, dict[str, str]]] = {}
+        self.refused: set[int] = set()
+        sources: dict[str, tuple[str, str, dict[str, str]]] = {}
         for seed in seeds:
-            case = case_of(seed)
+            case = make(seed)
             options = sorted(case.options.items())
             marks = [re.sub(r"\W", "semi", f"{k[:4]}_{v[:4]}".lower()) for k, v in options]
             source = "_".join([case.format, *marks])
-            sources[source] = case.format, case.options
+            sources[source] = case.schema, case.format, case.options
             name, stays = odd_name(random.Random(seed), seed)
-            self.files.append(Dropped(seed, source, name, case, stays))
+            uploaded = uploads and not stays and seed % 2 == 0 and _is_text(name)
+            self.files.append(Dropped(seed, source, name, case, stays, uploaded))
         # The source with the most records: with a few rejected files there is nothing to compare.
         taken = Counter[str]()
         for file in self.files:
-            taken[file.source] += 0 if file.stays else _records_of(file.case)
+            if file.case.schema == SCHEMA and not file.stays:
+                taken[file.source] += _records_of(file.case)
         ((self.counted, _),) = taken.most_common(1)
         self.document = {
             "name": DATAFLOW,
             "sources": {
-                name: {"schema": SCHEMA, "format": format_, "options": options}
-                for name, (format_, options) in sources.items()
+                name: {"schema": schema, "format": format_, "options": options}
+                for name, (schema, format_, options) in sources.items()
             },
             "stages": {"count": {"translator": "fuzzed_names", "inputs": {"rows": self.counted}}},
         }
@@ -114,6 +120,8 @@ class Plan:
     def drop(self, drop_root: Path, files: Sequence[Dropped]) -> None:
         """Let files land, each as a whole, and here and there what is no file."""
         for file in files:
+            if file.is_uploaded:
+                continue
             incoming = os.fsencode(drop_root / DATAFLOW / file.source / "incoming")
             part = incoming + b"/.writing"
             with open(part, "wb") as whole:
@@ -125,6 +133,20 @@ class Plan:
                     os.symlink("/etc/passwd", incoming + b"/link.csv")
                     os.mkdir(incoming + b"/folder.csv")
 
+    def upload(self, client: httpx.Client, files: Sequence[Dropped]) -> list[str]:
+        """Send the files that are not dropped; return which answers were neither 202 nor a 4xx."""
+        odd = []
+        for file in files:
+            if file.is_uploaded:
+                path = f"/api/v1/dataflows/{DATAFLOW}/sources/{file.source}/files"
+                query = {"name": file.name.decode()}
+                answer = client.post(path, params=query, content=file.case.data, timeout=60)
+                if answer.status_code != 202:
+                    self.refused.add(file.number)
+                    if not 400 <= answer.status_code < 500 or not answer.json()["error_code"]:
+                        odd.append(f"{file}: {answer.status_code} {answer.text[:200]}")
+        return odd
+
     def waits(self, drop_root: Path) -> bool:
         """Tell whether a file waits that is going to be taken."""
         return any(
@@ -132,8 +154,16 @@ class Plan:
                 os.fsencode(drop_root / DATAFLOW / file.source / "incoming") + b"/" + file.name
             )
             for file in self.files
-            if not file.stays
+            if not (file.stays or file.is_uploaded)
         )
+
+
+def _is_text(name: bytes) -> bool:
+    try:
+        name.decode()
+    except UnicodeDecodeError:
+        return False
+    return True
 
 
 def _records_of(case: Case) -> int:
@@ -184,7 +214,7 @@ class Health:
 
 def wrong(plan: Plan, client: httpx.Client, drop_root: Path) -> tuple[Counter[str], list[str]]:
     """Return how often what came of the files, and what is not as it must be."""
-    outcomes, found = Counter[str](), list[str]()
+    outcomes, actual = Counter[str](), list[str]()
     claims = {_number(claim["path"]): claim for claim in _pages(client, "claims")}
     accepted: dict[str, list[tuple[int, Dropped]]] = {}
     for file in plan.files:
@@ -195,22 +225,25 @@ def wrong(plan: Plan, client: httpx.Client, drop_root: Path) -> tuple[Counter[st
         elif claim is not None and told == "quarantined":
             told = (claim["reason"] or {}).get("code", "")
             if not told or not _in_quarantine(drop_root, file, claim["id"]):
-                found.append(f"{file}: refused as {told!r}, but not so in quarantine")
-        if file.stays is not (claim is None) or told in ("claiming", "claimed", "duplicate"):
-            found.append(f"{file}: {told}")
+                actual.append(f"{file}: refused as {told!r}, but not so in quarantine")
+        left = file.stays or file.number in plan.refused
+        if left is not (claim is None) or told in ("claiming", "claimed", "duplicate"):
+            actual.append(f"{file}: {told}")
         outcomes[told] += 1
-    rows = {source: _records(client, source) for source in accepted}
+    rows = {
+        source: _records(client, source, files[0][1].case) for source, files in accepted.items()
+    }
     for source, files in accepted.items():
-        found += _wrong_rows([file for _, file in sorted(files, key=_index)], rows[source])
+        actual += _wrong_rows([file for _, file in sorted(files, key=_index)], rows[source])
     names = Counter(row[NAMES.index("name")] or "" for row in rows.get(plan.counted, ()))
     state: Counter[str] = Counter()
     for row in _pages(client, "state/count/counts/records"):
         state[row["name"] or ""] += row["n"]
     if not names:
-        found.append("state: no record of the counted source was accepted")
+        actual.append("state: no record of the counted source was accepted")
     if state != names:
-        found.append(f"state: not there {names - state}, too many {state - names}"[:600])
-    return outcomes, [*found, *_damages(client)]
+        actual.append(f"state: not there {names - state}, too many {state - names}"[:600])
+    return outcomes, [*actual, *_damages(client)]
 
 
 def _damages(client: httpx.Client) -> list[str]:
@@ -269,10 +302,10 @@ def _pages(client: httpx.Client, path: str) -> Iterator[Any]:
             return
 
 
-def _records(client: httpx.Client, source: str) -> list[tuple[Any, ...]]:
+def _records(client: httpx.Client, source: str, case: Case) -> list[tuple[Any, ...]]:
     """Return the records of a source, in order."""
     rows = _pages(client, f"flows/{source}/records")
-    return [tuple(value_of(name, row[name]) for name in NAMES) for row in rows]
+    return [tuple(value_of(name, row[name]) for name in case.names) for row in rows]
 
 
 @dataclass
@@ -295,11 +328,13 @@ class _Asking:
             self.health.ask()
 
 
-def play_in_process(seeds: Sequence[int], folder: Path) -> tuple[Counter[str], list[str]]:
+def play_in_process(
+    seeds: Sequence[int], folder: Path, make: Callable[[int], Case] = case_of
+) -> tuple[Counter[str], list[str]]:
     """Play seeds against `cbp serve`, a process of its own, while its health is asked."""
     from tests.system import processes  # brings Spark, which nobody else here needs
 
-    plan = Plan(seeds)
+    plan = Plan(seeds, make, uploads=True)
     install_names(folder / "packages")
     instance = processes.Instance(
         folder,
@@ -318,23 +353,30 @@ def play_in_process(seeds: Sequence[int], folder: Path) -> tuple[Counter[str], l
         ) as client:
             answer = client.post("/api/v1/dataflows", json=plan.document, timeout=60)
             assert answer.status_code == 201, answer.text
-            health = Health(client)
+            health, odd = Health(client), list[str]()
             drop_root = instance.settings.drop_root
             with _Asking(health):
                 for at in range(0, len(plan.files), 100):
                     plan.drop(drop_root, plan.files[at : at + 100])
+                    odd += plan.upload(client, plan.files[at : at + 100])
                 _until(lambda: not plan.waits(drop_root), "files wait")
-                _until(lambda: _is_idle(client), "the stage runs")
-            outcomes, found = wrong(plan, client, drop_root)
+                _until(lambda: is_idle(client), "the stage runs")
+            outcomes, actual = wrong(plan, client, drop_root)
     finally:
         instance.stop()
     print(f"asked {health.asked} times; the slowest answer took {health.slowest:.2f} s")
-    return outcomes, [*health.wrong, *found]
+    return outcomes, [*health.wrong, *odd, *actual]
 
 
-def play_stepped(seeds: Sequence[int], folder: Path) -> tuple[Counter[str], list[str]]:
+def play_stepped(
+    seeds: Sequence[int],
+    folder: Path,
+    make: Callable[[int], Case] = case_of,
+    *,
+    uploads: bool = False,
+) -> tuple[Counter[str], list[str]]:
     """Play seeds against the product's service in this process, stepped by hand."""
-    plan = Plan(seeds)
+    plan = Plan(seeds, make, uploads=uploads)
     install_names(folder / "packages")
     settings = load_settings(
         root=folder,
@@ -357,23 +399,29 @@ def play_stepped(seeds: Sequence[int], folder: Path) -> tuple[Counter[str], list
             assert answer.status_code == 201, answer.text
             health = Health(client)
             plan.drop(settings.drop_root, plan.files)
-            while plan.waits(settings.drop_root):
+            odd = plan.upload(client, plan.files)
+            # A pass over a source ends after a second; what it claimed is read by the next one.
+            while plan.waits(settings.drop_root) or _claims_are_open(client):
                 service.scan()
                 health.ask()
             while service.controller.tick().starts:
                 assert service.parts.in_flight.wait(timeout=SETTLE_SECONDS_MAX)
                 health.ask()
-            outcomes, found = wrong(plan, client, settings.drop_root)
+            outcomes, actual = wrong(plan, client, settings.drop_root)
     finally:
         service.stop()
         sys.path.remove(str(folder / "packages"))
         forget(PACKAGE)
-    return outcomes, [*health.wrong, *found]
+    return outcomes, [*health.wrong, *odd, *actual]
 
 
-def _is_idle(client: httpx.Client) -> bool:
-    claims = [claim["status"] for claim in _pages(client, "claims")]
-    if any(status in ("claiming", "claimed") for status in claims):
+def _claims_are_open(client: httpx.Client) -> bool:
+    return any(one["status"] in ("claiming", "claimed") for one in _pages(client, "claims"))
+
+
+def is_idle(client: httpx.Client) -> bool:
+    """Tell whether no file is taken in, and the stage has nothing to do."""
+    if _claims_are_open(client):
         return False
     shown = client.get(f"/api/v1/dataflows/{DATAFLOW}", timeout=60).json()
     (stage,) = shown["stages"]

@@ -27,12 +27,12 @@ def main() -> int:
     for seed in range(given.first, given.first + given.seeds):
         with tempfile.TemporaryDirectory() as root:
             try:
-                found = play(Path(root), seed, engine=given.engine)
+                actual = play(Path(root), seed, engine=given.engine)
             except Exception:
                 traceback.print_exc()
                 failed.append(seed)
             else:
-                print(f"seed {seed}: version {found.version}, {found.counts}", flush=True)
+                print(f"seed {seed}: version {actual.version}, {actual.counts}", flush=True)
     print(f"{given.seeds} dataflows; failed: {failed or 'none'}")
     return bool(failed)
 

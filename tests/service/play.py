@@ -24,7 +24,7 @@ from controller.app import Service, api_of
 from controller.registry import Registry
 from controller.settings import load_settings
 from tests.authored import forget, install, write
-from tests.controller.api.fakes import AppTransport
+from tests.controller.api.app_transport import AppTransport
 from tests.controller.world import until
 from tests.service.authored import Package, document, needs, states
 
@@ -163,8 +163,8 @@ class Play:
             flow = f"{stage}.o"
             epochs = enumerate(self.reference.outputs(flow))
             expected = [{**row, "_epoch": epoch} for epoch, rows in epochs for row in rows]
-            found, _ = self.service.controller.reading.read_flow("d", flow, None, 100_000)
-            self._same(flow, found, expected)
+            actual, _ = self.service.controller.reading.read_flow("d", flow, None, 100_000)
+            self._same(flow, actual, expected)
         record = self.service.store.dataflow("d")
         for stage, state in states(self.document["stages"]):
             node = self.service.controller.dataflow("d").stages[stage]
@@ -284,7 +284,7 @@ class Play:
         """All stages say why they do not run, and nothing is verified by other code."""
         answer = self.client.get("/api/v1/dataflows/d").json()
         assert answer["summary"]["state"] == "stopped", answer
-        assert "register its document again" in answer["summary"]["problem"], answer
+        assert "Register the document again" in answer["summary"]["problem"], answer
         assert self.client.get("/api/v1/health/ready").json()["degraded"] == {"d": "stopped"}
         refused = self._post("/dataflows/d/verifications", {})
         assert refused.json()["error_code"] == "code_drifted", refused.text
@@ -316,12 +316,12 @@ def _counted(rows: Iterable[Any]) -> Counter[str]:
 
 def play(root: Path, seed: int, *, engine: str = "local") -> Play:
     """Play a seed to its end; raises AssertionError with the trace where something is wrong."""
-    found = Play(root, seed, engine)
+    actual = Play(root, seed, engine)
     try:
-        found.run()
+        actual.run()
     except BaseException as error:
-        error.add_note(f"seed {seed}: {found.document}\n{' '.join(found.trace)}")
+        error.add_note(f"seed {seed}: {actual.document}\n{' '.join(actual.trace)}")
         raise
     finally:
-        found.close()
-    return found
+        actual.close()
+    return actual

@@ -1,11 +1,16 @@
 """The promises of the service, looked for on the disk: what P1 to P6 say, after any crash.
 
-    P1  every good file is accepted once, every bad one is quarantined, every increment is
-        consumed as the recorded runs say, and those say what a Runnable may say
+    P1  every good file is accepted once, every bad one is quarantined or was decided about, every
+        increment is consumed as the recorded runs say, and those say what a Runnable may say
     P2  states, flows, queues and epochs are those of the reference engine
     P3  at every timestamp, all tables of a run show the same epoch of it
     P5  what lies in `finished` is in a source's log; what is recorded stays recorded
     P6  the same holds when the database was lost
+    P7  a timer fires once it is due, and no record says a later time than the earliest timer has
+
+    P8  a run looks up a table as of one moment, which its record names: the newest then, never an
+        earlier one than before, and not older than the changes that it reads; it is verified so
+    P9  the change data feed of a view leads from each version of its table to the next
 
 P4 is P2: the reference engine computes from scratch what the service computed epoch by epoch.
 Files are read by the log and Parquet alone, as any reader of Delta tables does.
@@ -25,15 +30,21 @@ from cbp.engine.delta.deletion_vectors import read_vector
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.storage.table_names import flow_table, state_table
+from cbp.engine.storage.table_names import flow_table, stage_tables, state_table
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import increments_dropped
-from controller.ingest.listing import CLOSE_NAME
-from controller.ingest.source_log import SourceEntry
+from cbp.model.verification import Request, behind
+from controller.ingest.admission.source_log import SourceEntry
+from controller.ingest.folder.listing import CLOSE_NAME
+from controller.ingest.folder.source_folders import DECISION_SUFFIX, REASON_SUFFIX
+from tests.simulation.decider import Decider
+from tests.simulation.feeds import Feeds
+from tests.simulation.followed_tables import SOURCE
 from tests.simulation.history import Era, History, require
 from tests.simulation.model import Record, multiset
 from tests.simulation.operations import framed_flows
 from tests.simulation.operator import Operator
+from tests.simulation.prioritizer import Prioritizer
 from tests.simulation.world import NAME, World
 
 __all__ = ["Checker"]
@@ -46,49 +57,68 @@ class Checker:
         history: What is recorded, and the model that follows it.
     """
 
-    def __init__(self, world: World, operator: Operator) -> None:
+    def __init__(
+        self, world: World, operator: Operator, decider: Decider, prioritizer: Prioritizer
+    ) -> None:
         self.world, self.operator, self._files = world, operator, LocalFiles()
+        self._decider, self._prioritizer = decider, prioritizer
         self.history = History(world, operator, self._look)
         self._rows: dict[tuple[str, int], list[Record]] = {}
         self._seen: set[int] = set()
+        self._verified = False
+        self._feeds = Feeds(world, self._rows_of, self._parquet)
 
     def observe(self) -> None:
         """Read what was recorded since, and that what was recorded stands; cheap."""
         self.history.observe()
+        self._follow_table()
         self._acknowledged()
+
+    def _follow_table(self, *, settled: bool = False) -> None:
+        if self.world.followed is not None:
+            self.world.followed.check(self.history.entries[SOURCE], settled=settled)
 
     def _acknowledged(self) -> None:
         """Check the drop folder against the sources' logs."""
         for source, entries in self.history.entries.items():
-            gone = {
-                index
-                for one in self.world.log().generations
-                for flow, part in one.taken_out()
-                if flow == source
-                for index in part
-            }
-            files = [
-                (entry.path, entry.sha256) for entry in entries if entry.increment.index not in gone
-            ]
+            files = self._counted(source)
             require(len(set(files)) == len(files), f"P1: {source} accepted a file twice")
-            accepted = {entry.sha256 for entry in entries}
+            accepted = {file.sha256 for entry in entries for file in entry.files}
             for name, data in self._files_in(source, "finished"):
                 if name.endswith(CLOSE_NAME):
                     key = f"marker/{name.removesuffix(f'-{CLOSE_NAME}')}"
                     closed = any(one.key == key for one in self.history.closes)
                     require(closed, f"P5: {name} of {source} is finished, and closed nothing")
                     continue
+                if name.endswith((REASON_SUFFIX, DECISION_SUFFIX)):
+                    name = name.removesuffix(REASON_SUFFIX).removesuffix(DECISION_SUFFIX)
+                    require(self._decider.kept(source, name), f"P5: nobody decided about {name}")
+                    continue
                 known = hashlib.sha256(data).hexdigest() in accepted
+                known = known or self._decider.kept(source, name)
                 require(known, f"P5: {name} of {source} is finished, and in no log")
             for name, data in self._files_in(source, "quarantine"):
                 if name.endswith(CLOSE_NAME):
                     framed = source in framed_flows(self.world.plan.document)
                     require(not framed, f"P1: {name} of {source} is quarantined")
-                elif not name.endswith(".reason.json"):
+                elif not name.endswith((REASON_SUFFIX, DECISION_SUFFIX)):
                     bad = self.world.deliveries.bad(data)
                     require(bad, f"P1: {name} of {source} is good and quarantined")
-                    reason = self.world.place(source, "quarantine") / f"{name}.reason.json"
+                    reason = self.world.place(source, "quarantine") / f"{name}{REASON_SUFFIX}"
                     require(reason.stat().st_size > 0, f"P5: {name} has no reason")
+
+    def _counted(self, source: str) -> list[tuple[str, str]]:
+        """Return name and SHA-256 of the accepted files that no roll-back dropped."""
+        gone = {
+            index
+            for one in self.world.log().generations
+            for flow, part in one.retracted()
+            if flow == source
+            for index in part
+        }
+        entries = self.history.entries[source]
+        kept = (one for one in entries if one.increment.index not in gone)
+        return [(file.path, file.sha256) for one in kept for file in one.files]
 
     def _files_in(self, source: str, folder: str) -> Iterator[tuple[str, bytes]]:
         place = self.world.place(source, folder)
@@ -99,8 +129,12 @@ class Checker:
 
     # after a recovery
 
-    def recovered(self) -> None:
-        """Check everything that holds once `recover` has returned and nothing failed in it."""
+    def recovered(self, *, just: bool = True) -> None:
+        """Check everything that holds once `recover` has returned and nothing failed in it.
+
+        Args:
+            just: Whether nothing happened since.
+        """
         self.observe()
         if not self.world.registered:
             return
@@ -109,14 +143,18 @@ class Checker:
         told = {*self.history.corrections, *(one.key for one in self.history.closes)}
         told |= {era.request for era in self.history.eras}
         require(answered <= told, f"P5: {answered - told} were answered, and are in no log")
+        self._decider.check({source: set(self._counted(source)) for source in self.history.entries})
+        self._prioritizer.check(recovered=just)
         self._check_store()
         self._check_tables()
 
     def settled(self) -> None:
         """Check that nothing is left to be done."""
-        self.recovered()
+        self.recovered(just=False)
+        self._follow_table(settled=True)
         for source, entries in self.history.entries.items():
-            missing = self.world.deliveries.missing(source, {(e.path, e.sha256) for e in entries})
+            came = {(file.path, file.sha256) for entry in entries for file in entry.files}
+            missing = self.world.deliveries.missing(source, came)
             require(not missing, f"P1: {source} never accepted {missing}")
             for folder in ("incoming", "claimed"):
                 left = [name for name, _ in self._files_in(source, folder)]
@@ -132,16 +170,25 @@ class Checker:
             self._check_quarantine(source)
         self._check_operations()
         self._check_flows()
+        for leader in self.history.now.units:
+            late = [at for at in self.history.replay.timers(leader) if at <= self.world.now]
+            require(not late, f"P7: timers of {leader} did not fire: {late}")
         plain = len(self.history.eras) == 1 and not self.history.corrections
-        if plain and all(s.runnable.default for s in self._nodes()):
+        timed = any(node.translator.reads_run for node in self._nodes())
+        rules = all(s.runnable.default or _is_woken(s) for s in self._nodes())
+        if plain and not timed and rules:
             self._check_from_scratch()
+        retained = self.world.plan.inputs_seconds is None
+        if retained and any(node.lookups for node in self._nodes()) and not self._verified:
+            self._verify()
+            self._verified = True
 
     def _check_quarantine(self, source: str) -> None:
         """Check that what is listed as quarantined is what lies there, also of a lost store."""
         rejected = self.world.store.claims(NAME, source, status="quarantined", limit=500).items
         listed = {one.id for one in rejected if (one.reason or {}).get("code") != "file_gone"}
         names = [name for name, _ in self._files_in(source, "quarantine")]
-        kept = [name for name in names if not name.endswith((".reason.json", CLOSE_NAME))]
+        kept = [name for name in names if not name.endswith((REASON_SUFFIX, CLOSE_NAME))]
         lies = {name.partition("-")[0] for name in kept}
         require(listed == lies, f"P1: {source} lists {listed} as quarantined, and there lie {lies}")
 
@@ -150,8 +197,8 @@ class Checker:
         paths = [f"{self.world.folder}/{file.path}" for file in entry.increment.files]
         if self.world.plan.inputs_seconds is not None and not all(map(os.path.exists, paths)):
             return
-        found = [row for path in paths for row in self._parquet(path)]
-        require(found == rows, f"P1: {entry.increment.name} has {found}, not {rows}")
+        actual = [row for path in paths for row in self._parquet(path)]
+        require(actual == rows, f"P1: {entry.increment.name} has {actual}, not {rows}")
 
     def _check_operations(self) -> None:
         """Check that what operators did is told, and markers closed once each."""
@@ -191,11 +238,11 @@ class Checker:
             for name, connector in connectors[stage.stage].items():
                 if connector.arrived or connector.closes:
                     continue  # frames are made at a tick
-                found = [(q.increment.index, q.read) for q in connector.queue]
+                actual = [(q.increment.index, q.read) for q in connector.queue]
                 model = self.history.replay.queue(stage.stage)[name].queue
                 expected = [(q.increment.index, q.read) for q in model]
-                what = f"P2: {stage.stage}.{name} holds {found}, not {expected}"
-                require(found == expected, what)
+                what = f"P2: {stage.stage}.{name} holds {actual}, not {expected}"
+                require(actual == expected, what)
 
     # tables
 
@@ -213,6 +260,11 @@ class Checker:
             done = self.history.replay.applied[unit]
             require(done in epochs, f"P2: the tables of {unit} show {epochs}, not epoch {done}")
         self._check_retention()
+        for node in self._nodes():
+            for view in node.translator.views:
+                key = (*node.translator.key_of(view).names, *view.second_key)
+                key = () if view.bag else key
+                self._feeds.check(state_table(node.name, view.name), view.schema.names, key)
         eras = self.history.eras
         for era, after in zip(eras, [*eras[1:], None], strict=True):
             until_ms = 2**62 if after is None else after.since_ms
@@ -228,7 +280,9 @@ class Checker:
                 _, left = self._table(flow_table(node.name, output.name), None)
                 if not left:
                     continue
-                require(output.name in node.keep, f"P1: {flow} is kept for good, and went")
+                messages = (era.dataflow.own_messages() for era in self.history.eras)
+                may_go = output.name in node.keep or any(flow in each for each in messages)
+                require(may_go, f"P1: {flow} is kept for good, and went")
                 needed = replay.waiting(flow)
                 if oldest is not None:
                     came = {one.flow: one.index + 1 for one in oldest.newest}
@@ -260,6 +314,9 @@ class Checker:
             if whole:
                 self._seen.add(stamp)
 
+    def _rows_of(self, table: str, version: int) -> list[Record]:
+        return self._table(table, version)[0]
+
     def _stamps(self, table: str) -> dict[int, int]:
         log = DeltaLog(f"{self.world.folder}/{table}", self._files)
         return {version: log.stamp(version) for version in log.readable()}
@@ -272,9 +329,9 @@ class Checker:
         for table, name in _tables(era, unit).items():
             rows, left = self._table(table, at[table])
             if table.startswith("state/"):
-                found = multiset({n: row[n] for n in row if n[0] != "_"} for row in rows)
+                actual = multiset({n: row[n] for n in row if n[0] != "_"} for row in rows)
                 past = replay.past[name]
-                fit = {epoch for epoch in fit if past[epoch] == found}
+                fit = {epoch for epoch in fit if past[epoch] == actual}
             else:
                 fit &= _shown(replay.outputs(name), rows, left)
         return fit
@@ -295,8 +352,8 @@ class Checker:
         return [row for number, row in enumerate(rows) if number not in dead]
 
     def _parquet(self, path: str) -> list[Record]:
-        found = os.stat(path)
-        key = (path, found.st_ino)
+        actual = os.stat(path)
+        key = (path, actual.st_ino)
         if key not in self._rows:
             self._rows[key] = pq.ParquetFile(path).read(use_threads=False).to_pylist()
         return self._rows[key]
@@ -308,7 +365,7 @@ class Checker:
         for node in self._nodes():
             for output in node.translator.outputs:
                 flow = f"{node.name}.{output.name}"
-                found, _ = self.world.controller.reading.read_flow(NAME, flow, None, 10_000)
+                actual, _ = self.world.controller.reading.read_flow(NAME, flow, None, 10_000)
                 _, left = self._table(flow_table(node.name, output.name), None)
                 expected = [
                     {**row, "_epoch": epoch}
@@ -316,11 +373,11 @@ class Checker:
                     for row in rows
                     if epoch >= left
                 ]
-                rows = [dict(row) for row in found]
+                rows = [dict(row) for row in actual]
                 if flow in self.history.now.dataflow.own_messages():
                     # Of messages only the order of each group's counts.
                     rows, expected = map(_by_epoch_and_group, (rows, expected))
-                require(rows == expected, f"P2: {flow} reads {found}")
+                require(rows == expected, f"P2: {flow} reads {actual}")
 
     def _check_from_scratch(self) -> None:
         """Check against an engine that decided by itself: nothing depends on when things ran."""
@@ -330,9 +387,33 @@ class Checker:
             for rows in self.history.replay.outputs(source):
                 alone.feed(source, rows)
         alone.run_until_idle()
+        looking = {node.name for node in self._nodes() if node.lookups}
         for flow in dataflow.flows():
+            if flow.partition(".")[0] in behind(dataflow, looking):
+                continue  # what is looked up depends on when a run began
             same = alone.outputs(flow) == self.history.replay.outputs(flow)
             require(same, f"P4: {flow} is not what an unbroken run gives")
+        for node in filter(_is_woken, self._nodes()):
+            for view in node.translator.views:
+                expected = alone.state(node.name, view.name)
+                actual = self.history.replay.state(node.name, view.name)
+                what = f"P4: {node.name}.{view.name} is {actual}; an unbroken run gives {expected}"
+                require(multiset(actual) == multiset(expected), what)
+
+    def _verify(self) -> None:
+        """Check that what was looked up is verified as of the moments of the records."""
+        verifications = self.world.controller.verifications
+        shown = verifications.show(verifications.start(NAME, Request()).id)
+        # Other stages can depend on when runs began, which a recomputation does not know.
+        looking = {path for node in self._nodes() if node.lookups for path in stage_tables(node)}
+        wrong = [v for v in shown.tables if v.table in looking and v.status == "differs"]
+        require(shown.error is None and not wrong, f"P8: verified {wrong}: {shown.error}")
+
+
+def _is_woken(node: StageNode) -> bool:
+    """Tell whether a stage is called for all changes of what it looks up."""
+    lookups = node.translator.lookups
+    return bool(lookups) and all(one.wake for one in lookups)
 
 
 def _by_epoch_and_group(rows: list[Record]) -> list[Record]:
@@ -341,13 +422,13 @@ def _by_epoch_and_group(rows: list[Record]) -> list[Record]:
 
 def _tables(era: Era, unit: str) -> dict[str, str]:
     """Return table folder to what it is of: a state or a flow."""
-    found = {}
+    actual = {}
     for node in era.units[unit].members:
         for state in node.translator.states:
-            found[state_table(node.name, state.name)] = f"{node.name}.{state.name}"
+            actual[state_table(node.name, state.name)] = f"{node.name}.{state.name}"
         for output in node.translator.outputs:
-            found[flow_table(node.name, output.name)] = f"{node.name}.{output.name}"
-    return found
+            actual[flow_table(node.name, output.name)] = f"{node.name}.{output.name}"
+    return actual
 
 
 def _shown(contents: list[list[Record]], rows: list[Record], left: int) -> set[int]:

@@ -53,12 +53,12 @@ class Disk:
         path = os.readlink(f"/proc/self/fd/{handle}")
         if not path.startswith(f"{self.root}/") and path != str(self.root):
             return
-        found = os.fstat(handle)
-        if not stat.S_ISDIR(found.st_mode):
-            self.sizes[found.st_ino] = found.st_size
-            self._keep(found.st_ino, path)
+        actual = os.fstat(handle)
+        if not stat.S_ISDIR(actual.st_mode):
+            self.sizes[actual.st_ino] = actual.st_size
+            self._keep(actual.st_ino, path)
             return
-        self.names[found.st_ino] = now = {}
+        self.names[actual.st_ino] = now = {}
         for name, inode in _listing(path):
             if inode > 0 and not self._keep(inode, f"{path}/{name}"):
                 continue  # another process moved it away meanwhile

@@ -9,8 +9,8 @@ from collections.abc import Callable
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.engine.storage.failpoints import Crash, check_point
 from cbp.errors import DiskFullError, OperatingError
+from tests.planned_faults import Crash, check_point
 from tests.simulation.standstill import Standstill
 
 __all__ = ["STANDS", "STATEMENT", "PowerLoss", "Strikes"]

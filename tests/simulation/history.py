@@ -27,7 +27,7 @@ from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.intention import Intention
 from cbp.model.version.version_change import Choice
-from controller.ingest.source_log import SourceEntry, SourceLog
+from controller.ingest.admission.source_log import SourceEntry, SourceLog
 from controller.loop.records.description_log import Description, Descriptions
 from tests.simulation.model import Broken, Record
 from tests.simulation.operations import framed_flows
@@ -77,7 +77,7 @@ class Era:
 
 
 class History:
-    """Of one world.
+    """What happened in one world.
 
     Args:
         world: Whose folders are read.
@@ -120,6 +120,30 @@ class History:
         """How often, by what is recorded, increments of an output went."""
         records = (one for recorded in self.now.records.values() for one in recorded.records)
         return sum(change.below > 0 for one in records for change in one.changes)
+
+    @property
+    def wakes(self) -> int:
+        """How many recorded runs were started by a timer alone, and called a group."""
+        records = (one for recorded in self.now.records.values() for one in recorded.records)
+        woken = (r for r in records if r.correction is None and not any(r.read.values()))
+        return sum(one.figures.get("groups", 0) > 0 for one in woken)
+
+    @property
+    def lookups(self) -> int:
+        """How many recorded runs called a group that looked a table up."""
+        records = (one for recorded in self.now.records.values() for one in recorded.records)
+        return sum(bool(one.lookups) and one.figures.get("groups", 0) > 0 for one in records)
+
+    @property
+    def bags(self) -> int:
+        """How many recorded runs called a group of a stage whose view has no key."""
+        units = self.now.units
+        with_bags = [
+            self.now.records[leader].records
+            for leader, unit in units.items()
+            if any(view.bag for node in unit.members for view in node.translator.views)
+        ]
+        return sum(one.figures.get("groups", 0) > 0 for records in with_bags for one in records)
 
     @property
     def replay(self) -> Replay:
@@ -225,7 +249,7 @@ class History:
             if all(one[0].start(leader) <= generation.start(leader) for leader in stops)
         ]
         ends = _ends(generation.position)
-        superseded = [one for one in generation.taken_out() if one[0] in generation.superseded]
+        superseded = [one for one in generation.retracted() if one[0] in generation.superseded]
         dropped += [(generation, source, part) for source, part in superseded if len(part) == 1]
         for source, many in generation.dropped.items():
             gone = range(ends[source] - many, ends[source])
@@ -296,8 +320,8 @@ class History:
             for one in self.closes[: generation.position.punctuations]
             if asked.later and one.closed_ms > at and one.number not in before
         }
-        found = set(generation.closes_dropped) - before
-        require(found == due, f"P1: to {asked.goal}, closes {found} are dropped, not {due}")
+        actual = set(generation.closes_dropped) - before
+        require(actual == due, f"P1: to {asked.goal}, closes {actual} are dropped, not {due}")
 
     def _changed(self, description: Description, log: IntentionLog) -> None:
         """Begin the era of a version."""
@@ -335,6 +359,7 @@ class History:
                 dataflow,
                 units,
                 records,
+                dropped=list(old.dropped),
                 choice=choice,
                 begins={leader: begin.position.stages[leader].epoch for leader in units},
             )
@@ -357,14 +382,14 @@ class History:
             return Replay(era.dataflow, era.units) if era.origin is None else era.origin.copy()
         self._bring(before)
         assert before.replay is not None, "eras are followed in their order"
-        found = before.replay.succeed(
+        actual = before.replay.succeed(
             era.dataflow,
             era.units,
             choice=era.choice or Choice(),
             epochs=era.begins,
         )
-        era.origin = found.copy()
-        return found
+        era.origin = actual.copy()
+        return actual
 
     def _bring(self, era: Era) -> None:
         replay = era.replay
@@ -380,7 +405,7 @@ class History:
         replay.close_at([one for one in self.closes[:closes] if one.number not in gone])
         for source, entries in self.entries.items():
             for entry in entries[replay.fed[source] : ends.get(source, 0)]:
-                rows = self.world.deliveries.rows(source, entry.path, entry.sha256)
+                rows = [row for file in entry.files for row in self.world.rows(source, file)]
                 self._look(entry, rows)
                 # What a roll-back took away is in no frame.
                 index = replay.fed[source]

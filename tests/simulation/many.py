@@ -33,6 +33,13 @@ FIGURES = (
     "rollbacks",
     "versions",
     "retentions",
+    "decisions",
+    "priorities",
+    "lookups",
+    "bags",
+    "passes",
+    "rewrites",
+    "versions_followed",
 )
 SHOWN_MAX = 5
 TOLD_EVERY = 500

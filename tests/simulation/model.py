@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import hashlib
+from datetime import UTC, datetime
 from typing import Any
 
 __all__ = ["Broken", "Deliveries", "Record", "multiset"]
@@ -16,7 +17,11 @@ class Broken(AssertionError):
 
 def multiset(records: Any) -> list[str]:
     """Return records so that two lists are equal if they hold the same ones."""
-    return sorted(map(repr, records))
+    return sorted(repr({n: _in_utc(v) for n, v in one.items()}) for one in records)
+
+
+def _in_utc(value: Any) -> Any:
+    return value.astimezone(UTC) if isinstance(value, datetime) else value
 
 
 class Deliveries:
@@ -40,9 +45,13 @@ class Deliveries:
         if certain:
             self.certain.setdefault(source, set()).add(brought)
 
+    def sha256(self, file: int) -> str:
+        """Return the SHA-256 of a file of the plan."""
+        return self._names[file]
+
     def bad(self, data: bytes) -> bool:
         """Tell whether a file is one that must be refused."""
-        return self._rows[hashlib.sha256(data).hexdigest()] is None
+        return self._rows.get(hashlib.sha256(data).hexdigest(), []) is None
 
     def rows(self, source: str, name: str, sha256: str) -> list[dict[str, int]]:
         """Return the records of an accepted file; raises `Broken` if it must not be accepted."""

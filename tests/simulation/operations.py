@@ -84,7 +84,7 @@ def operated(
     """Weave operations into a plan.
 
     Args:
-        rng: Of the seed.
+        rng: The seed's random numbers.
         document: The dataflow; some stage of it may become one that frames.
         steps: What happens anyway.
         fault: Returns a fault that strikes at one of these effects.
@@ -135,9 +135,9 @@ def next_version(rng: random.Random, document: Mapping[str, Any]) -> tuple[dict[
     """
     changed = copy.deepcopy(dict(document))
     stages = changed["stages"]
-    read = {flow for stage in stages.values() for flow in stage["inputs"].values()}
+    read = {flow.partition(".")[0] for s in stages.values() for flow in s["inputs"].values()}
     free = [name for name in NEW if name not in stages]
-    idle = [name for name in stages if f"{name}.o" not in read and len(stages) > 1]
+    idle = [name for name in stages if name not in read and len(stages) > 1]
     swapped = [n for n, stage in stages.items() if stage["translator"] in ("total", "twice")]
     kinds = ["buckets", *(["add"] if free else []), *(["remove"] if idle else [])]
     kinds += ["replace", "replace"] if swapped else []
@@ -168,16 +168,16 @@ def next_version(rng: random.Random, document: Mapping[str, Any]) -> tuple[dict[
 
 def _behind(stages: Mapping[str, Any], name: str) -> frozenset[str]:
     """Return a stage and all that read what it writes, however far behind it."""
-    found, moved = {name}, True
+    actual, moved = {name}, True
     while moved:
         more = {
             other
             for other, stage in stages.items()
-            if any(flow.partition(".")[0] in found for flow in stage["inputs"].values())
+            if any(flow.partition(".")[0] in actual for flow in stage["inputs"].values())
         }
-        moved = not more <= found
-        found |= more
-    return frozenset(found)
+        moved = not more <= actual
+        actual |= more
+    return frozenset(actual)
 
 
 def _let_frame(rng: random.Random, document: dict[str, Any]) -> None:
@@ -200,13 +200,15 @@ def _operation(
             if not able:
                 return None
             stage = rng.choice(able)
-            state, columns = STATES[document["stages"][stage]["translator"]]
+            state = STATES[document["stages"][stage]["translator"]]
             kind = rng.choice(("records", "records", "set"))
             records = tuple(
-                {column: rng.randrange(10) for column in columns}
+                {column: rng.randrange(10) for column in state.columns}
                 for _ in range(1 if kind == "set" else rng.choice((0, 1, 1, 2)))
             )
-            return ("correct", number, stage, state, rng.randrange(6), kind, records)
+            if state.key is not None:
+                records = _with_keys(records, state.key, named=kind == "records")
+            return ("correct", number, stage, state.name, rng.randrange(6), kind, records)
         case "close":
             flows = framed_flows(document)
             if not flows or rng.random() < 0.05:
@@ -221,3 +223,13 @@ def _operation(
             return ("change", number)
         case _:
             return (verb,)
+
+
+def _with_keys(
+    records: tuple[dict[str, int], ...], key: tuple[str, ...], *, named: bool
+) -> tuple[dict[str, int], ...]:
+    """Return records of which no two have one key; without it, if all of a group are set."""
+    if not named:
+        return tuple({n: v for n, v in one.items() if n not in key} for one in records)
+    by_key = {tuple(one[name] for name in key): one for one in records}
+    return tuple(by_key.values())

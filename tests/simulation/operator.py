@@ -51,7 +51,7 @@ class Back:
 
 
 class Operator:
-    """Of one world.
+    """The operator of one world.
 
     Attributes:
         corrections: Request to the stage, the state and what is put right.
@@ -187,8 +187,8 @@ class Operator:
         stage, _, epoch = goal.partition(":")
         if "-" not in goal and not epoch:
             return int(goal) < sum(begins.values())
-        found = (log.read(one, begin - 1) for one, begin in begins.items() if begin)
-        last = max((one.prepared_ms for one in found if one is not None), default=0)
+        actual = (log.read(one, begin - 1) for one, begin in begins.items() if begin)
+        last = max((one.prepared_ms for one in actual if one is not None), default=0)
         if "-" in goal:
             return milliseconds(goal) < last
         named = log.read(stage, int(epoch))

@@ -10,7 +10,9 @@ Steps:
     ("scan",) ("tick",) ("work", r)   what the service's threads do; `work` ends one run of those
                                       under way, the r-th
     ("sleep", seconds)                the clock; it may go back
-    ("pause",) ("resume",)
+    ("pause",) ("resume",) ("priority", stage, priority)
+    ("within", r)                     as `work`, from the last; while its tasks run, others start,
+                                      end, and files that nobody needs are collected
     ("twice",)                        the next run's tasks are executed twice, as by speculation
     ("fault", kind, point, nth)       the n-th passage of a failpoint from now on fails; "*" is any,
                                       `statement` the end of one inside a transaction
@@ -21,7 +23,8 @@ Steps:
     ("late",)                         the lease is not renewed in time, once
     ("kill",) ("stop",) ("lose",)     killed between effects; stopped; killed, and the database lost
     ("power",)                        killed, and what was not synced is lost
-    what operators do                 see `operations`
+    what operators do                 see `operations`, `decisions` and `sinking`
+    what another system does          see `followed_tables`
 
 Kinds of fault: `crash`; `enospc`, `eio`; `unknown`, the effect happened and the caller gets an
 error; `power`, a crash that loses what was not synced. Several may be due at once, so that some
@@ -35,10 +38,16 @@ import json
 import random
 from collections.abc import Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
+from tests.simulation.decisions import with_decisions
 from tests.simulation.faults import STATEMENT
+from tests.simulation.followed_tables import with_followed_table, with_versions
+from tests.simulation.lookups import with_lookups, with_runs_within
 from tests.simulation.operations import Step, operated
+from tests.simulation.priorities import with_priorities
+from tests.simulation.sinking import sinkable, with_sinks
 from tests.simulation.stages import SCHEMA, TRANSLATORS
 
 __all__ = ["Plan", "Step", "plan_of"]
@@ -62,6 +71,7 @@ HOUSEKEEPING = ("dead_file", "dead_entry", "dead_record", "snapshot", "clean_up"
 STALLS = {
     "scan": ("claim.after", "rename.before", "increment_file.before", "source_log.before"),
     "work": ("log_entry.before", "log_entry.before", "job.after", "intention.after"),
+    "within": ("log_entry.before", "job.before", "intention.after"),
     "tick": tuple(f"{effect}.before" for effect in HOUSEKEEPING),
     "correct": ("correction.after", "log_entry.before", "intention.after"),
     "close": ("punctuation.before", "punctuation.after"),
@@ -73,8 +83,20 @@ OPERATED_SHARE = 0.25
 STATEMENTS_SHARE = 0.4
 SINGLES_SHARE = 0.3
 SINGLES = {"pair": "posted", "either": "postal"}
+TIMED_SHARE = 0.25
+TIMED = {"total": "wakes", "fickle": "wakes"}
+VIEWED_SHARE = 0.2
+VIEWED = {"total": "listed", "fickle": "stocked"}
+BATCHED_SHARE = 0.15
+BAGS_SHARE = 0.5
+LOOPS_SHARE = 0.5
+LOOKED_SHARE = 0.07
 KEPT_SHARE = 0.04
 KEPT_FILES = 12
+DECIDED_SHARE = 0.12
+PRIORITIZED_SHARE = 0.12
+SUNK_SHARE = 0.15
+FOLLOWED_SHARE = 0.15
 KEEPS = ({"hours": 0}, {"hours": 0}, {"hours": 5 / 3600}, {"bytes": 1})
 LEASED_SHARE = 0.3
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
@@ -111,9 +133,11 @@ class Plan:
 
     @property
     def collects(self) -> bool:
-        """Whether something goes that is not kept for good: inputs, or increments of outputs."""
-        stages = self.document["stages"].values()
-        return self.inputs_seconds is not None or any("keep" in stage for stage in stages)
+        """Whether something goes that is not kept for good: inputs, increments, or messages."""
+        return self.inputs_seconds is not None or any(
+            "keep" in stage or TRANSLATORS[stage["translator"]]().spec().loopbacks
+            for stage in self.document["stages"].values()
+        )
 
 
 def plan_of(seed: int, *, power: bool = False) -> Plan:
@@ -125,25 +149,71 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
     if singles.random() < SINGLES_SHARE:
         for stage in document["stages"].values():
             stage["translator"] = SINGLES.get(stage["translator"], stage["translator"])
+    timed = random.Random(f"timers {power} {seed}")
+    if timed.random() < TIMED_SHARE:
+        for stage in document["stages"].values():
+            stage["translator"] = TIMED.get(stage["translator"], stage["translator"])
+    viewed = random.Random(f"views {power} {seed}")
+    if viewed.random() < VIEWED_SHARE:
+        document = _with_views(viewed, document)
+    batched = random.Random(f"batches {power} {seed}")
+    if batched.random() < BATCHED_SHARE:
+        for source in document["sources"].values():
+            source["batch"] = {"files": batched.choice((2, 2, 3))}
+    looked = random.Random(f"lookups {power} {seed}")
+    if looks_up := looked.random() < LOOKED_SHARE:
+        document = with_lookups(looked, document, partial(_stage, looked))
+    _let_be_bags(random.Random(f"bags {power} {seed}"), document)
+    _let_be_loops(random.Random(f"loops {power} {seed}"), document)
     files, rows = _files(rng, rng.choice((10, 12)) if long else rng.choice((2, 3, 3, 4)))
     sources = list(document["sources"])
+    follower = random.Random(f"tables {power} {seed}")
+    if follows := follower.random() < FOLLOWED_SHARE:
+        document = with_followed_table(follower, document, partial(_stage, follower))
     steps = _queueing(rng, len(files), power) if long else _steps(rng, sources, len(files), power)
     kept, inputs_seconds = False, None
     # Others: what producers and the machine do stays what the seed always did.
     operators = random.Random(f"operators {power} {seed}")
     if operators.random() < OPERATED_SHARE:
-        found = operated(operators, document, steps, lambda at: _fault(operators, power, at))
-        document, steps = found.document, found.steps
-        kept, inputs_seconds = found.kept, found.inputs_seconds
+        actual = operated(operators, document, steps, lambda at: _fault(operators, power, at))
+        document, steps = actual.document, actual.steps
+        kept, inputs_seconds = actual.kept, actual.inputs_seconds
     if operators.random() < STATEMENTS_SHARE:
         steps = _with_statements(operators, steps)
     keeper = random.Random(f"outputs {power} {seed}")
     if keeper.random() < KEPT_SHARE:
         document = _with_retention(keeper, document)
         steps = _longer(keeper, steps, sources, files, rows, power)
+    if looks_up:
+        steps = with_runs_within(looked, steps)
     leased = not power and rng.random() < LEASED_SHARE
     if leased:
         steps = _with_rivals(rng, steps)
+    deaths = ("power", "lose") if power else ("kill", "lose")
+    if follows:
+        fault = partial(_fault, follower, power)
+        steps = with_versions(follower, steps, deaths, fault, leased=leased)
+    decider = random.Random(f"decisions {power} {seed}")
+    if decider.random() < DECIDED_SHARE:
+        decided = with_decisions(
+            decider,
+            sources,
+            steps,
+            len(files),
+            BAD,
+            deaths,
+            lambda at: _fault(decider, power, at),
+        )
+        files, rows, steps = files + decided.files, rows + decided.rows, decided.steps
+    priorities = random.Random(f"priorities {power} {seed}")
+    if priorities.random() < PRIORITIZED_SHARE:
+        stages = list(document["stages"])
+        steps = with_priorities(priorities, stages, steps, lambda at: _fault(priorities, power, at))
+    sunk = random.Random(f"sinks {power} {seed}")
+    if sunk.random() < SUNK_SHARE and sinkable(steps):
+        document, steps = with_sinks(
+            sunk, document, steps, power, lambda at: _fault(sunk, power, at)
+        )
     return Plan(
         seed=seed,
         document=document,
@@ -185,6 +255,34 @@ def _document(rng: random.Random) -> dict[str, Any]:
     if rng.random() < 0.4:
         document["publish"] = {"epochs": rng.choice((2, 3)), "seconds": 30}
     return document
+
+
+def _with_views(rng: random.Random, document: dict[str, Any]) -> dict[str, Any]:
+    """Return a dataflow some stages of which have views, each with a reader of its changes."""
+    stages: dict[str, Any] = {}
+    for name, stage in document["stages"].items():
+        kind = VIEWED.get(stage["translator"], stage["translator"])
+        stages[name] = {**stage, "translator": kind}
+        if kind in VIEWED.values():
+            stages[f"{name}v"] = _stage(rng, "balance", moved=f"{name}.top")
+    return {**document, "stages": stages}
+
+
+def _let_be_bags(rng: random.Random, document: dict[str, Any]) -> None:
+    """Let some views have no key, unless a join reads them by it."""
+    stages = document["stages"]
+    joined = {s["inputs"]["table"] for s in stages.values() if s["translator"] == "joins"}
+    for name, stage in stages.items():
+        able = stage["translator"] in VIEWED.values() and f"{name}.top" not in joined
+        if able and rng.random() < BAGS_SHARE:
+            stage["translator"] = "heaped"
+
+
+def _let_be_loops(rng: random.Random, document: dict[str, Any]) -> None:
+    """Let some stages read their messages in the run that wrote them."""
+    for stage in document["stages"].values():
+        if stage["translator"] == "mail" and rng.random() < LOOPS_SHARE:
+            stage["translator"] = "rounds"
 
 
 def _stage(rng: random.Random, translator: str, **inputs: str) -> dict[str, Any]:

@@ -10,22 +10,30 @@ from __future__ import annotations
 import copy
 from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Any
 
+from cbp.engine.columnar.values import Row
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.reference.stage import ReferenceStage
+from cbp.engine.reference.views import group_changes
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.dataflow.run_context import time_of
+from cbp.model.dataflow.stage import CHANGES_OF, TIMER_COLUMN
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.correction import Correction
-from cbp.model.run.intention import Intention
+from cbp.model.run.intention import Intention, LookupMoment
 from cbp.model.version.version_change import Choice
 from tests.simulation.model import Broken, multiset
 
 __all__ = ["Recorded", "Replay"]
+
+Table = Mapping[Row, list[Row]]
+"""The records of a state by key."""
 
 Asked = Mapping[str, tuple[str, str, Correction]]
 """Request to the stage and state that it corrects, and how."""
@@ -70,6 +78,11 @@ class Replay(ReferenceEngine):
             for state in node.translator.states
         }
         self._left: dict[str, list[list[Any]]] = {}
+        looked_up = {table for node in dataflow.stages.values() for table in node.lookups.values()}
+        self._tables: dict[str, list[Table]] = {name: [{}] for name in looked_up}
+        self._moments: Mapping[str, LookupMoment] = {}
+        self._newest: dict[str, int] = {}
+        self._corrected: dict[str, list[Row]] = {}
 
     # what happened
 
@@ -113,7 +126,7 @@ class Replay(ReferenceEngine):
             for leader, recorded in log.items():
                 while self.applied[leader] < recorded.stop:
                     intention = recorded.records[self.applied[leader] - recorded.start]
-                    if not self._holds(leader, intention.read):
+                    if not self._holds(leader, intention):
                         break
                     self._epoch(leader, intention, asked)
                     moved = True
@@ -121,7 +134,8 @@ class Replay(ReferenceEngine):
             if self.applied[leader] < recorded.stop:
                 intention = recorded.records[self.applied[leader] - recorded.start]
                 message = (
-                    f"P1: {intention.id} read what never was there, or twice: {intention.read}"
+                    f"P1: {intention.id} read what never was there, or twice: {intention.read}, "
+                    f"{intention.lookups}"
                 )
                 raise Broken(message)
 
@@ -131,18 +145,18 @@ class Replay(ReferenceEngine):
 
     def waiting(self, flow: str) -> set[int]:
         """Return the increments of a flow that wait at some reader, in frames or as they are."""
-        found: set[int] = set()
+        actual: set[int] = set()
         for consumer in self.dataflow.consumers(flow):
             connector = self._connectors.get(consumer[0], {}).get(consumer[1])
             held = [] if connector is None else [*connector.waiting, *connector.arrived]
             framing = self._framings.get(consumer)
             if framing is None:
-                found |= {increment.index for increment in held}
+                actual |= {increment.index for increment in held}
                 continue
             held += [framing.open] if framing.open is not None else []
             # Files of this engine are named `flow/index`.
-            found |= {int(f.path.rpartition("/")[2]) for one in held for f in one.files}
-        return found
+            actual |= {int(f.path.rpartition("/")[2]) for one in held for f in one.files}
+        return actual
 
     def copy(self) -> Replay:
         """Return one that goes on by itself."""
@@ -151,14 +165,57 @@ class Replay(ReferenceEngine):
         kept = {id(one): one for one in shared}
         return copy.deepcopy(self, kept)
 
-    def _holds(self, leader: str, read: Mapping[str, tuple[int, ...]]) -> bool:
+    def _holds(self, leader: str, intention: Intention) -> bool:
+        """Tell whether all is there that a run read and looked up."""
         connectors = self._connectors[leader]
         return all(
             set(indexes) <= {increment.index for increment in connectors[name].waiting}
-            for name, indexes in read.items()
+            for name, indexes in intention.read.items()
+        ) and all(
+            moment.epoch < len(self._tables[self._table_name(name)]) - 1
+            for name, moment in intention.lookups.items()
         )
 
+    def _table_name(self, name: str) -> str:
+        """Return the table of a look-up, which is named `stage.lookup`."""
+        stage, _, lookup = name.partition(".")
+        return self._dataflow.stages[stage].lookups[lookup]
+
+    def _table(self, stage: str, lookup: str) -> Table:
+        """Return a looked-up table as of the moment that the record of the run names."""
+        moment = self._moments.get(f"{stage}.{lookup}")
+        # A correction calls no group of the stages that run with it, and looks nothing up.
+        return (
+            {}
+            if moment is None
+            else self._tables[self._table_name(f"{stage}.{lookup}")][moment.epoch + 1]
+        )
+
+    def _require_moments(self, leader: str, intention: Intention) -> None:
+        """Check that a run looked up each table once, and none as of an earlier moment than before.
+
+        Also that it saw the changes that it read.
+        """
+        members = self.units[leader].members
+        expected = {f"{m.name}.{one.name}" for m in members for one in m.translator.lookups}
+        if set(intention.lookups) != expected:
+            message = f"P8: {intention.id} looked up {set(intention.lookups)}, not {expected}"
+            raise Broken(message)
+        for name, moment in intention.lookups.items():
+            changes = intention.read.get(CHANGES_OF.format(name.partition(".")[2]), ())
+            least = max([self._newest.get(name, -1), *changes])
+            # An epoch that changes no record of a table gives it no version.
+            epochs = self._tables[self._table_name(name)]
+            if moment.epoch < least and epochs[moment.epoch + 1] != epochs[least + 1]:
+                message = f"P8: {intention.id} looked {name} up as of {moment}, not of {least}"
+                raise Broken(message)
+            self._newest[name] = moment.epoch
+
     def _epoch(self, leader: str, intention: Intention, asked: Asked) -> None:
+        self.time = time_of(intention.time_ms)
+        self._moments = intention.lookups
+        if intention.correction is None:
+            self._require_moments(leader, intention)
         if intention.correction is not None:
             self._correct(leader, *asked[intention.correction.request])
         else:
@@ -172,24 +229,56 @@ class Replay(ReferenceEngine):
             for state in node.translator.states:
                 name = f"{node.name}.{state.name}"
                 self.past[name].append(multiset(self.state(node.name, state.name)))
+                if name in self._tables:
+                    table = self._stages[node.name].state[state.name]
+                    self._tables[name].append({key: list(rows) for key, rows in table.items()})
         self._compare_sizes(leader, intention)
+        self._require_bound(leader, intention)
+
+    def timers(self, leader: str) -> list[datetime]:
+        """Return the pending timers of a stage and those that run with it."""
+        return [
+            row[TIMER_COLUMN]
+            for node in self.units[leader].members
+            for state in node.translator.timers
+            for row in self.state(node.name, state.name)
+        ]
+
+    def _require_bound(self, leader: str, intention: Intention) -> None:
+        """Check that no timer is due before the time that the record holds."""
+        timers, bound = self.timers(leader), intention.due_ms
+        early = min(timers, default=None)
+        if early is not None and (bound is None or early <= time_of(bound - 1)):
+            message = f"P7: {intention.id} says {bound}, and a timer is due at {early}"
+            raise Broken(message)
 
     def _correct(self, leader: str, stage: str, state: str, correction: Correction) -> None:
-        """Put the records of a key right, in an epoch that calls nobody and emits nothing."""
-        columns = self._dataflow.stages[stage].translator.state(state).schema.names
+        """Put the records of a key right, in an epoch that calls nobody.
+
+        It emits nothing but the changes of a view.
+        """
+        corrected = self._dataflow.stages[stage].translator.state(state)
+        columns = corrected.schema.names
         table, key = self._stages[stage].state[state], tuple(correction.key.values())
+        before = table.get(key, [])
         made = [{**correction.key, **record} for record in correction.records]
         if correction.kind == "set":
             old = [dict(zip(columns, row, strict=True)) for row in table.get(key, [])]
             made = [{**record, **made[0]} for record in old] or made
         table.pop(key, None)
         if made:
-            table[key] = [tuple(record[name] for name in columns) for record in made]
+            table[key] = [tuple(record.get(name) for name in columns) for record in made]
+        if corrected.changes:
+            changes = list(group_changes(corrected, before, table.get(key, [])))
+            self._corrected = {f"{stage}.{corrected.changes}": changes}
         spec = self._dataflow.stages[leader].translator
         self._stages[leader].bindings.append({})
         self._figures[leader].append({})
         for output in spec.outputs:
             self._append(f"{leader}.{output.name}", [])
+
+    def _append(self, flow: str, rows: list[Row]) -> None:
+        super()._append(flow, rows + self._corrected.pop(flow, []))
 
     def _compare_sizes(self, leader: str, intention: Intention) -> None:
         for name, increment in intention.outputs.items():
@@ -249,6 +338,8 @@ class Replay(ReferenceEngine):
         self._figures[stage] += [{} for _ in range(epoch)]
         for state in self._stages[stage].state:
             self.past[f"{stage}.{state}"] = [*(None for _ in range(epoch)), []]
+            if f"{stage}.{state}" in self._tables:
+                self._tables[f"{stage}.{state}"] = [{} for _ in range(epoch + 1)]
 
     def _keep(self, stage: str, old: Replay) -> None:
         was = old._stages[stage]
@@ -259,6 +350,8 @@ class Replay(ReferenceEngine):
         self._figures[stage] = old._figures[stage]
         for state in was.state:
             self.past[f"{stage}.{state}"] = old.past[f"{stage}.{state}"]
+            if f"{stage}.{state}" in self._tables:
+                self._tables[f"{stage}.{state}"] = old._tables[f"{stage}.{state}"]
         for consumer in self._framings:
             if consumer[0] == stage:
                 self._framings[consumer] = old._framings[consumer]

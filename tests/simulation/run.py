@@ -8,22 +8,26 @@ from collections.abc import Iterable
 from dataclasses import dataclass, field
 from typing import Any
 
-from cbp.engine.storage.failpoints import Crash
 from cbp.errors import CbpError, DataflowBusyError, LeaseLostError, LogConflictError
+from tests.planned_faults import Crash
 from tests.simulation.check import Checker
+from tests.simulation.decider import Decider
+from tests.simulation.decisions import DECISIONS
 from tests.simulation.disk import Disk
 from tests.simulation.faults import STANDS, PowerLoss
 from tests.simulation.model import Broken
 from tests.simulation.operations import OPERATIONS, Step
 from tests.simulation.operator import Operator
 from tests.simulation.plan import Plan, plan_of
+from tests.simulation.prioritizer import Prioritizer
+from tests.simulation.sinker import Sinker
 from tests.simulation.standstill import Standstill
 from tests.simulation.world import LEASE_SECONDS, NAME, Bench, World
 
 __all__ = ["Outcome", "simulate"]
 
 ROUNDS_MAX = 80
-STOPPABLE = ("work", "tick", "scan", "upload", *OPERATIONS)
+STOPPABLE = ("work", "within", "tick", "scan", "upload", *OPERATIONS)
 DEATHS_MAX = 200
 
 
@@ -36,7 +40,8 @@ class Outcome:
         trace: Steps, passages of failpoints and strikes, in order.
         passed: Passages by point.
         figures: `deaths`, `errors`, `takeovers`, `epochs`, `files`, and what operators did:
-            `corrections`, `closes`, `rollbacks`, `versions`.
+            `corrections`, `closes`, `rollbacks`, `versions`, `decisions`, `priorities`,
+            `passes` of sinks, `rewrites`; `versions_followed` of another system's table.
     """
 
     seed: int
@@ -57,7 +62,7 @@ def simulate(bench: Bench, seed: int, *, power: bool = False, plan: Plan | None 
     """Play one seed.
 
     Args:
-        bench: Of this process.
+        bench: The bench of this process.
         seed: Determines everything.
         power: Whether machines lose their power.
         plan: Instead of the seed's own.
@@ -80,7 +85,10 @@ class _Play:
     def __init__(self, world: World, outcome: Outcome) -> None:
         self.world, self.outcome = world, outcome
         self.operator = Operator(world)
-        self.checker = Checker(world, self.operator)
+        self.decider = Decider(world)
+        self.prioritizer = Prioritizer(world)
+        self.sinker = Sinker(world)
+        self.checker = Checker(world, self.operator, self.decider, self.prioritizer)
         self._lost = self._late = False
         self._deaths = 0
         self._stopped_work: Standstill | None = None
@@ -100,20 +108,31 @@ class _Play:
         self._go_on()
         world.keep()
         world.register()
+        if self.decider.files:
+            self._recover()  # which ends the decisions that an error broke off
         self._settle()
-        self.checker.settled()
+        self._check_settled()
         if plan.lose_in_the_end:
             self._step(("lose",))
             self._settle()
-            self.checker.settled()
+            self._check_settled()
         history = self.checker.history
         self.outcome.figures["epochs"] = sum(r.stop for r in history.now.records.values())
         self.outcome.figures["files"] = sum(map(len, history.entries.values()))
+        self.outcome.figures["wakes"] = history.wakes
+        self.outcome.figures["lookups"] = history.lookups
+        self.outcome.figures["bags"] = history.bags
         self.outcome.figures["corrections"] = len(history.corrections)
         self.outcome.figures["closes"] = len(history.closes)
         self.outcome.figures["rollbacks"] = history.now.generation
         self.outcome.figures["versions"] = history.now.version - 1
         self.outcome.figures["retentions"] = history.retentions
+        self.outcome.figures["decisions"] = self.decider.answered
+        self.outcome.figures["priorities"] = self.prioritizer.answered
+        self.outcome.figures["passes"] = self.sinker.passes
+        self.outcome.figures["rewrites"] = self.sinker.rewrites
+        if world.followed is not None:
+            self.outcome.figures["versions_followed"] = world.followed.followed
 
     def _step(self, step: Step) -> None:
         self.outcome.trace.append(f"{step}")
@@ -183,6 +202,9 @@ class _Play:
                 world.drop(*arguments)
             case "upload":
                 world.upload(*arguments)
+            case "version":
+                if world.followed is not None:
+                    world.followed.commit(*arguments)
             case "scan":
                 self._scan()
             case "tick":
@@ -190,6 +212,8 @@ class _Play:
                     world.controller.tick()
             case "work":
                 world.executor.end(*arguments)
+            case "within":
+                world.work_within(*arguments)
             case "sleep":
                 world.sleep(*arguments)
             case "late":
@@ -198,6 +222,12 @@ class _Play:
                 self._go_on()
             case "twice":
                 world.cluster.twice = True
+            case "priority":
+                if not world.unsure:
+                    self.prioritizer.do(*arguments)
+            case "sink":
+                if not world.unsure:
+                    self.sinker.do(*arguments)
             case "pause":
                 world.controller.pause(NAME)
             case "resume":
@@ -210,6 +240,9 @@ class _Play:
             case _ if verb in OPERATIONS:
                 if not world.unsure:
                     self.operator.do(verb, *arguments)
+            case _ if verb in DECISIONS:
+                if not world.unsure:
+                    self.decider.do(verb, *arguments)
             case _:
                 raise NotImplementedError(verb)
 
@@ -317,6 +350,11 @@ class _Play:
                 return
         message = f"still busy after {ROUNDS_MAX} rounds: {world.controller.waiting(NAME)}"
         raise Broken(message)
+
+    def _check_settled(self) -> None:
+        self.checker.settled()
+        self.sinker.settle()
+        self.sinker.check(self.checker.history)
 
     def _stopped(self) -> bool:
         parked = bool(self.world.parts.parked.all())

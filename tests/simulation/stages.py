@@ -6,9 +6,23 @@ order, several inputs, frames, messages, cycles. Values stay small, cycles die o
 
 from __future__ import annotations
 
+from dataclasses import dataclass
+from datetime import timedelta
 from typing import Any
 
-from cbp import Input, Loopback, Output, RunAny, State, Translate, TranslateRecords, framed
+from cbp import (
+    Input,
+    Lookup,
+    Loopback,
+    Output,
+    RunAny,
+    State,
+    Timers,
+    Translate,
+    TranslateRecords,
+    View,
+    framed,
+)
 
 SCHEMA = "k BIGINT, n BIGINT"
 
@@ -187,6 +201,15 @@ class Mail(Translate):
         out.o(key.k, n % 1000)
 
 
+class Rounds(Mail):
+    """The same within the run, but for what is left after three supersteps; told as a view."""
+
+    items = Input(SCHEMA, route_by="k")
+    mail = Loopback(SCHEMA, route_by="k", supersteps=3)
+    got = View(SCHEMA, key="k")
+    o = Output(SCHEMA)
+
+
 class Turn(Translate):
     """Head of a cycle: takes what arrives and what comes back."""
 
@@ -202,6 +225,144 @@ class Turn(Translate):
             n += 1
             out.o(key.k, row.n % 4)
         out.turns(key.k, n)
+
+
+class Wakes(Translate):
+    """Timers: input sets one and drops what was set before; one that fires sets others.
+
+    What a group says that was forgotten in between begins anew.
+    """
+
+    items = Input(SCHEMA, route_by="k")
+    left = State(SCHEMA)
+    lately = State(SCHEMA, expire="20 seconds")
+    wake = Timers()
+    o = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        now, n = group.run.time, sum(row.n for row in group.left)
+        fresh = [row.n for row in group.items]
+        if fresh:
+            n = sum(fresh) % 4
+            out.wake(key.k, now + timedelta(seconds=fresh[-1] % 40))
+        elif any(timer.at <= now for timer in group.wake):
+            out.o(key.k, n)
+            n = min(n, 4) - 1
+            for again in range(max(n, 0)):
+                out.wake(key.k, now + timedelta(seconds=10 * (again + 1)))
+        calls = 1 + sum(row.n for row in group.lately)
+        out.o(key.k, -calls)
+        out.lately(key.k, calls)
+        if n > 0:
+            out.left(key.k, n)
+
+
+class Listed(Translate):
+    """A view that a group gives anew: records come, change, stay and go."""
+
+    items = Input(SCHEMA, route_by="k")
+    top = View("k BIGINT, n BIGINT, times BIGINT", key="k, n")
+    o = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        rows = {row.n: row.times for row in group.top}
+        for item in group.items:
+            if item.n % 3 == 0:
+                rows.pop(item.n % 4, None)
+            else:
+                rows[item.n % 4] = rows.get(item.n % 4, 0) % 5 + 1
+        for n, times in rows.items():
+            out.top(key.k, n, times)
+        out.o(key.k, len(rows))
+
+
+class Stocked(Translate):
+    """The same with records that stay unless they are put or deleted."""
+
+    items = Input(SCHEMA, route_by="k")
+    top = View("k BIGINT, n BIGINT, times BIGINT", key="k, n", keep=True)
+    o = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        for item in group.items:
+            if item.n % 3 == 0:
+                out.top.delete(n=item.n % 4)
+            else:
+                row = group.top.get(n=item.n % 4)
+                out.top(key.k, item.n % 4, 1 if row is None else row.times % 5 + 1)
+        out.o(key.k, sum(1 for _ in group.top))
+
+
+class Heaped(Translate):
+    """A view without a key: equal records count, and go one by one."""
+
+    items = Input(SCHEMA, route_by="k")
+    top = View("k BIGINT, n BIGINT, times BIGINT")
+    o = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        rows = [(row.n, row.times) for row in group.top]
+        for item in group.items:
+            record = item.n % 3, item.n % 2
+            if record in rows and item.n % 5 < 2:
+                rows.remove(record)
+            else:
+                rows += [record] * (1 + item.n % 2)
+        for n, times in rows:
+            out.top(key.k, n, times)
+        out.o(key.k, len(rows))
+
+
+class Balance(Translate):
+    """A view of another one, from its signed changes."""
+
+    moved = Input("n BIGINT, times BIGINT, sign INT", route_by="n", changes="signed")
+    sums = View("n BIGINT, records BIGINT, total BIGINT", key="n")
+    o = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        records = total = 0
+        for row in group.sums:
+            records, total = row.records, row.total
+        for change in group.moved:
+            records, total = records + change.sign, total + change.sign * change.times
+        if records:
+            out.sums(key.n, records, total)
+        out.o(key.n, total)
+
+
+class Looks(Translate):
+    """Looks up what another stage keeps: what a group finds depends on when it was called."""
+
+    items = Input(SCHEMA, route_by="k")
+    table = Lookup("k BIGINT, n BIGINT, times BIGINT", by="k")
+    every = Lookup("times BIGINT, n BIGINT", by=())
+    calls = State(SCHEMA)
+    o = Output(SCHEMA, history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.calls(key.k, 1 + sum(row.n for row in group.calls))
+        for row in group.table:
+            out.o(key.k, 1000 * (row.n or 0) + (row.times or 0))
+        out.o(key.k, sum((row.n or 0) + (row.times or 0) for row in group.every))
+
+
+class Joins(Translate):
+    """A join with a view: the same, whenever its records change and its input comes."""
+
+    items = Input(SCHEMA, route_by="k")
+    table = Lookup("k BIGINT, n BIGINT, times BIGINT", by="k", key="k, n", wake=True)
+    joined = View("k BIGINT, total BIGINT, times BIGINT, two BIGINT", key="k")
+    o = Output(SCHEMA, history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        total = sum(row.n for row in group.items)
+        total += sum(row.total or 0 for row in group.joined)
+        times = sum(row.times or 0 for row in group.table.range(n=(1, None)))
+        two = group.table.get(n=2)
+        if total or times:
+            out.joined(key.k, total, times, None if two is None else two.times)
+        out.o(key.k, total + times)
 
 
 class Fall(TranslateRecords):
@@ -229,15 +390,49 @@ TRANSLATORS: dict[str, type] = {
         Postal,
         Frames,
         Mail,
+        Rounds,
         Turn,
+        Wakes,
+        Listed,
+        Stocked,
+        Heaped,
+        Balance,
+        Looks,
+        Joins,
         Fall,
     )
 }
 
-STATES: dict[str, tuple[str, tuple[str, ...]]] = {
-    name: (state, tuple(column.split()[0] for column in declared.schema.split(", "))[1:])
+
+@dataclass(frozen=True)
+class Corrected:
+    """A state that operators correct, by the key `k`.
+
+    Attributes:
+        columns: Its columns behind the key.
+        key: Those that no two records of a group may share; `None` if records have no key.
+    """
+
+    name: str
+    columns: tuple[str, ...]
+    key: tuple[str, ...] | None = None
+
+
+def _corrected(name: str, declared: State) -> Corrected:
+    columns = tuple(column.split()[0] for column in declared.schema.split(", "))[1:]
+    if not isinstance(declared, View) or declared.key is None:
+        return Corrected(name, columns)
+    assert isinstance(declared.key, str)
+    return Corrected(name, columns, tuple(declared.key.split(", "))[1:])
+
+
+STATES: dict[str, Corrected] = {
+    name: _corrected(state, declared)
     for name, kind in TRANSLATORS.items()
     for state, declared in vars(kind).items()
     if isinstance(declared, State)
+    and not isinstance(declared, Timers)
+    and not declared.expire
+    and declared.schema.startswith("k ")
 }
-"""Translator to its state and the columns behind the key; every state has the key `k`."""
+"""Translator to the state of it that operators correct."""

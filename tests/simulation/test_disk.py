@@ -16,7 +16,7 @@ LOSSES = 40
 
 def after(tmp_path: Path, work: Callable[[Disk, Path], None]) -> list[dict[str, bytes]]:
     """Do some work and lose the power, many times; return what each time survives."""
-    found = []
+    actual = []
     for number in range(LOSSES):
         root, shadow = tmp_path / f"{number}" / "disk", tmp_path / f"{number}" / "shadow"
         root.mkdir(parents=True)
@@ -26,8 +26,8 @@ def after(tmp_path: Path, work: Callable[[Disk, Path], None]) -> list[dict[str, 
         work(disk, root)
         disk.lose(random.Random(number))
         paths = [path for path in root.rglob("*") if path.is_file()]
-        found.append({str(path.relative_to(root)): path.read_bytes() for path in paths})
-    return found
+        actual.append({str(path.relative_to(root)): path.read_bytes() for path in paths})
+    return actual
 
 
 def sync(disk: Disk, path: Path) -> None:
@@ -54,10 +54,10 @@ def test_a_name_that_is_not_synced_may_go(tmp_path: Path) -> None:
         (root / "a").write_bytes(b"whole")
         sync(disk, root / "a")
 
-    found = after(tmp_path, work)
-    assert {} in found
-    assert {"a": b"whole"} in found
-    assert all(one in ({}, {"a": b"whole"}) for one in found)
+    actual = after(tmp_path, work)
+    assert {} in actual
+    assert {"a": b"whole"} in actual
+    assert all(one in ({}, {"a": b"whole"}) for one in actual)
 
 
 def test_content_that_is_not_synced_is_cut(tmp_path: Path) -> None:
@@ -67,9 +67,9 @@ def test_content_that_is_not_synced_is_cut(tmp_path: Path) -> None:
         (root / "a").write_bytes(b"whole")
         sync(disk, root)
 
-    found = after(tmp_path, work)
-    assert all(b"whole".startswith(one["a"]) for one in found)
-    assert len({one["a"] for one in found}) > 2
+    actual = after(tmp_path, work)
+    assert all(b"whole".startswith(one["a"]) for one in actual)
+    assert len({one["a"] for one in actual}) > 2
 
 
 @pytest.mark.parametrize("synced", [False, True])
@@ -86,9 +86,9 @@ def test_a_rename_is_at_one_end_at_least(tmp_path: Path, synced: bool) -> None:
             sync(disk, root / "to")
             sync(disk, root / "from")
 
-    found = after(tmp_path, work)
-    assert all(one and set(one.values()) == {b"whole"} for one in found)
-    assert synced == all(one == {"to/b": b"whole"} for one in found)
+    actual = after(tmp_path, work)
+    assert all(one and set(one.values()) == {b"whole"} for one in actual)
+    assert synced == all(one == {"to/b": b"whole"} for one in actual)
 
 
 def test_what_was_removed_may_come_back(tmp_path: Path) -> None:
@@ -99,9 +99,9 @@ def test_what_was_removed_may_come_back(tmp_path: Path) -> None:
         disk.sync_all()
         (root / "a").unlink()
 
-    found = after(tmp_path, work)
-    assert {} in found
-    assert {"a": b"whole"} in found
+    actual = after(tmp_path, work)
+    assert {} in actual
+    assert {"a": b"whole"} in actual
 
 
 def test_a_new_folder_goes_with_all_that_is_in_it(tmp_path: Path) -> None:

@@ -19,6 +19,7 @@ from concurrent.futures import Executor, Future, wait
 from contextlib import contextmanager
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
+from functools import partial
 from pathlib import Path
 from types import SimpleNamespace
 from typing import Any
@@ -28,24 +29,29 @@ import structlog
 from sqlalchemy import Connection, literal
 
 from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.outputs import compaction as tiers
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage import parquet_writer as sink
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task.plan import TaskPlan
+from cbp.engine.storage.table_names import state_table
 from cbp.engine.task.reports import TaskReport
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.lease import Role
-from cbp.model.schedule.slots import Places
+from cbp.model.schedule.places import Places
+from controller.allowed_folders import AllowedFolders
 from controller.ingest import DropFolder, ScanReport
-from controller.ingest.listing import CLOSE_NAME
+from controller.ingest.admission.readmission import Author, Decided
+from controller.ingest.admission.source_log import ArrivedFile
+from controller.ingest.folder.listing import CLOSE_NAME
 from controller.loop import (
     Controller,
     Environment,
@@ -59,11 +65,13 @@ from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
 from controller.loop.recovery import past_position as past
 from controller.loop.runs import in_flight as underway
 from controller.registry import Registry
-from controller.store import leases, open_store
+from controller.store import open_store
+from controller.store.methods import leases
 from controller.store.sql import SqlStore
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Strikes
-from tests.simulation.model import Deliveries
+from tests.simulation.followed_tables import SOURCE, FollowedTable
+from tests.simulation.model import Broken, Deliveries, Record
 from tests.simulation.plan import Plan
 from tests.simulation.stages import TRANSLATORS
 
@@ -78,7 +86,11 @@ RECORDS_KEPT = 2
 FANOUT = 2
 LEASE_SECONDS = 10.0
 LIMITS = EngineLimits(
-    message_rows_min=1, inline_deletes_bytes=100, checkpoint_entries=2, state_fanout=FANOUT
+    message_rows_min=1,
+    inline_deletes_bytes=100,
+    checkpoint_entries=2,
+    state_fanout=FANOUT,
+    output_fanout=FANOUT,
 )
 """Few deletes of a task stand in its record, the others in a file."""
 
@@ -114,6 +126,15 @@ class Waiting(Executor):
         return True
 
 
+class Here(Executor):
+    """Verifies at once, and returns when that has ended."""
+
+    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
+        future = Future[Any]()
+        future.set_result(fn(*args, **kwargs))
+        return future
+
+
 def _wait(futures: list[Future[Any]], timeout: float | None = None) -> Any:
     """Stand in for waiting: what is waited for ends."""
     for one in futures:
@@ -123,23 +144,34 @@ def _wait(futures: list[Future[Any]], timeout: float | None = None) -> Any:
 
 
 class Tasks(LocalExecutor):
-    """A cluster: runs tasks, now and then twice, and hands in the rows of one of the two."""
+    """A cluster: runs tasks, now and then twice, and hands in the rows of one of the two.
 
-    def __init__(self, rng: random.Random) -> None:
+    Attributes:
+        twice: Whether the next tasks are executed twice.
+        before: Called with this and the plan of a run before its tasks are executed.
+        meanwhile: What goes on while the next tasks are executed, if anything does.
+    """
+
+    def __init__(self, rng: random.Random, before: Callable[[Tasks, RunPlan], None]) -> None:
         super().__init__()
-        self._rng = rng
+        self._rng, self.before = rng, before
         self.twice = False
+        self.meanwhile: Callable[[], None] | None = None
 
     def execute(self, plan: RunPlan, work: TaskPlan) -> list[TaskReport]:
         """See `Executor.execute`."""
+        self.before(self, plan)
+        meanwhile, self.meanwhile = self.meanwhile, None
+        if meanwhile is not None:
+            meanwhile()
         if not self.twice or work.spec.record_wise:
             return super().execute(plan, work)
         self.twice = False
-        found: list[TaskReport] = []
+        actual: list[TaskReport] = []
         for part in range(work.tasks):
             attempts = [list(self._kind(work, part, n).run_arranged()) for n in ("0", "1")]
-            found += attempts[self._rng.randrange(2)]
-        return found
+            actual += attempts[self._rng.randrange(2)]
+        return actual
 
 
 class Serial:
@@ -162,6 +194,10 @@ class Documents(Registry):
         if key not in self._compiled:
             self._compiled[key] = super().compile(document, duplicates)
         return self._compiled[key]
+
+    def compile_registered(self, document: Any) -> Dataflow:
+        """See `Registry.compile_registered`."""
+        return self.compile(document)
 
 
 class Bench:
@@ -188,14 +224,14 @@ class Bench:
         bench, execute = self, Connection.execute
 
         def _execute(connection: Connection, *args: Any, **more: Any) -> Any:
-            found = execute(connection, *args, **more)
+            actual = execute(connection, *args, **more)
             if connection.get_execution_options().get("cbp_writes"):
                 try:
                     bench.on_statement()
                 except BaseException:
-                    found.close()  # a process that ends leaves no cursor open
+                    actual.close()  # a process that ends leaves no cursor open
                     raise
-            return found
+            return actual
 
         self._execute = _execute
         self.disconnect()
@@ -212,10 +248,9 @@ class Bench:
             patch.setattr(os, "fsync", disk.fsync if disk else lambda handle: None)
             patch.setattr(sink, "_threads", Serial)
             patch.setattr(Connection, "execute", self._execute)
-            patch.setattr(past, "open_store", self._open_scratch)
+            patch.setattr(past, "open_scratch", self._open_scratch)
             patch.setattr(underway, "wait", _wait)
             patch.setattr(inspect, "getsourcelines", _source_lines)
-            patch.setattr(tiers, "FANOUT", FANOUT)
             patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
             structlog.configure(
                 processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger(50)
@@ -233,7 +268,7 @@ class Bench:
     def clear(self) -> Path:
         """Return the folder of the next simulation's disk, empty."""
         self.registry = Documents()
-        for name in ("disk", "cache", "shadow"):
+        for name in ("disk", "cache", "shadow", "foreign"):
             shutil.rmtree(self.root / name, ignore_errors=True)
             (self.root / name).mkdir()
         return self.root / "disk"
@@ -249,7 +284,7 @@ class Bench:
         shutil.copy(self._template, file)
 
     def _open_scratch(self, url: str) -> SqlStore:
-        """Stand in for `open_store` where a roll-back redoes records."""
+        """Stand in for `open_scratch` where a roll-back redoes records."""
         self._scratch.close()
         self._empty(self.root / "db" / "scratch.db")
         return self._scratch
@@ -285,6 +320,7 @@ class World:
         trace: Told what happens.
 
     Attributes:
+        followed: The table of another system that a source follows, if there is one.
         injured: Whether an error was injected that is no crash: stages may have stopped.
         losses: How often the database was lost.
     """
@@ -298,6 +334,8 @@ class World:
         self.rng = random.Random(plan.seed)
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
         self.deliveries = Deliveries(plan.files, plan.rows)
+        self.foreign = bench.root / "foreign"
+        self.followed = _followed(plan, self.foreign)
         self.tables, self.folder = str(self.root / "tables"), str(self.root / "tables" / NAME)
         self._ids = self._mtimes = self.losses = 0
         self.injured = self._known = False
@@ -314,13 +352,24 @@ class World:
         self._instances += 1
         self.store = self.bench.stores[self._turn]
         self.store.fence(None)
-        fence = Fence(self.strikes)
+        self.leadership: Leadership | None = None
+        self._clock = Clock(self.bench)
+        if self.plan.leased:
+            self.leadership = Leadership(
+                store=self.store,
+                address=f"http://{self._instances}",
+                seconds=LEASE_SECONDS,
+                clock=self._clock,
+                holder=f"{self._instances}",
+            )
+        check = self.leadership.check if self.leadership is not None else lambda: None
+        self.fence = fence = Fence(self.strikes, check)
         self.files = LocalFiles(fence)
         self.bench.disconnect()
         index_cache.cache_clear()
         self.executor = Waiting()
         kept = self.plan.inputs_seconds
-        self.cluster = Tasks(self.rng)
+        self.cluster = Tasks(self.rng, self._require_newest)
         self.engine = DirectEngine(
             self.cluster,
             cache=str(self.bench.root / "cache"),
@@ -337,6 +386,7 @@ class World:
             on_accept=self._wake,
             on_close=self._close_marked,
             settle_seconds=self.plan.settle,
+            tables=AllowedFolders("CBP_SOURCE_ROOTS", (self.foreign,)),
             faults=fence,
             new_id=self._new_id,
         )
@@ -351,6 +401,7 @@ class World:
                 places=Places(3),
                 retry=RetryPolicy(3, (1.0, 5.0)),
                 executor=self.executor,
+                verifier=Here(),
                 arrivals=self.drop_folder,
                 faults=fence,
                 random_hex=lambda size: self._new_id()[-2 * size :],
@@ -361,17 +412,34 @@ class World:
             )
         )
         self.controller = Controller(self.parts)
-        self.leadership: Leadership | None = None
-        self._clock = Clock(self.bench)
-        if self.plan.leased:
-            self.leadership = Leadership(
-                store=self.store,
-                address=f"http://{self._instances}",
-                seconds=LEASE_SECONDS,
-                clock=self._clock,
-                holder=f"{self._instances}",
-            )
-            fence.check = self.leadership.check
+
+    def work_within(self, number: int) -> None:
+        """End the n-th run from the last; in the middle of it others start, end, are collected."""
+        cluster = self.cluster
+        cluster.meanwhile = partial(self._others, cluster, self.executor, self.controller)
+        try:
+            self.executor.end(-1 - number)
+        finally:
+            cluster.meanwhile = None
+
+    def _others(self, cluster: Tasks, executor: Waiting, controller: Controller) -> None:
+        for _ in range(2):
+            if cluster is self.cluster and not self.unsure:
+                controller.tick()
+            executor.end(0)
+        if cluster is self.cluster and not self.unsure and self.registered:
+            controller.housekeeping.collect(NAME)
+
+    def _require_newest(self, cluster: Tasks, plan: RunPlan) -> None:
+        """Check that a run is about to look up what the tables show, before others go on."""
+        if cluster is not self.cluster or plan.folder != self.folder:
+            return  # it led before, and stood still; or it is a verification
+        for name, one in plan.lookups.items():
+            table = f"{self.folder}/{state_table(one.node.name, one.state)}"
+            newest = DeltaLog(table, LocalFiles()).latest_version()
+            if one.moment is None or one.moment.version != newest:
+                message = f"P8: {plan.run} looks {name} up as of {one.moment}, not of {newest}"
+                raise Broken(message)
 
     def _wake(self) -> None:
         self.controller.wake()
@@ -455,6 +523,23 @@ class World:
         self.drop_folder.upload(record, dataflow, source, f"u{file}", stream)
         self.deliveries.bring(source, f"u{file}", file, certain=True)
 
+    def rows(self, source: str, file: ArrivedFile) -> list[Record]:
+        """Return the records that an accepted file must have."""
+        if self.followed is not None and source == SOURCE:
+            return self.followed.rows(file)
+        return self.deliveries.rows(source, file.path, file.sha256)
+
+    def decide(self, verb: str, source: str, claim: str, mended: int | None) -> Decided:
+        """Decide about a quarantined file; `verb` is one of `decisions`."""
+        record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
+        given, author = (record, dataflow, source, claim), Author("o", "wrong")
+        if verb == "discard":
+            return self.drop_folder.discard(*given, author)
+        if verb == "restore":
+            return self.drop_folder.restore(*given)
+        stream = None if mended is None else io.BytesIO(self.plan.files[mended])
+        return self.drop_folder.readmit(*given, stream, author)
+
     def scan(self) -> ScanReport:
         """List the drop folders once."""
         record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
@@ -495,6 +580,14 @@ class World:
 
 # Where a translator stands is asked at every registration, and answered by parsing its module.
 _source_lines = functools.cache(inspect.getsourcelines)
+
+
+def _followed(plan: Plan, folder: Path) -> FollowedTable | None:
+    source = plan.document["sources"].get(SOURCE)
+    if source is None:
+        return None
+    batch = ONE_FILE if "batch" not in source else FileBatch(**source["batch"])
+    return FollowedTable(folder / SOURCE, plan.seed, batch.files)
 
 
 def _entry_points() -> list[Any]:

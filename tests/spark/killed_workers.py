@@ -31,14 +31,14 @@ class KillOnce:
 
 def lost_attempts(driver: Driver, folder: Path) -> set[str]:
     """Return the attempts that left files in the state tables and are named by nobody."""
-    named, found = set(), set()
+    named, actual = set(), set()
     for table in folder.glob("*/stage.*"):
         live = open_table(str(table), LocalFiles()).snapshot.live
         named |= {f"{table}/{path}" for path in live}
-        found |= {str(path) for path in table.rglob("_runs/**/*.parquet")}
+        actual |= {str(path) for path in table.rglob("_runs/**/*.parquet")}
     for intention in driver.log.since("stage", 0):
         for change in intention.changes:
             named |= {f"{folder}/{change.table}/{add['path']}" for add in change.adds}
-    lost = {path.rsplit("-", 1)[1] for path in found - named}
+    lost = {path.rsplit("-", 1)[1] for path in actual - named}
     assert not any(path.endswith(tuple(f"-{attempt}" for attempt in lost)) for path in named)
     return lost

@@ -84,12 +84,12 @@ class LogStoreFiles:
         try:
             self._store.write(self._path(path), lines, False, self._conf)
         except _THROWN as exc:
-            found = self._found(path)
-            if found is None:
+            actual = self._found(path)
+            if actual is None:
                 raise _coded(exc, path) from exc
-            if _is(exc, _TAKEN) or found != stored:
+            if _is(exc, _TAKEN) or actual != stored:
                 # Return the caller's own bytes without the added newline, to be recognized.
-                return Exists(data if found == stored else found)
+                return Exists(data if actual == stored else actual)
         self.faults(f"{what}.after")
         return Written()
 
@@ -115,10 +115,10 @@ class LogStoreFiles:
             stream = self._system(path).open(self._path(path))
             try:
                 stream.seek(offset)
-                found = self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, length)
+                actual = self._jvm.org.apache.commons.io.IOUtils.toByteArray(stream, length)
             finally:
                 stream.close()
-        return bytes(found)
+        return bytes(actual)
 
     def list_names(self, path: str) -> list[str]:
         """Return the names in a folder, sorted; see `Files`."""
@@ -128,7 +128,7 @@ class LogStoreFiles:
         """Return every file below a folder, by path; see `Files`."""
         if not self.exists(path):
             return []
-        found, now = [], time.time()
+        actual, now = [], time.time()
         with _operating(path):
             root = self._system(path).getFileStatus(self._path(path)).getPath().toString()
             listed = self._system(path).listFiles(self._path(path), True)
@@ -137,8 +137,8 @@ class LogStoreFiles:
                 relative = status.getPath().toString().removeprefix(f"{root}/")
                 age = now - status.getModificationTime() / 1000
                 temporary = _is_temporary(relative.rpartition("/")[2])
-                found.append(StoredFile(relative, status.getLen(), age, temporary))
-        return sorted(found, key=lambda file: file.path)
+                actual.append(StoredFile(relative, status.getLen(), age, temporary))
+        return sorted(actual, key=lambda file: file.path)
 
     def remove(self, path: str, *, what: str = "clean_up") -> None:
         """Remove a file if it is there; see `Files`."""
@@ -154,10 +154,11 @@ class LogStoreFiles:
             self.remove(f"{path}/{name}")
         return len(left)
 
-    def make_dirs(self, path: str) -> None:
-        """Create a folder and its missing parents; see `Files`."""
-        with _operating(path):
-            self._system(path).mkdirs(self._path(path))
+    def make_dirs(self, *paths: str) -> None:
+        """Create folders and their missing parents; see `Files`."""
+        for path in paths:
+            with _operating(path):
+                self._system(path).mkdirs(self._path(path))
 
     def sync_dir(self, path: str) -> None:
         """Do nothing; see the module header."""

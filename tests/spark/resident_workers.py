@@ -20,10 +20,10 @@ PATH = {"PYTHONPATH": str(REPOSITORY)}
 def until(condition: Callable[[], Any]) -> Any:
     """Poll until it holds; return what it returned."""
     deadline = time.monotonic() + WAIT_SECONDS
-    while not (found := condition()):
+    while not (actual := condition()):
         assert time.monotonic() < deadline
         time.sleep(0.01)
-    return found
+    return actual
 
 
 def asked(

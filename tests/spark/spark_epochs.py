@@ -7,7 +7,7 @@ import random
 from collections.abc import Callable
 from typing import Any
 
-from tests.cbp.engine.epochs import CASES
+from tests.cbp.engine.epochs import CASES, LEDGER
 
 Epochs = list[dict[str, list[dict[str, Any]]]]
 
@@ -29,6 +29,10 @@ def epochs_of(case: str, *, seed: int, records: int = 40) -> Epochs:
         "right.n": lambda: chance.choice([0, 1, None]),
         "notes.to": lambda: chance.choices(["a", "b", "c", "@x", "*kept"], k=chance.randrange(3)),
         "board.to": lambda: chance.choices(["a", "b", "*", "*kept"], k=chance.randrange(3)),
+        "parting.k": lambda: chance.randrange(60),
+        "parting_items.k": lambda: chance.randrange(60),
+        "parting_items.verb": lambda: chance.choice(["put", "delete", "again", "look"]),
+        "ledger.how": lambda: chance.choice(LEDGER),
         "STRING": lambda: chance.choice(texts),
         "BIGINT": lambda: chance.choice([0, 1, 2, 3, None]),
         "INT": lambda: chance.choice([0, 1, 2, 3, None]),

@@ -89,7 +89,7 @@ def test_a_hung_translator_is_stopped_and_others_run(spark: Any, tmp_path: Path)
 def test_room_is_twice_what_is_planned_for(master: str, given: str, slots: str) -> None:
     """Where Spark runs here; a cluster's slots, and a plain `local`, stay as they are."""
     assert with_room(master) == (given, {"spark.default.parallelism": slots})
-    found, settings = with_room("local[*]")
-    assert found == f"local[{2 * int(settings['spark.default.parallelism'])}]"
+    actual, settings = with_room("local[*]")
+    assert actual == f"local[{2 * int(settings['spark.default.parallelism'])}]"
     for other in ("local", "spark://host:7077", "local-cluster[2,1,512]"):
         assert with_room(other) == (other, {})

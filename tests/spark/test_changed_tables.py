@@ -59,8 +59,8 @@ def test_spark_reads_a_changed_table_and_shuffles_old_increments(
     for table in (STATE, FLOW):
         rows = spark.read.format("delta").load(str(tmp_path / "t" / table))
         names = [name for name in rows.columns if not name.startswith("_")]
-        found = order_free([row.asDict() for row in rows.select(*names).collect()])
-        assert found == life.seen(table)["polars"], table
+        actual = order_free([row.asDict() for row in rows.select(*names).collect()])
+        assert actual == life.seen(table)["polars"], table
     driver = Driver(with_limits(life.driver.engine, SHUFFLED), with_reader(), tmp_path / "t")
     driver._enqueue(old)
     driver.run("last")

@@ -23,8 +23,8 @@ def widest(spark: Any, run: str) -> int:
     tracker = spark.sparkContext.statusTracker()
     jobs = spark.sparkContext._jsc.sc().statusTracker().getJobIdsForTag(run)
     stages = [id_ for job in jobs for id_ in tracker.getJobInfo(job).stageIds]
-    found: list[int] = [tracker.getStageInfo(id_).numTasks for id_ in stages]
-    return max(found)
+    actual: list[int] = [tracker.getStageInfo(id_).numTasks for id_ in stages]
+    return max(actual)
 
 
 def test_a_shuffled_run_takes_no_more_slots_than_it_may(spark: Any, tmp_path: Path) -> None:

@@ -12,13 +12,14 @@ from typing import Any
 import pytest
 
 from cbp.engine.spark.sql.plan_cache import runs_again
-from cbp.engine.spark.sql.tasks import read_task
+from cbp.engine.spark.sql.sql_tasks import read_task
 
 pytestmark = pytest.mark.spark
 
 AGAIN = [
     "SELECT url, count(*) AS n FROM urls GROUP BY url",
     "SELECT DISTINCT url FROM urls UNION ALL SELECT 'x'",
+    "SELECT u.url FROM urls u CROSS JOIN urls w WHERE u.url > w.url",
     "SELECT u.url FROM urls u LEFT JOIN urls w ON u.url <=> w.url",
     "SELECT url, row_number() OVER (PARTITION BY url ORDER BY url) AS n FROM urls",
     "SELECT url FROM urls UNION ALL VALUES ('a'), ('b')",
@@ -57,5 +58,5 @@ def test_only_what_computes_everything_again_is_kept(spark: Any, tmp_path: Path)
     session.range(3).selectExpr("CAST(id AS STRING) AS url").write.parquet(str(tmp_path / "p"))
     side = f"SELECT u.url FROM urls u JOIN parquet.`{tmp_path}/p` p ON u.url = p.url"
     every = [*AGAIN, *NOT_AGAIN, side]
-    found = {query: runs_again(session.sql(query), ["SELECT 1", query]) for query in every}
-    assert {query for query, again in found.items() if again} == set(AGAIN)
+    actual = {query: runs_again(session.sql(query), ["SELECT 1", query]) for query in every}
+    assert {query for query, again in actual.items() if again} == set(AGAIN)

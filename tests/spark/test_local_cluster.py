@@ -26,7 +26,7 @@ from tests.fresh import REPOSITORY, run_fresh
 
 RUNS = int(os.environ.get("CBP_CLUSTER_RUNS", "1"))
 FILES = 8
-"""Of an increment of a source; each is read by a map task of its own."""
+"""Files of an increment of a source; a map task of its own reads each."""
 
 SHUFFLED = (("sequences", "groupwise"), ("members", "groupwise"))
 """Flows whose results show the order within their groups, and their forms: in every run."""
@@ -128,7 +128,7 @@ def reading_up_to(records: int, engine: Any, **changed: int) -> Any:
 
 
 def assert_increments_in_order(engine: Any, folder: Path, seed: int, *, framed: bool) -> None:
-    """Of three increments, or frames, at once each group gets the records as they were fed."""
+    """Each group gets the records of three increments, or frames, as they were fed."""
     from cbp import DataflowBuilder
     from cbp.engine.reference.engine import ReferenceEngine
     from tests import flows
@@ -215,7 +215,7 @@ def assert_tasks_read_their_messages(engine: Any, folder: Path, seed: int) -> No
 
 
 def assert_tasks_come_back(engine: Any) -> None:
-    """Of 20 jobs, every task runs where it ran before, and both executors have work."""
+    """Every task of 20 jobs runs where it ran before, and both executors have work."""
     executor = engine._executor
     seen = set()
     for tasks in (4, 2) * 10:

@@ -17,12 +17,12 @@ import pytest
 from py4j.java_gateway import GatewayParameters, JavaGateway, launch_gateway
 
 from cbp.engine.delta.tables import open_table
-from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import Exists, Written
 from cbp.errors import FileSystemUnsafeError, NotFoundError, OperatingError
 from tests.cbp.engine.delta.commits import files as live_set
 from tests.cbp.engine.delta.commits import publish
 from tests.cbp.engine.delta.harness import make_state
+from tests.planned_faults import Crash, PlannedFaults
 from tests.spark.log_store_files import LogStoreFiles
 
 pytestmark = pytest.mark.spark
@@ -59,7 +59,7 @@ def _race_in(folder: str, name: str, barrier: Barrier, port: int, token: str) ->
 
 
 def test_two_processes_never_both_write_an_entry(tmp_path: Path, spark: Any) -> None:
-    """Of two processes that put one name at one moment, exactly one is told `Written`."""
+    """Two processes put one name at one moment, and exactly one gets `Written`."""
     gateway = spark.sparkContext._gateway.gateway_parameters
     context = multiprocessing.get_context("spawn")
     barrier, folder = context.Barrier(2), str(tmp_path / "log")

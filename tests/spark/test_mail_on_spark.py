@@ -55,8 +55,8 @@ def test_large_messages_are_not_shuffled_and_read_once(spark: Any, tmp_path: Pat
     assert sorted((row.dst, row.text) for row in rows) == wanted
     assert sorted(pl.read_delta(table).select("dst", "text").iter_rows()) == wanted
     query = deltalake.QueryBuilder().register("mail", deltalake.DeltaTable(table))
-    found = pa.table(query.execute("SELECT dst, text FROM mail").read_all()).to_pylist()
-    assert sorted((row["dst"], row["text"]) for row in found) == wanted
+    actual = pa.table(query.execute("SELECT dst, text FROM mail").read_all()).to_pylist()
+    assert sorted((row["dst"], row["text"]) for row in actual) == wanted
 
 
 def test_messages_are_read_in_place_beside_an_input_that_is_shuffled(
@@ -68,7 +68,7 @@ def test_messages_are_read_in_place_beside_an_input_that_is_shuffled(
     these are shuffled with all of their flow.
     """
     small = small_limits(rows_min=20)
-    found, beside = {}, {}
+    actual, beside = {}, {}
     for by_bucket, limit in ((True, 60), (True, 0), (False, 0)):
         which = f"{by_bucket}-{limit}"
         engine = engine_of(spark, tmp_path, replace(small, arranged_reads=limit))
@@ -79,8 +79,8 @@ def test_messages_are_read_in_place_beside_an_input_that_is_shuffled(
             assert driver.run("stage")
         beside[which] = driver.figures[-1]
         driver.run_until_idle()
-        found[which] = driver.outputs("stage.seen")
+        actual[which] = driver.outputs("stage.seen")
     assert beside["True-60"]["messages_local"] > 0
     assert beside["False-0"]["bytes_shuffled"] > beside["True-60"]["bytes_shuffled"] > 0
     assert "messages_local" not in beside["False-0"]
-    assert found["True-60"] == found["True-0"] == found["False-0"]
+    assert actual["True-60"] == actual["True-0"] == actual["False-0"]

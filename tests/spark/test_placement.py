@@ -15,9 +15,9 @@ from cbp.engine.spark.placement import homes
 @pytest.mark.parametrize("tasks", [1, 2, 4, 8, 16])
 def test_neighbors_share_an_executor_and_all_have_nearly_as_many(tasks: int, executors: int):
     """Tasks are given to executors in order; no executor has two more than another."""
-    found = homes(tasks, [str(number) for number in range(executors)])
-    assert found == sorted(found, key=int)
-    counts = [found.count(str(number)) for number in range(executors)]
+    actual = homes(tasks, [str(number) for number in range(executors)])
+    assert actual == sorted(actual, key=int)
+    counts = [actual.count(str(number)) for number in range(executors)]
     assert sum(counts) == tasks
     assert max(counts) - min(counts) <= 1
 

@@ -50,8 +50,8 @@ def test_off_gives_equal_tables_by_other_plans(spark: Any, tmp_path: Path) -> No
     assert on == off
     totals = [{"a": 2, "b": 2, "c": 1}, {"b": 4, "d": 1}, {"a": 3}]
     assert off[:2] == [totals, {"a": 3, "b": 4, "c": 1, "d": 1}]
-    assert on_session.kept is not None
-    assert off_session.kept is None
+    assert on_session.kept_plan is not None
+    assert off_session.kept_plan is None
     assert len(on_plans) == len(off_plans) == len(EPOCHS)
     # A cached plan is rows for Spark; one that it makes itself aggregates partially and finally.
     assert all("partial_sum" not in plan and "ExistingRDD" in plan for plan in on_plans)

@@ -1,8 +1,8 @@
 """Random chains of every form on Spark: record-wise, groupwise, on Arrow tables, in SQL.
 
-State is grouped inner and outer, in every form. A stage that reads groups and single records
-stands somewhere among them; it is groupwise, since the other forms are refused for it
-(`test_groups_with_single_records_are_refused_in_the_other_forms`).
+State is grouped inner and outer, or expires beside timers, in every form. A stage that reads
+groups and single records stands somewhere among them; it is groupwise, since the other forms are
+refused for it (`test_groups_with_single_records_are_refused_in_the_other_forms`).
 
 `CBP_FORMS_SEED=77 CBP_FORMS_RUNS=20` tries the 20 chains from seed 77 on; three by default, which
 go all ways, fused and not, with records in two epochs at least.
@@ -26,15 +26,15 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import DefinitionError
 from cbp.model.dataflow.dataflow import Dataflow
 from tests.cbp.engine.epochs import assert_same
-from tests.chains import SCHEMA, Mixed, RollCall, Spread, Tally
+from tests.chains import SCHEMA, Mixed, Patient, RollCall, Spread, Tally
 from tests.driver import Driver
 from tests.forms import arrow_form
-from tests.sql_forms import RollCallSql, TallySql
+from tests.sql_forms import PatientSql, RollCallSql, TallySql
 
 pytestmark = pytest.mark.spark
 
 SEED = int(os.environ.get("CBP_FORMS_SEED", "26"))
-RUNS = int(os.environ.get("CBP_FORMS_RUNS", "3"))
+RUNS = int(os.environ.get("CBP_FORMS_RUNS", "2"))
 FORMS = ("groupwise", "arrow", "sql")
 WAYS = {"one task": (10**6, 2_000), "parts": (10**6, 4), "shuffled": (0, 4)}
 """Reads up to which nothing is shuffled, and records that are worth a task; by turns."""
@@ -54,14 +54,17 @@ def random_chain(chance: random.Random) -> tuple[Dataflow, Dataflow, list[str]]:
     kinds = [[form] for form in chance.sample(FORMS, len(FORMS))]
     kinds.insert(chance.randint(1, len(kinds)), ["mixed"])
     outer = {chance.choice(FORMS), *(form for form in FORMS if chance.random() < 0.5)}
+    patient = {form for form in FORMS if form not in outer and chance.random() < 0.7}
     for kind in (one for more in kinds for one in chance.choice([more, ["record-wise", *more]])):
-        name = f"{kind.replace('-', '')}{len(shape)}{'o' * (kind in outer)}"
+        name = (
+            f"{kind.replace('-', '')}{len(shape)}{'o' * (kind in outer)}{'t' * (kind in patient)}"
+        )
         if kind == "mixed":
             right = chance.choice(flows)
             builder.stage(name, Mixed(), buckets=4, left=flows[-1], right=right)
             shape.append(f"({right})")
         else:
-            made: Any = RollCall() if kind in outer else Tally()
+            made: Any = RollCall() if kind in outer else Patient() if kind in patient else Tally()
             made = Spread() if kind == "record-wise" else made
             builder.stage(name, made, buckets=4, items=flows[-1])
         flows.append(f"{name}.{chance.choice('oop')}")
@@ -77,8 +80,8 @@ def _in_form(node: Any, form: str) -> Any:
         return replace(node, translator=arrow_form(node.translator))
     if form != "sql":
         return node
-    outer = any(state.grouping == "outer" for state in node.translator.states)
-    return replace(node, translator=(RollCallSql() if outer else TallySql()).spec())
+    forms: dict[str, Any] = {"RollCall": RollCallSql, "Patient": PatientSql, "Tally": TallySql}
+    return replace(node, translator=forms[node.translator.name]().spec())
 
 
 @pytest.mark.parametrize("form", [TranslateArrow, TranslateSql])

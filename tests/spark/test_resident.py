@@ -93,10 +93,10 @@ def test_all_workers_may_be_started_at_once_and_waited_for() -> None:
 def test_a_runs_tasks_have_a_worker_each(pool: Residents) -> None:
     """Side by side, in the order of their numbers; more tasks than workers are Spark's."""
     pids = started(pool, 2)
-    found = asked(pool, told, tasks=2)
-    assert found is not None
-    assert found[::3] == ["0 a7", "1 a7"]
-    assert set(found[1::3]) == set(map(str, pids))
+    actual = asked(pool, told, tasks=2)
+    assert actual is not None
+    assert actual[::3] == ["0 a7", "1 a7"]
+    assert set(actual[1::3]) == set(map(str, pids))
     assert asked(pool, told, tasks=3) is None
     assert sorted(pool.free) == sorted(pids)
 

@@ -54,8 +54,8 @@ def by_kernel(spark: Any, path: str, columns: Columns) -> Rows:
 
 def by_delta_rs(spark: Any, path: str, columns: Columns) -> Rows:
     query = deltalake.QueryBuilder().register("t", deltalake.DeltaTable(path))
-    found = query.execute(f"SELECT {', '.join(columns)} FROM t").read_all()
-    rows: Rows = pa.table(found).to_pylist()
+    actual = query.execute(f"SELECT {', '.join(columns)} FROM t").read_all()
+    rows: Rows = pa.table(actual).to_pylist()
     return rows
 
 
@@ -72,13 +72,13 @@ def shown(world: World) -> dict[str, list[str]]:
     """Return the same as the engine itself reads it."""
     (state, pairs), (flow, both) = TABLES.items()
     node, folder = world.controller.dataflow("diamond").stages["join"], f"{world.tables}/diamond"
-    found = {
+    actual = {
         state: (pairs, world.engine.records.read_state(folder, node, "pairs")),
         flow: (both, world.flow("diamond", "join.both")),
     }
     return {
         table: sorted(repr({name: row[name] for name in columns}) for row in rows)
-        for table, (columns, rows) in found.items()
+        for table, (columns, rows) in actual.items()
     }
 
 

@@ -52,8 +52,8 @@ def test_no_command_line_shows_a_secret_of_spark(tmp_path: Path) -> None:
         start_new_session=True,
     )
     (answer,) = [line for line in done.stdout.splitlines() if line.startswith("FOUND ")]
-    found, lines = json.loads(answer.removeprefix("FOUND "))
-    assert found == [SECRET, "seen", f"http://user:{SECRET}@proxy"]
+    actual, lines = json.loads(answer.removeprefix("FOUND "))
+    assert actual == [SECRET, "seen", f"http://user:{SECRET}@proxy"]
     jvm = [line for line in lines if "SparkSubmit" in line]
     assert jvm
     assert "spark.hadoop.plain=seen" in jvm[0]

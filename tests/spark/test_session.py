@@ -29,10 +29,12 @@ REQUIRED = [f"{CHECKSUM}.enabled", f"{CHECKSUM}.enableFullRetryOnMismatch"]
 @pytest.fixture
 def restored(spark: Any) -> Iterator[Any]:
     """Give the one session, and take back afterwards what a test set in it."""
-    before = {setting: spark.conf.get(setting) for setting in REQUIRED}
+    before = dict(spark.conf.getAll)
     yield spark
+    now = dict(spark.conf.getAll)
     for setting, value in before.items():
-        spark.conf.set(setting, value)
+        if now.get(setting) != value and spark.conf.isModifiable(setting):
+            spark.conf.set(setting, value)
 
 
 @pytest.mark.parametrize("setting", REQUIRED)
@@ -74,7 +76,7 @@ def test_settings_that_matter_reach_the_session(setting: str, expected: str, spa
 def _listening(processes: set[int]) -> set[str]:
     """Return the addresses, as Linux writes them, on which some processes take connections."""
     links = (link for one in processes for link in Path(f"/proc/{one}/fd").iterdir())
-    inodes = {found[8:-1] for link in links if (found := _target(link)).startswith("socket:[")}
+    inodes = {actual[8:-1] for link in links if (actual := _target(link)).startswith("socket:[")}
     lines = (line.split() for name in ("tcp", "tcp6") for line in _lines(f"/proc/net/{name}"))
     listens = "0A"
     return {fields[1] for fields in lines if fields[3] == listens and fields[9] in inodes}
@@ -118,18 +120,18 @@ def test_nothing_listens_beyond_the_loopback_interface(spark: Any) -> None:
     ui.bind()
     try:
         port = f"{ui.boundPort():04X}"
-        found = _listening(processes)
+        actual = _listening(processes)
     finally:
         ui.stop()
     assert len(before) >= 2
-    assert [address.partition(":")[2] for address in found - before] == [port]
-    assert {address for address in found if not _is_loopback(address)} == set()
+    assert [address.partition(":")[2] for address in actual - before] == [port]
+    assert {address for address in actual if not _is_loopback(address)} == set()
 
 
 def test_a_worker_runs_the_python_of_the_driver(spark: Any) -> None:
     """Another one misses packages, or has others."""
-    found = spark.sparkContext.parallelize([0], 1).map(lambda _: (sys.executable, os.getpid()))
-    ((executable, process),) = found.collect()
+    actual = spark.sparkContext.parallelize([0], 1).map(lambda _: (sys.executable, os.getpid()))
+    ((executable, process),) = actual.collect()
     assert executable == sys.executable
     assert process != os.getpid()
 

@@ -20,6 +20,7 @@ from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.shipping import ship_with_fingerprints, with_differences
 from cbp.errors import CodeNotLoadedError
 from cbp.model.author.fingerprint import fingerprint
+from cbp.model.author.source_modules import SourceModule, load_sources
 from tests.authored import forget, write
 
 FILES = {
@@ -129,3 +130,29 @@ def test_workers_of_spark_call_no_code_but_the_drivers(
     finally:
         context.environment.clear()
         context.environment.update(before)
+
+
+@pytest.mark.spark
+def test_a_plain_file_reaches_the_workers_of_spark_with_its_work(spark: Any) -> None:
+    """They have no such file, and get it anew when it has changed; plans in SQL do so, too."""
+
+    def load(mark: str) -> Any:
+        text = f"def alone():\n    return ['{mark}']\n\n\ndef batches(them):\n    yield from them\n"
+        module = SourceModule("plainfile", "/nowhere/plainfile.py", False, text.encode())
+        load_sources(
+            "/nowhere", lambda name: module if name == "plainfile" else None, ["plainfile"]
+        )
+        return sys.modules["plainfile"]
+
+    ship_with_fingerprints()
+    executor = SparkExecutor(spark)
+    try:
+        old = load("first")
+        assert executor._run_numbered(1, old.alone) == ["first"]
+        new = load("second")
+        assert executor._run_numbered(1, new.alone) == ["second"]
+        assert executor._run_numbered(1, old.alone) == ["first"]
+        rows = spark.range(0, 1, 1, 1).mapInArrow(new.batches, "id bigint").collect()
+        assert [row.id for row in rows] == [0]
+    finally:
+        load_sources("/nowhere", lambda _: None, [])

@@ -103,6 +103,7 @@ def run_speculated(folder: Path) -> None:
     print("equal")
 
 
+@pytest.mark.soak
 def test_a_task_that_ran_twice_counts_once(tmp_path: Path) -> None:
     """Results equal the reference; the files of one of both attempts are named by nobody."""
     run_fresh("tests.spark.test_speculation", tmp_path)

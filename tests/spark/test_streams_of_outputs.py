@@ -38,11 +38,11 @@ def follow(spark: Any, path: str, sink: Path, **options: str) -> list[tuple[Any,
 
 def written(driver: Driver) -> list[tuple[Any, ...]]:
     """Return every record that the runs wrote to the flow, with its epoch, sorted."""
-    found = []
+    actual = []
     for increment in driver.increments[FLOW]:
         rows = driver.engine.increments.read(driver.folder, [increment], offset=0, limit=10**9)
-        found += [tuple(row.values()) for row in rows]
-    return sorted(found)
+        actual += [tuple(row.values()) for row in rows]
+    return sorted(actual)
 
 
 def operations(path: str) -> set[str]:

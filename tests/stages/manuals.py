@@ -46,16 +46,16 @@ def pages_of(web: str, limit: int | None = None) -> list[Page]:
 
 def _near(links: Mapping[str, Sequence[str | None]], limit: int) -> set[str]:
     """Return the pages that are found first from one in the middle, breadth first."""
-    found: dict[str, None] = {}
+    actual: dict[str, None] = {}
     starts = sorted(links, key=lambda url: (abs(len(links[url]) - 40), url))
     for start in starts:
         waiting = deque([start])
-        while waiting and len(found) < limit:
+        while waiting and len(actual) < limit:
             url = waiting.popleft()
-            if url not in found:
-                found[url] = None
+            if url not in actual:
+                actual[url] = None
                 waiting.extend(to for to in links[url] if to in links)  # type: ignore[misc]
-    return set(found)
+    return set(actual)
 
 
 def numbered(pages: list[Page]) -> list[Edge]:
@@ -89,5 +89,5 @@ def _page(folder: Path, file: Path) -> Page:
 def _modules() -> list[Page]:
     modules = find_modules([standard_library()])
     names = all_names(modules)
-    found = [page for module in modules if (page := read_page(module, names)) is not None]
-    return [(page.url, page.site, list(page.links)) for page in sorted(found, key=lambda p: p.url)]
+    actual = [page for module in modules if (page := read_page(module, names)) is not None]
+    return [(page.url, page.site, list(page.links)) for page in sorted(actual, key=lambda p: p.url)]

@@ -14,8 +14,8 @@ def oracle(a: Crawl, b: Crawl) -> dict[str, list[set[str]]]:
     """Return the URLs that each side alone found, by hours in which any was found."""
     hours = {side: {} for side in "ab"}  # type: dict[str, dict[datetime, set[str]]]
     for side, crawl in (("a", a), ("b", b)):
-        for hour, found in groupby(crawl, lambda record: record[1].replace(minute=0)):
-            hours[side].setdefault(hour, set()).update(url for url, _ in found)
+        for hour, actual in groupby(crawl, lambda record: record[1].replace(minute=0)):
+            hours[side].setdefault(hour, set()).update(url for url, _ in actual)
     seen: set[str] = set()
     diffs: dict[str, list[set[str]]] = {"a": [], "b": []}
     for hour in sorted(hours["a"].keys() | hours["b"].keys()):

@@ -12,10 +12,12 @@ from hypothesis import strategies as st
 
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.sdk.translate import Declared
-from cbp.testing import run_epochs
+from cbp.testing import check_split, run_epochs
 from stages.translators.count_per_key import CountPerKey
 from stages.translators.url_count import UrlCount
 from stages.translators.url_count_arrow import UrlCountArrow
+from stages.translators.url_count_view import UrlCountView
+from tests.sampling import examples
 
 WORDS = st.sampled_from(["a", "b", "c", "ß", None])
 EPOCHS = st.lists(st.lists(WORDS, max_size=4), max_size=5)
@@ -56,6 +58,23 @@ def test_url_count_of_any_split_gives_the_batch_answer(
     assert dict(result.state["counts"]) == expected
 
 
+def test_a_view_of_counts_over_two_epochs() -> None:
+    """The table has all counts, the second epoch's changes the URL that was seen again."""
+    result = run_epochs(UrlCountView, [["a", "b", "a"], ["a"]])
+    assert result.view("counts") == [("a", 3), ("b", 1)]
+    assert result.outputs["counts"][1] == [
+        ("a", 2, "update_before", -1),
+        ("a", 3, "update_after", 1),
+    ]
+
+
+@given(EPOCHS)
+def test_a_view_of_counts_is_that_of_counter(epochs: list[list[str]]) -> None:
+    """However the input is split."""
+    counts = check_split(UrlCountView, epochs).view("counts")
+    assert dict(counts) == Counter(chain.from_iterable(epochs))
+
+
 def test_the_split_property_finds_forgotten_state() -> None:
     """The planted bug passes the example of two epochs and fails some split of the input."""
     broken = run_epochs(ForgetfulCount, [["a", "b", "a"], ["a"]])
@@ -64,7 +83,7 @@ def test_the_split_property_finds_forgotten_state() -> None:
         _check_forgetful()
 
 
-@settings(derandomize=True, database=None, max_examples=300)
+@settings(derandomize=True, database=None, max_examples=examples(150))
 @given(EPOCHS)
 def _check_forgetful(epochs: list[list[str]]) -> None:
     expected = Counter(chain.from_iterable(epochs))

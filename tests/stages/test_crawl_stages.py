@@ -15,18 +15,28 @@ from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.testing import run_epochs
 from stages.translators.count_in_links import CountInLinks
 from stages.translators.count_in_links_arrow import CountInLinksArrow
+from stages.translators.count_in_links_kept import CountInLinksKept
 from stages.translators.extract_links import ExtractLinks
 from stages.translators.merge import Merge
 from stages.translators.merge_arrow import MergeArrow
 from stages.translators.score import Score
 from stages.translators.threshold import Threshold
-from tests.stages.crawl import URLS, site_of, sites_of
+from tests.stages.crawl import URLS, arrivals, crawl_state, site_of, sites_of
 
 LINKS = st.sampled_from(URLS).map(lambda url: (url, site_of(url)))
 GROUPINGS = st.sampled_from(["inner", "outer"])
-COUNTS = pytest.mark.parametrize("count", [CountInLinks, CountInLinksArrow])
+
+
+class CountKept(CountInLinksKept):
+    """The form with kept state; it calls no site for its state alone, whatever the grouping."""
+
+    def __init__(self, grouping: Any = "inner") -> None:
+        """Take the grouping as the other forms do."""
+
+
+COUNTS = pytest.mark.parametrize("count", [CountInLinks, CountInLinksArrow, CountKept])
 MERGES = pytest.mark.parametrize("merge", [Merge, MergeArrow])
-"""Both forms of a stage: they hold, emit and refuse the same."""
+"""All forms of a stage: they hold, emit and refuse the same."""
 
 
 # --- extract links --------------------------------------------------------------------
@@ -127,10 +137,11 @@ def test_outer_grouping_emits_what_inner_emits(
     assert (outer.outputs, outer.state) == (inner.outputs, inner.state)
 
 
-def test_a_link_without_url_fails_the_run() -> None:
+@pytest.mark.parametrize("count", [CountInLinks, CountKept])
+def test_a_link_without_url_fails_the_run(count: Any) -> None:
     """It would be taken for the record of the site itself."""
     with pytest.raises(AuthorCodeError) as caught:
-        run_epochs(CountInLinks, [[(None, "a")]])
+        run_epochs(count, [[(None, "a")]])
     assert caught.value.details["key"] == "('a',)"
 
 
@@ -183,32 +194,6 @@ def test_merge_over_two_epochs(merge: Any) -> None:
         ("a", "a.y", 3, False),
         ("a", "a.z", 1, True),
     ]
-
-
-@st.composite
-def arrivals(draw: st.DrawFn) -> list[dict[str, list[Any]]]:
-    """Running totals and crawled pages, each flow split into epochs in its own way."""
-    flows: dict[str, list[Any]] = {"url_counts": [], "site_counts": [], "crawled": []}
-    urls: Counter[str] = Counter()
-    for url in draw(st.lists(st.sampled_from(URLS), max_size=8)):
-        urls[url] += 1
-        flows["url_counts"].append((site_of(url), url, urls[url]))
-        flows["site_counts"].append((site_of(url), sites_of(urls)[site_of(url)]))
-    flows["crawled"] = [(url, site_of(url)) for url in draw(st.lists(st.sampled_from(URLS)))]
-    count = draw(st.integers(1, 4))
-    epochs: list[dict[str, list[Any]]] = [{} for _ in range(count)]
-    for name, records in flows.items():
-        cuts = sorted(
-            draw(st.lists(st.integers(0, len(records)), min_size=count - 1, max_size=count - 1))
-        )
-        for epoch, start, stop in zip(epochs, [0, *cuts], [*cuts, len(records)], strict=True):
-            epoch[name] = records[start:stop]
-    return epochs
-
-
-def crawl_state(epochs: list[dict[str, list[Any]]]) -> tuple[dict[str, int], set[str]]:
-    urls = {url: n for epoch in epochs for _, url, n in epoch["url_counts"]}
-    return urls, {url for epoch in epochs for url, _ in epoch["crawled"]}
 
 
 @MERGES

@@ -126,15 +126,17 @@ def test_a_threshold_computes_fewer_pages_near_the_truth() -> None:
     """The smaller the threshold, the more pages and the better; L1 is below threshold / (1-a)."""
     # A ring with some chords: a change fades with the distance.
     edges = [(n, (n + step) % 30) for n in range(30) for step in (1, 2 + n % 5)]
-    found = {}
+    actual = {}
     for threshold in (0.0, 0.05, 0.2):
         result = ranked(edges, [(0, 15)], threshold=threshold, tolerance=1e-6)
         distance = networkx_distance(ranks_of(result), [*edges, (0, 15)])
-        found[threshold] = rounds_of(result)[1], distance
-    pages, distances = zip(*found.values(), strict=True)
+        actual[threshold] = rounds_of(result)[1], distance
+    pages, distances = zip(*actual.values(), strict=True)
     assert pages[0] == 30 > pages[1] > pages[2] > 0
     assert distances[0] < 1e-7 < distances[1] < 0.04 < distances[2] < 0.06
-    assert all(distance <= threshold / (1 - A) + 1e-7 for threshold, (_, distance) in found.items())
+    assert all(
+        distance <= threshold / (1 - A) + 1e-7 for threshold, (_, distance) in actual.items()
+    )
 
 
 def test_pages_that_nothing_reaches_keep_their_ranks() -> None:

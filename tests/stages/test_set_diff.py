@@ -87,14 +87,14 @@ def test_any_split_into_increments_gives_the_sets_of_each_hour(
 
     Up to the end of one side: behind its last hour, the other one waits for it.
     """
-    found = diffs(run(cut(a, cuts_a), cut(b, cuts_b), at_once=at_once))
+    differences = diffs(run(cut(a, cuts_a), cut(b, cuts_b), at_once=at_once))
     expected = oracle(a, b)
     for side in "ab":
-        assert found[side] == expected[side][: len(found[side])]
+        assert differences[side] == expected[side][: len(differences[side])]
     if a and b:
         ends = min(a[-1][1], b[-1][1]).replace(minute=0)
         hours = {at_.replace(minute=0) for _, at_ in a + b}
-        assert len(found["a"]) >= sum(hour <= ends for hour in hours)
+        assert len(differences["a"]) >= sum(hour <= ends for hour in hours)
 
 
 def test_the_document_and_the_builder_give_the_same_dataflow() -> None:
@@ -116,8 +116,8 @@ def test_the_direct_engine_reads_the_same_hours(tmp_path: Path) -> None:
         driver.feed("b", [{"url": url, "time": time} for url, time in right])
         driver.run_until_idle()
     for side in "ab":
-        found = [{row["url"] for row in epoch} for epoch in driver.outputs(f"diff.{side}_diff")]
-        assert found == oracle(a, b)[side][:2]
+        actual = [{row["url"] for row in epoch} for epoch in driver.outputs(f"diff.{side}_diff")]
+        assert actual == oracle(a, b)[side][:2]
 
 
 def test_hours_that_the_other_side_closed_without_are_read() -> None:

@@ -73,14 +73,14 @@ class Deployment:
 
     def leader(self) -> Instance:
         """Return the instance that leads, once there is one."""
-        found: list[Instance] = []
+        actual: list[Instance] = []
 
         def leads() -> bool:
-            found[:] = [one for one in self.instances if one.answers() == "leads"]
-            return bool(found)
+            actual[:] = [one for one in self.instances if one.answers() == "leads"]
+            return bool(actual)
 
         until(leads, "nobody leads")
-        return found[0]
+        return actual[0]
 
     def others(self, instance: Instance) -> list[Instance]:
         """Return all but one."""

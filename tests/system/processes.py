@@ -16,7 +16,7 @@ from typing import Any
 import httpx
 import pyspark
 
-from controller.demo.service.process import free_port
+from controller.server.service_process import free_port
 from controller.settings import Settings, load_settings
 
 __all__ = ["Instance", "SparkCluster", "until"]
@@ -43,8 +43,8 @@ class Instance:
     """One controller; several may share a folder and a database.
 
     Args:
-        root: Of all of them.
-        name: Of this one.
+        root: The folder of all of them.
+        name: The name of this one.
         logs: Where it writes what it says, and looks for its clock.
         environment: What its processes find in theirs beside it.
         settings: More settings than those that make it fast.
@@ -77,7 +77,7 @@ class Instance:
 
     @property
     def pid(self) -> int:
-        """Of the controller, which is also its process group."""
+        """The id of the controller, which is also its process group."""
         assert self._process is not None
         return self._process.pid
 
@@ -194,7 +194,7 @@ class SparkCluster:
 
     Args:
         folder: Gets the logs.
-        cores: Of each worker.
+        cores: Cores of each worker.
         hosts: Names or addresses of this machine; Spark takes each for a machine of its own.
 
     Attributes:

@@ -10,14 +10,14 @@ import os
 import random
 import time
 from collections.abc import Iterator
-from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import httpx
 import pytest
 
-from tests.machine import small_disk
-from tests.system.processes import Instance, until
+from tests.machine import fill_disk, small_disk
+from tests.system.processes import TOKEN, Instance, until
 from tests.system.workload import Workload
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
@@ -31,19 +31,6 @@ def disk(tmp_path: Path) -> Iterator[Path]:
     """Give a small disk."""
     with small_disk(tmp_path / "disk", f"{DISK_MEGABYTES}m") as folder:
         yield folder
-
-
-def fill(disk: Path, *, left_bytes: int) -> Path:
-    """Fill a disk but for so many bytes; return the file that does."""
-    ballast = disk / "ballast"
-    file = os.open(ballast, os.O_WRONLY | os.O_CREAT)
-    with suppress(OSError):
-        while os.write(file, b"\0" * 4096):
-            pass
-    os.close(file)
-    with suppress(OSError):
-        os.truncate(ballast, max(0, ballast.stat().st_size - left_bytes))
-    return ballast
 
 
 def test_a_full_disk_stops_work_and_loses_nothing(disk: Path, tmp_path: Path) -> None:
@@ -64,13 +51,14 @@ def test_a_full_disk_stops_work_and_loses_nothing(disk: Path, tmp_path: Path) ->
             for _ in range(2):
                 work.drop()
             time.sleep(chance.uniform(0, 0.5))
-            ballast = fill(disk, left_bytes=left)
+            ballast = fill_disk(disk, left_bytes=left)
             if left:
                 time.sleep(2)
             else:  # what was dropped before may be applied by now
                 work.drop()
                 until(lambda: "no space left" in _said(tmp_path), "it does not tell the full disk")
             assert service.answers_at_all(), "a full disk ended the service"
+            assert signs_in(service), "whoever can make room cannot look"
             ballast.unlink()
             _resume_stages(work)
             until(service.answers, "not ready again")
@@ -78,6 +66,14 @@ def test_a_full_disk_stops_work_and_loses_nothing(disk: Path, tmp_path: Path) ->
             work.check()
     finally:
         service.kill()
+
+
+def signs_in(service: Instance) -> bool:
+    """Begin a session as the page does, and tell whether its cookie is accepted."""
+    url = f"{service.settings.url.rstrip('/')}/api/v1/session"
+    with httpx.Client(trust_env=False, headers={"X-CBP-Request": "1"}, timeout=60) as browser:
+        browser.post(url, json={"token": TOKEN}).raise_for_status()
+        return bool(browser.get(url).raise_for_status().json()["session"])
 
 
 def _said(logs: Path) -> str:

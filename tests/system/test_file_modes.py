@@ -16,10 +16,11 @@ import pytest
 from controller.cli import main
 from controller.cli.session import Session
 from controller.client.service_client import ServiceClient
-from controller.demo.service.process import free_port
 from controller.server import process
+from controller.server.service_process import free_port
 from controller.settings import load_settings
 from tests.system.processes import Instance, descendants, until
+from tests.system.sockets import listening
 
 OPEN_TO_OTHERS = 0o077
 OPEN_FILE = 0o066
@@ -33,12 +34,15 @@ DOCUMENT: dict[str, Any] = {
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
 
 
-@pytest.mark.parametrize("engine", ["local", pytest.param("spark", marks=pytest.mark.spark)])
+@pytest.mark.parametrize(
+    "engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.soak])]
+)
 def test_all_that_a_service_writes_is_its_users_alone(engine: str, tmp_path: Path) -> None:
     """Folders, data, database, logs, drop folders, cache, scratch, sockets, files of the JVM.
 
     While it runs, behind a kill, and of `cbp recover`: what a umask of 000 leaves private, every
-    other one does.
+    other one does. And no process of it listens but on the loopback address; without Spark, none
+    but the service, at one port.
     """
     root, logs = tmp_path / "root", tmp_path / "logs"
     logs.mkdir()
@@ -49,7 +53,11 @@ def test_all_that_a_service_writes_is_its_users_alone(engine: str, tmp_path: Pat
         root,
         "one",
         logs=logs,
-        environment={"TMPDIR": str(temporary), "CBP_READER_PROCESSES": "true"},
+        environment={
+            "TMPDIR": str(temporary),
+            "CBP_READER_PROCESSES": "true",
+            "SPARK_LOCAL_IP": "",  # as on a machine where nobody set it
+        },
         engine=engine,
     )
     try:
@@ -60,6 +68,10 @@ def test_all_that_a_service_writes_is_its_users_alone(engine: str, tmp_path: Pat
         written = [*below(root), *below(temporary), *held_open(processes)]
         assert len(written) > 40
         assert opened(written) == {}
+        own, ports = ("127.0.0.1", service.settings.port), listening(processes)
+        assert own in ports
+        assert {address for address, _ in ports} == {"127.0.0.1"}, ports
+        assert engine == "spark" or ports == {own}
     finally:
         service.kill()
     with short:
@@ -71,7 +83,7 @@ def test_the_folder_of_a_new_token_is_private(
 ) -> None:
     """It is the first that a new service makes, before anything else is set up."""
     settings = load_settings(root=tmp_path / "new" / "root", port=free_port())
-    monkeypatch.setattr(process, "run_server", lambda settings: True)
+    monkeypatch.setattr(process, "run_server", lambda settings, code, announce: True)
     before = os.umask(0)
     try:
         with suppress(SystemExit):
@@ -133,7 +145,7 @@ def held_open(processes: list[int]) -> Iterator[Path]:
 
 def opened(paths: list[Path]) -> dict[str, str]:
     """Return the paths that others may read, write or search, with their modes."""
-    found = {}
+    actual = {}
     for path in paths:
         try:
             mode = path.lstat().st_mode
@@ -141,5 +153,5 @@ def opened(paths: list[Path]) -> dict[str, str]:
             continue
         open_ = mode & (OPEN_FILE if stat.S_ISREG(mode) else OPEN_TO_OTHERS)
         if not stat.S_ISLNK(mode) and open_ and "logs" not in path.parts:
-            found[str(path)] = stat.filemode(mode)
-    return found
+            actual[str(path)] = stat.filemode(mode)
+    return actual

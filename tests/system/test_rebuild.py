@@ -21,7 +21,7 @@ import pytest
 from sqlalchemy import create_engine, text
 
 from controller.client.service_client import ServiceClient
-from controller.demo.service.process import free_port
+from controller.server.service_process import free_port
 from controller.settings import Settings, load_settings
 from controller.store import open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
@@ -140,7 +140,9 @@ def postgresql(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
         yield url, lose
 
 
-@pytest.mark.parametrize("database", [sqlite, pytest.param(postgresql, marks=pytest.mark.service)])
+@pytest.mark.parametrize(
+    "database", [sqlite, pytest.param(postgresql, marks=[pytest.mark.service, pytest.mark.soak])]
+)
 def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
     tmp_path: Path, database: Any
 ) -> None:
@@ -152,21 +154,21 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
         def count(client: ServiceClient, expected: int) -> Callable[[], bool]:
             def look() -> bool:
                 try:
-                    found = client.get_pairs(
+                    actual = client.get_pairs(
                         "dataflows", "urls", "state", "count", "counts", query=[("url", "a")]
                     )
                 except Exception:
                     return False
-                return bool(found["items"][0]["n"] == expected)
+                return bool(actual["items"][0]["n"] == expected)
 
             return look
 
         def rejected(client: ServiceClient) -> list[dict[str, Any]]:
-            found = client.get_pairs(
+            actual = client.get_pairs(
                 "dataflows", "urls", "claims", query=[("status", "quarantined")]
             )
             # When and in which order it was claimed is told by its id, to the millisecond.
-            return [{**one, "sequence": 0, "created_at": ""} for one in found["items"]]
+            return [{**one, "sequence": 0, "created_at": ""} for one in actual["items"]]
 
         with serving(settings) as client:
             body = json.dumps(DOCUMENT).encode()

@@ -34,7 +34,7 @@ DOCUMENT: dict[str, Any] = {
 RECORDS = 200_000
 """A run of some seconds."""
 SLACK_SECONDS = 15.0
-"""Of a machine that does other things, too."""
+"""For a machine that does other things, too."""
 _LOOPING = """
 import os
 from cbp import Input, Output, State, Translate

@@ -17,16 +17,16 @@ from typing import Any
 import httpx
 import pyarrow.parquet as pq
 
+from cbp.client.errors import ServiceProblemError, ServiceUnreachableError
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.client.drop_folder import copy_into
-from controller.client.errors import ServiceProblemError, ServiceUnreachableError
 from controller.client.service_client import ServiceClient
 from controller.demo import crawl_queue
 from controller.demo.results import checks
 from controller.demo.results.tables import tables_of
-from controller.ingest.source_log import SourceLog
+from controller.ingest.admission.source_log import SourceLog
 from controller.settings import Settings
 from tests.system.processes import until
 
@@ -39,7 +39,7 @@ class Workload:
     """What is dropped into one deployment.
 
     Args:
-        settings: Of any of its instances.
+        settings: Those of any of its instances.
         scratch: Where files are made before they are dropped.
         chance: Makes the pages.
     """

@@ -18,6 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import pyarrow as pa
@@ -26,9 +27,8 @@ import pyarrow.compute as pc
 from cbp.engine.blackbox.replication import replication, state_flow
 from cbp.engine.columnar.file_slices import share_of
 from cbp.engine.delta.deletion_vectors import rows_of
-from cbp.engine.interface.form_checks import require_python
+from cbp.engine.interface.form_checks import require_epochs, require_python
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.kernel.groupwise import state_file_schema
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.destinations import destinations
@@ -37,6 +37,7 @@ from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, LiveFile, Positions, StateTable
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.state.lookup import IndexedFile, StateRows
+from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.table_names import state_table
 from cbp.engine.task.bucket_work import (
@@ -44,12 +45,13 @@ from cbp.engine.task.bucket_work import (
     count_arrived,
     deliveries_of,
     flow_run,
+    looked_up,
     shared_records,
 )
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import Counts, Failed, JobLane, TaskReport
 from cbp.engine.task.stage_task import arranged_batches, counting_bytes
 from cbp.engine.task.state_writer import dropped, new_files
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import InvariantError, TableFeatureError
 from cbp.model.dataflow.dataflow import StageNode
@@ -178,14 +180,19 @@ class BlackboxTask:
             spec,
             runs,
             {name: state for name, state in states.items()},
-            lambda name, rows: written[name].append(rows),
+            partial(self._take, written),
             deliveries_of(plan, (bucket,), runs, shared),
+            looked_up(self.plan, (bucket,), self.writers.cache()),
         )
         work.run()
         counts["groups"] += work.groups
         for name, state in states.items():
             counts["bytes_read"] += arrived[name].nbytes
             self._write_all(name, bucket, arrived[name], state, written[name])
+
+    def _take(self, written: dict[str, list[pa.Table]], name: str, rows: pa.Table) -> None:
+        self.writers.note_records(name, rows)
+        written[name].append(rows)
 
     def _records(self, state: StateSpec, at: int, table: pa.Table) -> pa.Table:
         """Return state records in the schema of the state's files."""
@@ -250,8 +257,9 @@ class LocalBlackboxExecutor(LocalExecutor):
         self._replicates = replicates
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise for translators in SQL."""
+        """Raise for translators in SQL, and for loops within a run."""
         require_python(dataflow, nodes)
+        require_epochs(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers."""

@@ -37,7 +37,7 @@ from cbp.engine.shuffle.layout import COUNT, MADE, TO, ShuffleLayout
 from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
 from cbp.engine.shuffle.replicated_read import read_input
 from cbp.engine.shuffle.routing_keys import slot_columns
-from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.stage import TranslatorSpec
 
 __all__ = ["Replication", "replication", "state_flow"]
@@ -68,7 +68,7 @@ class Replication:
 
     Attributes:
         spec: The spec with every state as an input; see `state_flow`.
-        inputs: Input name to its files.
+        inputs: Maps each input to its files.
         bindings: Binding files of the epochs whose messages are read.
     """
 
@@ -77,7 +77,7 @@ class Replication:
     layout: ShuffleLayout
     inputs: Mapping[str, tuple[Share, ...]]
     bindings: tuple[BindingFile, ...]
-    _found: dict[_Source, pa.Table] = field(init=False, default_factory=dict)
+    _distinct_tables: dict[_Source, pa.Table] = field(init=False, default_factory=dict)
     _bound_in: dict[int | None, dict[str, pa.Table]] = field(init=False, default_factory=dict)
 
     def __call__(self, columns: Columns, records: pa.Table) -> tuple[dict[str, Column], pa.Table]:
@@ -170,10 +170,10 @@ class Replication:
 
     def _keys(self, source: _Source) -> pa.Table:
         """Return the distinct keys of a source."""
-        if source not in self._found:
+        if source not in self._distinct_tables:
             parts = self._bound(*source) if isinstance(source, tuple) else self._named(source)
-            self._found[source] = _distinct(parts, self._nobody())
-        return self._found[source]
+            self._distinct_tables[source] = _distinct(parts, self._nobody())
+        return self._distinct_tables[source]
 
     def _named(self, name: str) -> Iterator[pa.Table]:
         """Yield the keys that the records of an input name, by key or by address."""

@@ -18,13 +18,13 @@ from cbp.engine.blackbox.blackbox import (
     require_all_state,
     with_state_as_input,
 )
-from cbp.engine.interface.form_checks import require_python
+from cbp.engine.interface.form_checks import require_epochs, require_python
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.executor import SparkExecutor
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.tasks import RESULT, reported, task_identity
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import JobLane, TaskReport, encode
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import Lane
 
@@ -44,8 +44,9 @@ class SparkBlackboxExecutor(SparkExecutor):
         self._replicates = replicates
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise for keys in SQL that Spark does not accept, and for translators in SQL."""
+        """Raise as the session's executor does, for translators in SQL, and for loops in a run."""
         require_python(dataflow, nodes)
+        require_epochs(dataflow, nodes)
         super().refuse(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:

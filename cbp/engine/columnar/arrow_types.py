@@ -73,7 +73,7 @@ def conform(table: pa.Table, schema: pa.Schema) -> pa.Table:
     return pa.table(columns, names=schema.names)
 
 
-def _narrow(found: pa.DataType, wanted: pa.DataType) -> bool:
-    return found != wanted and any(
+def _narrow(actual: pa.DataType, wanted: pa.DataType) -> bool:
+    return actual != wanted and any(
         of(wanted) for of in (pa.types.is_integer, pa.types.is_floating, pa.types.is_decimal)
     )

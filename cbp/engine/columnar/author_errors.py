@@ -7,9 +7,7 @@ from typing import Any
 
 from cbp.engine.columnar.row_codec import Row
 from cbp.errors import CbpError, author_cause, author_line
-from cbp.model.dataflow.call_rules import (
-    error_class,
-)
+from cbp.model.dataflow.call_rules import emitted_columns, error_class
 from cbp.model.dataflow.stage import TranslatorSpec
 
 __all__ = ["author_error"]
@@ -45,7 +43,7 @@ def author_error(
         stage=stage,
         function=f"{spec.name}.{function}",
         place=author_line(exc, spec.place),
-        cause=author_cause(exc),
+        cause=author_cause(exc, spec.place, emitted_columns(spec)),
         **more,
     )
 

@@ -6,13 +6,24 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 
 import pyarrow as pa
+import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import conform
+from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import IncrementDamagedError
+from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.changes import AFTER, CHANGE_TYPE
 from cbp.model.flow.increment import DataFile
 
-__all__ = ["InputShare", "Share", "share_of", "windows"]
+__all__ = [
+    "InputShare",
+    "Share",
+    "file_columns",
+    "records_expected",
+    "records_read",
+    "share_of",
+    "windows",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -46,12 +57,52 @@ def share_of(folder: str, file: DataFile) -> Share:
     return Share(f"{folder}/{file.path}", file.records, file.start, file.stop, buckets)
 
 
-def windows(share: Share, columns: pa.Schema, most: int) -> Iterator[pa.Table]:
-    """Yield the rows of a share, at most `most` at a time.
+def file_columns(input_: InputSpec) -> pa.Schema:
+    """Return the columns of a flow's files that the records of an input are read from."""
+    columns = arrow_schema(input_.schema)
+    if input_.changes == "after":
+        return columns.append(pa.field(CHANGE_TYPE, pa.string()))
+    return columns
+
+
+def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
+    """Return those rows of a flow that an input reads; the one place where it leaves some out.
+
+    Args:
+        table: Rows with the columns of `file_columns`, and perhaps more.
+        input_: The input.
+    """
+    if input_.changes != "after":
+        return table
+    types = table.column(CHANGE_TYPE)
+    # With null among the values, a record without a type is read, too.
+    after = pc.is_in(types, pa.array([*AFTER, None], types.type))
+    return table.filter(after).drop_columns([CHANGE_TYPE])
+
+
+def records_expected(share: Share, input_: InputSpec) -> int:
+    """Return how many records an input reads of a share; reads one column if it leaves some out.
+
+    Raises:
+        IncrementDamagedError: The file is missing or damaged.
+    """
+    if input_.changes != "after":
+        return share.stop - share.start
+    with reading_increment(share.path, share.rows):
+        file = open_parquet(share.path)
+        if CHANGE_TYPE not in file.schema_arrow.names:  # written before the flow had changes
+            return share.stop - share.start
+        types = file.read([CHANGE_TYPE])
+    return int(records_read(types.slice(share.start, share.stop - share.start), input_).num_rows)
+
+
+def windows(share: Share, input_: InputSpec, most: int) -> Iterator[pa.Table]:
+    """Yield the records of a share of an input, at most `most` at a time.
 
     Raises:
         IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
     """
+    columns = file_columns(input_)
     with reading_increment(share.path, share.rows):
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:
@@ -66,4 +117,4 @@ def windows(share: Share, columns: pa.Schema, most: int) -> Iterator[pa.Table]:
                 group_rows = file.read_row_group(group, columns.names)
                 part = conform(group_rows, columns)
             for start in range(first, last, most):
-                yield part.slice(start, min(most, last - start))
+                yield records_read(part.slice(start, min(most, last - start)), input_)

@@ -35,9 +35,13 @@ __all__ = ["SEED", "bucket_of", "bucket_shift", "first_bucket", "hash_columns", 
 SEED = 42
 _MASK = (1 << 64) - 1
 _LONG_DIGITS = 18
+_FEW = 4
+"""Up to so many keys are hashed one by one: columns cost more to set up than that."""
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1)
 _INT_KINDS = frozenset({"INT", "SMALLINT", "TINYINT"})
+_EXACT = _INT_KINDS | {"BIGINT", "BINARY", "BOOLEAN", "STRING"}
+"""Types of which Python has every value that a column can have; it has not all times."""
 
 _Hashes = npt.NDArray[np.uint64]
 
@@ -90,6 +94,9 @@ def hash_columns(
             of `types` (`large_string` and `large_binary` too); at least one.
         types: Types of the columns, in order.
     """
+    if 0 < len(columns[0]) <= _FEW and all(type_.kind in _EXACT for type_ in types):
+        rows = zip(*(column.to_pylist() for column in columns), strict=True)
+        return np.array([key_hash(row, types) for row in rows], np.int64)
     digests = np.full(len(columns[0]), SEED, np.uint64)
     for column, type_ in zip(columns, types, strict=True):
         array = _one_array(column, type_)

@@ -30,9 +30,11 @@ from cbp.model.dataflow.routing import KeyMismatch
 from cbp.model.flow.schema import DataType, Schema
 
 __all__ = [
+    "INT_BITS",
     "NAN",
     "Row",
     "bound_key",
+    "emitted_row",
     "order_key",
     "own_row",
     "row_order",
@@ -50,7 +52,7 @@ NAN = float("nan")
 _BOOLS = (bool, np.bool_)
 _NO_INTS = (*_BOOLS, np.ndarray)  # an author may change an array of one number after emitting it
 _NUMBERS = (int, float, np.integer, np.floating)
-_INT_BITS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
+INT_BITS = {"BIGINT": 64, "INT": 32, "SMALLINT": 16, "TINYINT": 8}
 
 
 def typed_row(values: Sequence[Any], schema: Schema) -> Row:
@@ -63,6 +65,24 @@ def typed_row(values: Sequence[Any], schema: Schema) -> Row:
         _typed_column(value, column.name, column.type, column.nullable)
         for value, column in zip(values, schema.fields, strict=True)
     )
+
+
+def emitted_row(values: Sequence[Any], schema: Schema, emit: str) -> Row:
+    """Return an emitted record with every value in its declared type.
+
+    Args:
+        values: The record.
+        schema: What its output or state declares.
+        emit: What emitted it, such as `out.totals`.
+
+    Raises:
+        TypeError: Names what emitted it, the first wrong column, its declared type and the value.
+    """
+    try:
+        return typed_row(values, schema)
+    except TypeError as exc:
+        message = f"{emit}: {exc}"
+        raise TypeError(message) from exc
 
 
 def own_row(row: Row, schema: Schema) -> Row:
@@ -84,11 +104,12 @@ def _typed_column(value: Any, name: str, type_: DataType, nullable: bool) -> Any
             return typed(value, type_)
     except (TypeError, ValueError, OverflowError) as exc:
         raise _refused(value, name, f"{type_}", f": {exc}") from exc
-    raise _refused(value, name, f"{type_} NOT NULL")
+    why = ": emit a value, or declare the column without NOT NULL"
+    raise _refused(value, name, f"{type_} NOT NULL", why)
 
 
 def _refused(value: Any, name: str, declared: str, why: str = "") -> TypeError:
-    came = f"{repr(value)[:100]} ({type(value).__name__})"
+    came = "None" if value is None else f"{repr(value)[:100]} ({type(value).__name__})"
     return TypeError(f"column {name!r} is declared {declared}, got {came}{why[:300]}")
 
 
@@ -136,14 +157,14 @@ def typed(value: Any, type_: DataType) -> Any:
     """
     if value is None:
         return None
-    if type_.kind in _INT_BITS:
-        return _integer(value, _INT_BITS[type_.kind])
+    if type_.kind in INT_BITS:
+        return _integer(value, INT_BITS[type_.kind])
     return _READERS[type_.kind](value, type_)
 
 
 def _integer(value: Any, bits: int) -> int:
     if type(value) is not int and (isinstance(value, _NO_INTS) or not hasattr(value, "__index__")):
-        message = "expected an integer"
+        message = f"expected an integer{_to_integer(value)}"
         raise TypeError(message)
     number = operator.index(value)
     if not -(1 << (bits - 1)) <= number < 1 << (bits - 1):
@@ -153,9 +174,19 @@ def _integer(value: Any, bits: int) -> int:
     return number
 
 
+def _to_integer(value: Any) -> str:
+    """Return how a value becomes an integer; empty if that is up to the author."""
+    if isinstance(value, str):
+        return "; write int(value)"
+    if isinstance(value, float | Decimal):
+        return "; write round(value), or declare the column DOUBLE"
+    return "; write int(value), or declare the column BOOLEAN" if isinstance(value, bool) else ""
+
+
 def _float(value: Any, type_: DataType) -> float:
     if isinstance(value, _BOOLS) or not isinstance(value, _NUMBERS):
-        message = "expected a number"
+        hint = "; write float(value)" if isinstance(value, str | Decimal) else ""
+        message = f"expected a number{hint}"
         raise TypeError(message)
     number = float(value)
     if not math.isnan(number) and number != value:
@@ -168,27 +199,33 @@ def _float(value: Any, type_: DataType) -> float:
 
 def _decimal(value: Any, type_: DataType) -> Decimal:
     if isinstance(value, bool) or not isinstance(value, int | Decimal):
-        message = "expected an int or a Decimal"
+        hint = "; write Decimal(str(value))" if isinstance(value, float | str) else ""
+        message = f"expected an int or a Decimal{hint}"
         raise TypeError(message)
     sign, digits, exponent = Decimal(value).as_tuple()
     if not isinstance(exponent, int):
-        message = f"{value} has no digits"
+        message = f"expected a finite number, got {value}"
         raise TypeError(message)
     shift = exponent + type_.scale
-    kept = (*digits, *(0,) * shift) if shift >= 0 else digits[:shift] or (0,)
+    scaled = (*digits, *(0,) * shift) if shift >= 0 else digits[:shift] or (0,)
     if any(digits[shift:] if shift < 0 else ()):
-        message = f"{value} has more than {type_.scale} decimal places"
+        places = type_.scale
+        message = f"{value} has more than {places} decimal places; write round(value, {places})"
         raise OverflowError(message)
-    kept = tuple(map(int, str(int("".join(map(str, kept))))))
-    if len(kept) > type_.precision:
+    scaled = tuple(map(int, str(int("".join(map(str, scaled))))))
+    if len(scaled) > type_.precision:
         message = f"{value} has more than {type_.precision} digits"
         raise OverflowError(message)
-    return Decimal((sign if any(kept) else 0, kept, -type_.scale))
+    return Decimal((sign if any(scaled) else 0, scaled, -type_.scale))
 
 
 def _string(value: Any, _: DataType) -> str:
     _expect(value, str)
-    value.encode()
+    try:
+        value.encode()
+    except UnicodeEncodeError as exc:
+        message = "half of a surrogate pair is no character; decode its bytes with errors='replace'"
+        raise TypeError(message) from exc
     return str.__str__(value)  # the text itself: `str()` of an Enum member gives its name
 
 
@@ -204,7 +241,7 @@ def _boolean(value: Any, _: DataType) -> bool:
 
 def _date(value: Any, _: DataType) -> date:
     if isinstance(value, datetime):
-        message = "expected a date without a time"
+        message = "expected a date without a time; write value.date()"
         raise TypeError(message)
     _expect(value, date)
     return date(value.year, value.month, value.day)
@@ -218,7 +255,7 @@ def _timestamp(value: Any, _: DataType) -> datetime:
     if value.tzinfo is None:
         message = (
             "a time without a zone names no instant; give it one, such as "
-            "value.replace(tzinfo=UTC) or datetime.now(UTC)"
+            "value.replace(tzinfo=UTC); the present is group.run.time"
         )
         raise TypeError(message)
     if getattr(value, "nanosecond", 0):
@@ -261,8 +298,26 @@ def _struct(value: Any, type_: DataType) -> dict[str, Any]:
 
 def _expect(value: Any, *classes: type) -> None:
     if not isinstance(value, classes):
-        message = f"expected {' or '.join(c.__name__ for c in classes)}"
+        names = [class_.__name__ for class_ in classes]
+        message = f"expected {' or '.join(names)}{_CONVERSIONS.get((type(value), names[0]), '')}"
         raise TypeError(message)
+
+
+_CONVERSIONS: Mapping[tuple[type, str], str] = {
+    (bytes, "str"): "; write value.decode()",
+    (int, "str"): "; write str(value)",
+    (float, "str"): "; write str(value)",
+    (str, "bytes"): "; write value.encode()",
+    (int, "bool"): "; write bool(value)",
+    (str, "datetime"): "; write datetime.fromisoformat(value), with a zone",
+    (int, "datetime"): "; write datetime.fromtimestamp(seconds, UTC)",
+    (float, "datetime"): "; write datetime.fromtimestamp(seconds, UTC)",
+    (date, "datetime"): "; write datetime(value.year, value.month, value.day, tzinfo=UTC)",
+    (str, "date"): "; write date.fromisoformat(value)",
+    (set, "list"): "; write sorted(value)",
+    (str, "list"): "; write [value]",
+}
+"""How a value of another type becomes the one that is expected, by its name."""
 
 
 _READERS: dict[str, Callable[[Any, DataType], Any]] = {

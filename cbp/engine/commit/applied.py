@@ -91,7 +91,7 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
     Args:
         folder: The dataflow's folder.
         files: Access to that folder.
-        newest: Number of the newest generation that has a record; 0: none has.
+        newest: Number of the newest generation that has a record; 0 if none has.
 
     Raises:
         FileLostError: If the record of a roll-back is gone.
@@ -108,7 +108,10 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
 
 
 def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
-    """Return the folders of a stage's tables, relative to the dataflow's; `""`: of all stages."""
+    """Return the folders of a stage's tables, relative to the dataflow's.
+
+    `""` means those of all stages.
+    """
     return [
         f"{area}/{name}"
         for area in _AREAS

@@ -1,5 +1,8 @@
 """Garbage collection of one table: which versions stay readable, which files can be removed.
 
+When a dataflow is collected, and what else goes, is decided in
+`controller.loop.housekeeping.collector`.
+
 A table is cleaned in two steps. First the log is cut before a checkpoint, the *base*: the oldest
 version that stays readable. Then every file is removed for which both conditions hold:
 
@@ -27,7 +30,7 @@ from bisect import bisect_right
 from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 
 from cbp.engine.commit.table_entries import shown_epoch, shown_generation
-from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.actions import AddFile, ChangeFile
 from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import ManagedTable
@@ -38,9 +41,9 @@ from cbp.engine.storage.files import Files, StoredFile
 __all__ = ["ONE_DAY", "NamedFiles", "collect_table", "paths_of", "plan_table"]
 
 FILES_MAX = 2_000
-"""Most files of a table that one call removes; takes some tenths of a second."""
+"""Maximum number of files of a table that one call removes, in some tenths of a second."""
 
-_FOLDERS = ("_runs", "_vectors")
+_FOLDERS = ("_change_data", "_runs", "_vectors")
 
 
 ONE_DAY = Retention()
@@ -69,11 +72,12 @@ class NamedFiles:
         """
         snapshot = self._log.snapshot(base)
         for version in self._log.versions():
-            if version > base and version not in self._added:
+            if version >= base and version not in self._added:
                 actions = self._log.entry(version)
                 adds = (action for action in actions if isinstance(action, AddFile))
-                self._added[version] = frozenset(paths_of(adds))
-        self._added = {v: paths for v, paths in self._added.items() if v > base}
+                changes = {action.path for action in actions if isinstance(action, ChangeFile)}
+                self._added[version] = frozenset(paths_of(adds) | changes)
+        self._added = {v: paths for v, paths in self._added.items() if v >= base}
         named = paths_of(snapshot.live.values()).union(*self._added.values())
         return shown_epoch(snapshot.txns, generation), named
 
@@ -163,8 +167,8 @@ def plan_table(
         "goes in a later call": {file.path for file in dead[FILES_MAX:]},
     }
     gone = {file.path for file in dead}
-    kept = kept_files([file for file in stored if file.path not in gone], reasons)
-    return TablePlan(base, old, tuple(dead[:FILES_MAX]), kept)
+    remaining = kept_files([file for file in stored if file.path not in gone], reasons)
+    return TablePlan(base, old, tuple(dead[:FILES_MAX]), remaining)
 
 
 def kept_files(

@@ -36,19 +36,21 @@ RECORDS_KEPT = 100
 """Records of a stage that are kept for people to read, although a position replaces them."""
 
 POSITIONS_KEPT = 50
-"""By default, most positions that are kept, so that a dataflow can be rolled back behind them."""
+"""Maximum number of positions that are kept by default; a dataflow can be rolled back to these."""
 
 _POSITIONS = "_positions"
 _GENERATIONS = "_generations"
 
 
 class IntentionLog:
-    """Reads and puts the intentions below `<folder>/_intentions`.
+    """Reads and puts the intentions and positions below `<folder>/_intentions`.
 
-    Make a new object for each use: it caches the generations that it reads first.
+    Make a new object for each use: it reads the generations once, at the first need of them, and
+    would not learn of a later roll-back.
 
     Args:
-        positions_kept: Most positions that are kept.
+        folder: Folder of the dataflow.
+        positions_kept: Maximum number of positions that are kept.
     """
 
     def __init__(
@@ -124,11 +126,14 @@ class IntentionLog:
 
     @property
     def generation(self) -> int:
-        """The number of the newest generation; 0: never rolled back."""
+        """The number of the newest generation; 0 if it was never rolled back."""
         return self.generations[-1].number if self.generations else 0
 
     def generation_before(self, version: int) -> int:
-        """Return the newest generation begun under an older version of the dataflow; 0: none."""
+        """Return the newest generation begun under an older version of the dataflow.
+
+        0 if there is none.
+        """
         older = (one.number for one in self.generations if one.position.version < version)
         return max(older, default=0)
 
@@ -171,10 +176,10 @@ class IntentionLog:
         path = f"{folder}/{position.number:020d}.json"
         data = digested(json.dumps(position.to_json(), separators=(",", ":")).encode(), path)
         result = self._files.put_if_absent(path, data, what="snapshot")
-        kept = 0
+        remaining = 0
         for number in reversed(range(self.generation + 1)):
-            most = self._positions_kept - kept
-            kept += self._remove_positions(number, keep_seconds, most)
+            most = self._positions_kept - remaining
+            remaining += self._remove_positions(number, keep_seconds, most)
         if isinstance(result, Exists):
             return parsed(result.data, path, Position.from_json)
         return position
@@ -191,8 +196,12 @@ class IntentionLog:
             keep = max(1, min(young + 1, most)) if keep_seconds else 1
         else:
             keep = min(young + 1, most) if young else 0
-        for file in positions[: max(0, len(positions) - keep)]:
+        old = positions[: max(0, len(positions) - keep)]
+        for file in old:
             self._files.remove(f"{folder}/{file.path}", what="dead_record")
+        if old:
+            # One that came back after a loss of power would name what has gone since.
+            self._files.sync_dir(folder)
         return min(keep, len(positions))
 
     def position(self) -> Position | None:
@@ -225,24 +234,27 @@ class IntentionLog:
 
     def oldest_position(self) -> Position | None:
         """Return the oldest position that was put and is kept; records after it stay."""
+        generations = self.generations
         for number in range(self.generation + 1):
-            if kept := kept_positions(self.generations, number, self._positions_of(number)):
-                return kept[0]
+            for position in self._positions_of(number):
+                if kept_positions(generations, number, [position]):
+                    return position
         return None
 
-    def _positions_of(self, generation: int) -> list[Position]:
+    def _positions_of(self, generation: int) -> Iterator[Position]:
+        """Yield the positions of a generation, ascending; each is read when it is asked for."""
         folder = f"{self._base(generation)}/{_POSITIONS}"
         numbers = record_numbers(self._files.list_names(folder))
         paths = (f"{folder}/{number:020d}.json" for number in numbers)
-        return [read_record(self._files, path, Position.from_json) for path in paths]
+        return (read_record(self._files, path, Position.from_json) for path in paths)
 
     # clean-up
 
     def trails(self, epochs: Mapping[str, int], position: Position, *, punctuations: int) -> bool:
-        """Tell whether a store has not seen records or punctuations that were removed.
+        """Tell whether the store lacks records or punctuations that are removed already.
 
         Args:
-            epochs: Stage to the store's next epoch; 0 for a missing stage.
+            epochs: Maps each stage to the store's next epoch; a missing stage counts as 0.
             position: The position that replaces the removed records.
             punctuations: Number of the store's next punctuation. Punctuations before a position
                 are removed even if its records stay for roll-backs.
@@ -268,9 +280,9 @@ class IntentionLog:
         """Remove records that are no longer needed, oldest first.
 
         Args:
-            epochs: Stage to the first epoch whose record stays; a durable position replaces
-                those before. Must not exceed `unpublished_from` of the stage's newest record,
-                from where a restart publishes.
+            epochs: Maps each stage to the first epoch whose record stays; a durable position
+                replaces the records before it. It must not exceed `unpublished_from` of the stage's
+                newest record, from where a restart publishes.
 
         Returns:
             How many records were removed.
@@ -318,7 +330,9 @@ class IntentionLog:
         return (*(self._require(stage, e) for e in range(first, epoch - 1)), newest)
 
     def applied_ms(self, stage: str, epoch: int) -> int | None:
-        """Return when an epoch was published as a whole, in ms, from the tables; `None`: unknown.
+        """Return when an epoch was published as a whole, in ms, from the tables.
+
+        `None` if it is unknown.
 
         Raises:
             FileDamagedError: If the log of a table cannot be read.

@@ -17,6 +17,7 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
+from cbp.engine.commit.change_feed import ChangeFeed, is_derivable
 from cbp.engine.commit.garbage_collection import paths_of
 from cbp.engine.commit.table_entries import (
     KINDS,
@@ -29,13 +30,16 @@ from cbp.engine.commit.table_entries import (
     shown_epoch,
     shown_generation,
 )
-from cbp.engine.delta.actions import Action, AddFile, RemoveFile, Txn, difference
+from cbp.engine.delta.actions import Action, AddFile, ChangeFile, RemoveFile, Txn, difference
+from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.deletion_vectors import VectorsFile
 from cbp.engine.delta.log import DeltaLog, Snapshot
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.interface.table_publisher import TableRewind, Target
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.errors import RollbackImpossibleError
+from cbp.errors.counts import format_count
 from cbp.model.run.intention import Intention
 
 __all__ = ["Shown", "plan_rewind", "rewind_table"]
@@ -49,7 +53,7 @@ class Shown:
     """What a table is to show after the roll-back.
 
     Attributes:
-        live: Path to the live file.
+        live: Maps each path to its live file.
         vectors: A file of deletion vectors that live files name and that is not written yet.
         horizon: The first epoch that retention kept in it.
     """
@@ -86,7 +90,7 @@ def plan_rewind(
     needed = sorted(paths_of(then.values()) - fresh)
     gone = [path for path in needed if not files.exists(_at(table, path))]
     if gone:
-        why = f"{len(gone)} file(s) of table {name} are gone, such as {gone[0]}"
+        why = f"table {name} lacks {format_count(len(gone), 'file')}, such as {gone[0]}"
         raise RollbackImpossibleError(target.dataflow, why, table=name)
     figures = TableRewind(
         shows=past.version,
@@ -101,7 +105,14 @@ def plan_rewind(
 
 
 def rewind_table(
-    folder: str, name: str, table: ManagedTable, target: Target, records: Records, *, files: Files
+    folder: str,
+    name: str,
+    table: ManagedTable,
+    target: Target,
+    records: Records,
+    *,
+    files: Files,
+    limits: EngineLimits,
 ) -> TableRewind | None:
     """Make a table show what it showed at an earlier epoch; idempotent.
 
@@ -121,9 +132,16 @@ def rewind_table(
     kinds = KINDS if target.epoch >= 0 else ()
     marks = {app_id(target.dataflow, name, k, target.generation): target.epoch for k in kinds}
     marks |= horizon_mark(f"cbp/{target.dataflow}/{name}", shown.horizon, target.generation)
+    adds = [action for action in actions if isinstance(action, AddFile)]
+    removes = [action for action in actions if isinstance(action, RemoveFile)]
+    feed: tuple[ChangeFile, ...] = ()
+    if feed_flow(table.snapshot.metadata.configuration) and not is_derivable(adds, removes):
+        feeder = ChangeFeed(table.path, table.snapshot, max(target.epoch, 0), files, limits)
+        feed = feeder.write_difference(table.snapshot.live, shown.live)
     table.publish(
-        adds=[action for action in actions if isinstance(action, AddFile)],
-        removes=[action for action in actions if isinstance(action, RemoveFile)],
+        adds=adds,
+        removes=removes,
+        feed=feed,
         app_id=generation_id(target.dataflow),
         version=target.generation,
         marks=marks,

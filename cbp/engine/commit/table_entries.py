@@ -30,7 +30,7 @@ from typing import NamedTuple
 
 from pyroaring import BitMap64
 
-from cbp.engine.delta.actions import AddFile, RemoveFile, difference
+from cbp.engine.delta.actions import AddFile, ChangeFile, RemoveFile, difference
 from cbp.engine.delta.deletion_vector_cache import VectorCache
 from cbp.engine.delta.deletion_vectors import VectorsFile, pack_vectors
 from cbp.engine.delta.log import Snapshot
@@ -95,6 +95,7 @@ class Entry:
         kind: One of `KINDS`; the first if the entry has several.
         below: In a retention entry, the first epoch that is kept.
         removes, adds: At most one action of each type per path.
+        feed: Change files of a view's table.
     """
 
     app_ids: tuple[str, ...]
@@ -104,6 +105,7 @@ class Entry:
     removes: tuple[RemoveFile, ...]
     adds: tuple[AddFile, ...]
     below: int = 0
+    feed: tuple[ChangeFile, ...] = ()
 
     def put_into(
         self, table: ManagedTable, timestamp_ms: int, *, together: Sequence[Entry] = ()
@@ -114,11 +116,15 @@ class Entry:
             table: The table of the entry.
             timestamp_ms: In-commit timestamp, in milliseconds since 1970.
             together: All entries of the publication; the entry names them.
+
+        Raises:
+            LogConflictError: If the table shows a later generation: a roll-back came between.
         """
         names = " ".join(name for entry in together for name in entry.app_ids)
         return table.publish(
             adds=self.adds,
             removes=self.removes,
+            feed=self.feed,
             app_id=self.app_ids[0],
             also=self.app_ids[1:],
             version=self.epoch,
@@ -174,7 +180,8 @@ def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
 
     Args:
         name: `cbp/<dataflow>/<table>`.
-        below: The first epoch that is kept; 0: all epochs are kept, and no mark is needed.
+        below: The first epoch that is kept; 0 means that all epochs are kept, and no mark is
+            needed.
         generation: The dataflow's generation; a roll-back takes the horizon back, like epochs.
     """
     mark = f"{name}/{_HORIZON}" + (f"@{generation}" if generation else "")
@@ -182,14 +189,17 @@ def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
 
 
 def horizon(txns: Mapping[str, int]) -> int:
-    """Return the first epoch that retention kept in an output's table; 0: it removed none."""
+    """Return the first epoch that retention kept in an output's table; 0 if it removed none."""
     generation = shown_generation(txns)
     end = f"/{_HORIZON}" + (f"@{generation}" if generation else "")
     return max((n for name, n in txns.items() if name.endswith(end)), default=0)
 
 
 def shown_generation(txns: Mapping[str, int]) -> int:
-    """Return the newest generation of its dataflow that a table shows; 0: never rolled back."""
+    """Return the newest generation of its dataflow that a table shows.
+
+    0 if it was never rolled back.
+    """
     marked = (n for name, n in txns.items() if name.endswith("/generation"))
     # A table that was created after the roll-back has no mark, only epochs with `@generation`.
     counted = (int(n) for name in txns for n in name.rpartition("/")[2].split("@")[1:])
@@ -197,7 +207,12 @@ def shown_generation(txns: Mapping[str, int]) -> int:
 
 
 def require_generation(path: str, txns: Mapping[str, int], intention: Intention) -> None:
-    """Refuse a record of an older generation: the dataflow was rolled back meanwhile.
+    """Refuse a run's record whose generation is older than the table's: a roll-back came between.
+
+    Args:
+        path: The table's folder, for the error.
+        txns: The transactions of the table's snapshot.
+        intention: The record of the run that is to be published.
 
     Raises:
         LogConflictError: If the table shows a later generation.
@@ -209,7 +224,7 @@ def require_generation(path: str, txns: Mapping[str, int], intention: Intention)
 def unpublished(
     txns: Mapping[str, int], table: str, intentions: Iterable[Intention]
 ) -> list[TableChange]:
-    """Return the changes of a table that a snapshot with these transactions does not show.
+    """Return the changes of a table that its snapshot does not show yet, oldest first.
 
     Args:
         txns: The snapshot's application ids to their newest versions.
@@ -300,7 +315,7 @@ def files_named(intentions: Iterable[Intention]) -> set[str]:
 
 
 def begun_ms(tables: Mapping[str, ManagedTable], intentions: Sequence[Intention]) -> int | None:
-    """Return the timestamp of a publication that crashed between two entries; `None`: none did.
+    """Return the timestamp of a publication that crashed between two entries; `None` if none did.
 
     The repetition must use that timestamp. A later one (other stages were published meanwhile)
     would show half of the publication to readers as of a time in between.

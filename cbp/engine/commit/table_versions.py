@@ -24,7 +24,7 @@ def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None)
         table: The table.
         name: The table's folder, relative to the dataflow's.
         dataflow: Name of the dataflow.
-        at_ms: Milliseconds since 1970; `None`: the newest version.
+        at_ms: Milliseconds since 1970; `None` means the newest version.
 
     Raises:
         NotFoundError: If no readable version is that old.
@@ -60,12 +60,12 @@ def _described(log: DeltaLog, versions: list[int], at: int) -> TableVersion:
 
 
 def _shown(snapshot: Snapshot) -> int:
-    """Return the last epoch that a version shows; -1: none."""
+    """Return the last epoch that a version shows; -1 if none."""
     return shown_epoch(snapshot.txns, shown_generation(snapshot.txns))
 
 
 def _epoch(log: DeltaLog, version: int, application: str) -> int:
-    """Return the last epoch that a version shows; -1: none.
+    """Return the last epoch that a version shows; -1 if none.
 
     An entry without an epoch (a compaction, a repair) shows the epoch of the version before.
     """

@@ -10,7 +10,7 @@ Each rule below is here because some reader fails if it is broken:
   misread an entry made by joining several, so changes are computed as *differences*.
 
 `decode` keeps unknown actions as `Unknown`, so that nobody takes an entry for empty
-that is not. Absent on purpose: row tracking, column mapping, change files.
+that is not. Absent on purpose: row tracking, column mapping.
 """
 
 from __future__ import annotations
@@ -28,6 +28,7 @@ from cbp.errors import FileDamagedError, InvariantError, own_name
 __all__ = [
     "Action",
     "AddFile",
+    "ChangeFile",
     "CommitInfo",
     "DeletionVector",
     "Metadata",
@@ -159,10 +160,10 @@ class AddFile:
 
 @dataclass(frozen=True, slots=True)
 class RemoveFile:
-    """A data file, or its version with an older vector, that is no longer live.
+    """A data file that is no longer live; or one that stays, with a newer deletion vector.
 
     Attributes:
-        deletion_vector: The vector of the version that is removed.
+        deletion_vector: The vector that the file had until then.
     """
 
     path: str
@@ -204,6 +205,33 @@ class RemoveFile:
             _vector(body),
             body.get("dataChange", True),
         )
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFile:
+    """A file of changes for readers of the change data feed; no part of what the table shows.
+
+    Attributes:
+        path: Relative to the table.
+    """
+
+    path: str
+    partition_values: Mapping[str, str | None] = field(hash=False)
+    size: int
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the body of the `cdc` action."""
+        return {
+            "path": self.path,
+            "partitionValues": dict(self.partition_values),
+            "size": self.size,
+            "dataChange": False,
+        }
+
+    @classmethod
+    def from_json(cls, body: Mapping[str, Any]) -> ChangeFile:
+        """Read the body of a `cdc` action."""
+        return cls(body["path"], dict(body.get("partitionValues") or {}), body["size"])
 
 
 @dataclass(frozen=True, slots=True)
@@ -355,7 +383,7 @@ class Unknown:
     body: Any = field(hash=False, default=None)
 
 
-Action = AddFile | RemoveFile | Txn | CommitInfo | Protocol | Metadata | Unknown
+Action = AddFile | RemoveFile | ChangeFile | Txn | CommitInfo | Protocol | Metadata | Unknown
 
 _KINDS: dict[str, Any] = {
     "commitInfo": CommitInfo,
@@ -363,6 +391,7 @@ _KINDS: dict[str, Any] = {
     "metaData": Metadata,
     "txn": Txn,
     "remove": RemoveFile,
+    "cdc": ChangeFile,
     "add": AddFile,
 }
 _NAMES = {class_: kind for kind, class_ in _KINDS.items()}

@@ -41,7 +41,7 @@ class VectorCache:
 
     def __init__(self, *, bytes_max: int = VECTORS_BYTES_MAX) -> None:
         self._bytes_max = bytes_max
-        self._kept: OrderedDict[_Key, BitMap64] = OrderedDict()
+        self._vectors: OrderedDict[_Key, BitMap64] = OrderedDict()
         self.held_bytes = 0
         self._lock = threading.Lock()
 
@@ -58,9 +58,9 @@ class VectorCache:
             FileLostError: The file is gone, and the vector is not cached.
         """
         with self._lock:
-            bits_cached = self._kept.get((table, vector))
+            bits_cached = self._vectors.get((table, vector))
             if bits_cached is not None:
-                self._kept.move_to_end((table, vector))
+                self._vectors.move_to_end((table, vector))
                 return bits_cached
         bitmap = read_vector(table, vector, files=files)
         self.put(table, vector, bitmap)
@@ -69,12 +69,12 @@ class VectorCache:
     def put(self, table: str, vector: DeletionVector, bitmap: BitMap64) -> None:
         """Cache a vector that was just read or written; `bitmap` must not be modified any more."""
         with self._lock:
-            if (table, vector) in self._kept or _bytes(vector) > self._bytes_max:
+            if (table, vector) in self._vectors or _bytes(vector) > self._bytes_max:
                 return
-            self._kept[table, vector] = bitmap
+            self._vectors[table, vector] = bitmap
             self.held_bytes += _bytes(vector)
             while self.held_bytes > self._bytes_max:
-                (_, gone), _ = self._kept.popitem(last=False)
+                (_, gone), _ = self._vectors.popitem(last=False)
                 self.held_bytes -= _bytes(gone)
 
 

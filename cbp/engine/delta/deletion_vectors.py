@@ -105,7 +105,7 @@ def pack_vectors(
         parts += [struct.pack(">i", len(data)), data, struct.pack(">I", zlib.crc32(data))]
         at += len(data) + 8
     if at > _FILE_BYTES_MAX:
-        message = f"a file of deletion vectors may not have {at} bytes"
+        message = f"a file of deletion vectors has {at} bytes; the limit is {_FILE_BYTES_MAX}"
         raise InvariantError(message, bytes=at)
     return packed, VectorsFile(_file(relative_dir, name_uuid), b"".join(parts))
 

@@ -1,4 +1,7 @@
-"""The fence: marks a table as ours, keeps other writers out, and detects foreign entries.
+"""The fence of tables: marks a table as ours, keeps other writers out, detects foreign entries.
+
+The fence of the lease, which holds back an instance that no longer leads, is
+`controller.loop.leadership.fence`.
 
 The fence is a writer feature that only this engine knows. The Delta protocol tells every
 writer to refuse a table with an unknown writer feature, and lets every reader go on. A writer
@@ -15,6 +18,7 @@ import re
 from collections.abc import Sequence
 
 from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Metadata, Protocol
+from cbp.engine.delta.change_feed_settings import ENABLED, FEATURE, LATER, feed_flow
 from cbp.engine.delta.log import Snapshot
 from cbp.errors import (
     ForeignWriterError,
@@ -68,11 +72,11 @@ _PATH = re.compile(r"[A-Za-z0-9._=-]+(/[A-Za-z0-9._=-]+)*\Z")
 
 READER_FEATURES = ("deletionVectors",)
 WRITER_FEATURES = ("appendOnly", "deletionVectors", "inCommitTimestamp")
-_KNOWN_FEATURES = frozenset((*WRITER_FEATURES, "invariants", FENCE))
+_KNOWN_FEATURES = frozenset((*WRITER_FEATURES, FEATURE, "invariants", FENCE))
 _REFUSED_SETTINGS = {
     "delta.columnMapping.mode": "columnMapping",
     "delta.enableRowTracking": "rowTracking",
-    "delta.enableChangeDataFeed": "changeDataFeed",
+    ENABLED: FEATURE,
     "delta.appendOnly": "appendOnly",
 }
 _REFUSED_COLUMNS = {
@@ -90,15 +94,15 @@ class ForeignWatch:
 
     def __init__(self, path: str) -> None:
         self._path = path
-        self._found: ForeignWriterError | None = None
+        self._foreign: ForeignWriterError | None = None
 
     def __call__(self, version: int, actions: Sequence[Action]) -> None:
         """Take one entry; must be called in the order of versions."""
         infos = [action for action in actions if isinstance(action, CommitInfo)]
         if written_by_us(actions):
-            self._found = None
-        elif len(infos) < len(actions) and self._found is None:
-            self._found = ForeignWriterError(
+            self._foreign = None
+        elif len(infos) < len(actions) and self._foreign is None:
+            self._foreign = ForeignWriterError(
                 self._path,
                 version=version,
                 operation=infos[0].operation if infos else "unknown operation",
@@ -107,8 +111,8 @@ class ForeignWatch:
 
     def check(self) -> None:
         """Raise `ForeignWriterError` if the newest entries are foreign."""
-        if self._found:
-            raise self._found
+        if self._foreign:
+            raise self._foreign
 
 
 def written_by_us(actions: Sequence[Action]) -> bool:
@@ -155,21 +159,24 @@ def require_readable(path: str, add: AddFile) -> None:
         raise InvariantError(message, path=add.path)
 
 
-def require_same(path: str, found: Metadata, wanted: Metadata) -> None:
+def require_same(path: str, actual: Metadata, wanted: Metadata) -> None:
     """Raise `TableForeignError` unless id, columns and `cbp.*` settings are the same.
 
-    A difference in `cbp.hash` or `cbp.buckets` is a `PlacementDiffersError`.
+    A difference in `cbp.hash` or `cbp.buckets` is a `PlacementDiffersError`. A view's table that
+    has no change data feed goes on without.
     """
-    if found.id != wanted.id:
-        raise TableForeignError(path, f"the table {found.id} instead of {wanted.id}")
-    if json.loads(found.schema) != json.loads(wanted.schema):
-        raise TableForeignError(path, f"a table with another schema: {found.schema}")
-    if found.partition_columns != wanted.partition_columns:
-        raise TableForeignError(path, f"a table partitioned by {list(found.partition_columns)}")
-    for key in sorted(found.configuration.keys() | wanted.configuration.keys()):
-        one, other = found.configuration.get(key), wanted.configuration.get(key)
+    if actual.id != wanted.id:
+        raise TableForeignError(path, f"the table {actual.id} instead of {wanted.id}")
+    if json.loads(actual.schema) != json.loads(wanted.schema):
+        raise TableForeignError(path, f"a table with another schema: {actual.schema}")
+    if actual.partition_columns != wanted.partition_columns:
+        raise TableForeignError(path, f"a table partitioned by {list(actual.partition_columns)}")
+    for key in sorted(actual.configuration.keys() | wanted.configuration.keys()):
+        one, other = actual.configuration.get(key), wanted.configuration.get(key)
         if key in _PLACEMENT and one != other:
             raise PlacementDiffersError(path, setting=key, found=one, expected=str(other))
+        if key in LATER and None in (one, other):
+            continue
         if key.startswith("cbp.") and one != other:
             raise TableForeignError(path, f"a table with {key}={one} instead of {other}")
 
@@ -184,10 +191,10 @@ def placement(buckets: int, key: Sequence[str]) -> dict[str, str]:
     return {"cbp.hash": HASH, "cbp.buckets": str(buckets), "cbp.key": ",".join(key)}
 
 
-def require_placement(path: str, found: Metadata, *, buckets: int, key: Sequence[str]) -> None:
+def require_placement(path: str, actual: Metadata, *, buckets: int, key: Sequence[str]) -> None:
     """Raise `PlacementDiffersError` unless a state's hash, buckets and key are as given."""
     for setting, expected in placement(buckets, key).items():
-        value = found.configuration.get(setting)
+        value = actual.configuration.get(setting)
         if value != expected:
             raise PlacementDiffersError(path, setting=setting, found=value, expected=expected)
 
@@ -205,6 +212,8 @@ def require_features(path: str, snapshot: Snapshot) -> None:
     for key, feature in _REFUSED_SETTINGS.items():
         if metadata.configuration.get(key, "false") not in ("false", "none"):
             refused.add(feature)
+    if feed_flow(metadata.configuration):
+        refused.discard(FEATURE)
     if any(key.startswith("delta.constraints.") for key in metadata.configuration):
         refused.add("checkConstraints")
     for field in json.loads(metadata.schema)["fields"]:

@@ -1,6 +1,6 @@
 """Reads the live records of a data file in small batches, for display.
 
-Guaranteed: a batch has at most 16,384 records, and fewer if they are wide.
+Guaranteed: a batch has at most `EngineLimits.read_rows` records, and fewer if they are wide.
 Not guaranteed: the size of a batch in bytes. It is estimated from the uncompressed pages of the
 file. The pages hold a repeated string only once, so the estimate is then too low.
 """
@@ -16,22 +16,25 @@ from pyroaring import BitMap64
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.deletion_vectors import live_in, read_vector
 from cbp.engine.storage.checked_parquet import open_parquet
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.file_sizes import bytes_unpacked, rows_at_a_time
 
 __all__ = ["live_batches", "page_of", "read_batches"]
 
 
-def read_batches(path: str, columns: Sequence[str] | None = None) -> Iterator[pa.RecordBatch]:
+def read_batches(
+    path: str, columns: Sequence[str] | None = None, *, limits: EngineLimits
+) -> Iterator[pa.RecordBatch]:
     """Yield the records of a file in order; `columns=None`: all columns."""
     file = open_parquet(path)
     meta = file.metadata
-    rows = rows_at_a_time(rows=meta.num_rows, memory=bytes_unpacked(meta))
+    rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))
     wanted = None if columns is None else list(columns)
     yield from file.iter_batches(rows, wanted)
 
 
 def live_batches(
-    table: str, file: AddFile, columns: Sequence[str] | None = None
+    table: str, file: AddFile, columns: Sequence[str] | None = None, *, limits: EngineLimits
 ) -> Iterator[pa.RecordBatch]:
     """Yield the records of a table's file that are not dead, in order.
 
@@ -39,11 +42,12 @@ def live_batches(
         table: The table's folder.
         file: The file, as a version of the table names it.
         columns: As for `read_batches`.
+        limits: How many records a batch has.
     """
     vector = file.deletion_vector
     dead = BitMap64() if vector is None else read_vector(table, vector)
     at = 0
-    for batch in read_batches(f"{table}/{file.path}", columns):
+    for batch in read_batches(f"{table}/{file.path}", columns, limits=limits):
         rows = live_in(dead, at, at + batch.num_rows)
         yield batch if len(rows) == batch.num_rows else batch.take(pa.array(rows - at))
         at += batch.num_rows

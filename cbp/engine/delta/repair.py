@@ -12,12 +12,13 @@ then only a rebuild of the dataflow helps.
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, replace
 
 from cbp.engine.delta.actions import (
     Action,
     AddFile,
+    ChangeFile,
     CommitInfo,
     Metadata,
     Protocol,
@@ -44,6 +45,7 @@ from cbp.errors import (
     TableForeignError,
     place_of,
 )
+from cbp.errors.counts import format_count
 
 __all__ = ["Repaired", "Undone", "repair"]
 
@@ -72,13 +74,23 @@ class Repaired:
     undone: tuple[Undone, ...]
 
 
-def repair(path: str, *, files: Files, now_ms: int) -> Repaired:
+Feed = Callable[[Snapshot, Snapshot], Sequence[ChangeFile]]
+"""Writes the change files of an entry that leads from the first snapshot to the second."""
+
+
+def no_feed(before: Snapshot, after: Snapshot) -> tuple[ChangeFile, ...]:
+    """Return no change files: the table has no feed."""
+    return ()
+
+
+def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Repaired:
     """Restore a table to this engine's newest entry, by one new entry; idempotent.
 
     Args:
         path: Folder of the table.
         files: The table's file system.
         now_ms: Current time in milliseconds since 1970.
+        feed: Writes the change files of a view's table (`cbp.engine.commit.change_feed`).
 
     Raises:
         NotFoundError: There is no table.
@@ -105,6 +117,7 @@ def repair(path: str, *, files: Files, now_ms: int) -> Repaired:
     info = CommitInfo(stamp, "CBP REPAIR", stamp, {"shows": str(good.version)}, ENGINE)
     actions: list[Action] = [info, _protocol(good), _metadata(good, target, stamp)]
     actions += difference(newest.live, good.live, now_ms=stamp)
+    actions += feed(newest, good)
     entry = log.entry_path(target)
     data = encode(actions, entry)
     result = files.put_if_absent(entry, data)
@@ -138,7 +151,7 @@ def _require_files(path: str, good: Snapshot, files: Files) -> None:
     gone = [file for file in _files_of(good) if not files.exists(f"{path}/{file}")]
     if gone:
         first = f"{path}/{gone[0]}"
-        why = f"{len(gone)} file(s) of version {good.version} are gone, such as {first}"
+        why = f"version {good.version} lacks {format_count(len(gone), 'file')}, such as {first}"
         raise RepairImpossibleError(path, why, place_of(first).next_step)
 
 

@@ -27,6 +27,7 @@ from dataclasses import replace
 from cbp.engine.delta.actions import (
     Action,
     AddFile,
+    ChangeFile,
     CommitInfo,
     Metadata,
     Protocol,
@@ -35,6 +36,7 @@ from cbp.engine.delta.actions import (
     difference,
     encode,
 )
+from cbp.engine.delta.change_feed_settings import FEATURE, feed_flow
 from cbp.engine.delta.checkpoint import encode_checkpoint
 from cbp.engine.delta.columns import declares_not_null, has_not_null, schema_string
 from cbp.engine.delta.foreign_writer_fence import (
@@ -70,7 +72,7 @@ __all__ = [
     "release",
 ]
 
-_OWN_FOLDERS = frozenset(("_delta_log", "_runs", "_vectors"))
+_OWN_FOLDERS = frozenset(("_change_data", "_delta_log", "_runs", "_vectors"))
 _logger = logging.getLogger(__name__)
 
 
@@ -113,6 +115,7 @@ def create_table(
         created_ms=now_ms,
     )
     writer_features = [*WRITER_FEATURES, FENCE] + ["invariants"] * has_not_null(schema)
+    writer_features += [FEATURE] if feed_flow(metadata.configuration) else []
     protocol = Protocol(3, 7, READER_FEATURES, tuple(sorted(writer_features)))
     log = DeltaLog(path, files)
     if log.latest_version() < 0:
@@ -172,10 +175,12 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
     if FENCE not in snapshot.protocol.writer_features:
         return snapshot.version
     now = snapshot.protocol
-    kept = tuple(name for name in now.writer_features if name not in (FENCE, "inCommitTimestamp"))
+    other_features = tuple(
+        name for name in now.writer_features if name not in (FENCE, "inCommitTimestamp")
+    )
     settings = {k: v for k, v in snapshot.metadata.configuration.items() if k not in OWN_SETTINGS}
     info = CommitInfo(max(now_ms, snapshot.in_commit_timestamp + 1), "CBP RELEASE", engine=ENGINE)
-    protocol = Protocol(now.reader, now.writer, now.reader_features, kept)
+    protocol = Protocol(now.reader, now.writer, now.reader_features, other_features)
     target = log.entry_path(snapshot.version + 1)
     data = encode([info, protocol, replace(snapshot.metadata, configuration=settings)], target)
     result = files.put_if_absent(target, data)
@@ -237,6 +242,7 @@ class ManagedTable:
         timestamp_ms: int,
         adds: Sequence[AddFile] = (),
         removes: Sequence[RemoveFile] = (),
+        feed: Sequence[ChangeFile] = (),
         based_on: int | None = None,
         operation: str = "CBP RUN",
         data_change: bool = True,
@@ -260,6 +266,7 @@ class ManagedTable:
                 one (see `next_timestamp`).
             adds: Files that become live or get another vector; their own flags are kept.
             removes: Files to remove, or versions of files with their old vector.
+            feed: Change files of the entry, for readers of the change data feed.
             based_on: Version that `after` was derived from; by default the newest one seen.
             operation: The operation that the table's history shows.
             data_change: For `after`: False if the records stay the same.
@@ -308,7 +315,7 @@ class ManagedTable:
                 )
                 txns = [Txn(name, version, stamp) for name in (app_id, *also)]
                 txns += [Txn(name, number, stamp) for name, number in (marks or {}).items()]
-                if self._put([info, *self._described(metadata), *txns, *change]):
+                if self._put([info, *self._described(metadata), *txns, *change, *feed]):
                     return self._snapshot.version
 
     def _described(self, metadata: Metadata | None) -> list[Action]:

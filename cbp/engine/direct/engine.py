@@ -1,9 +1,13 @@
 """The direct engine: state is never shuffled, and a run costs what its increment touches.
 
 `DirectEngine` is the engine that a service uses, over tables whose records are placed by bucket.
-`cbp.engine.run.preparer` prepares a run, and an executor carries out its tasks:
-`cbp.engine.spark` as one Spark job, `LocalExecutor` in this process (tests, and simulations
-that need no cluster). Both run the same task code on the same files.
+`cbp.engine.run.preparer` prepares a run, and one of three executors carries out its tasks:
+
+    cbp.engine.spark.executor     as one Spark job, or in resident workers
+    cbp.engine.workers.executor   in worker processes without Spark (`engine=local`)
+    cbp.engine.run.executor       in this process (tests, and simulations that need no cluster)
+
+All of them run the same task code on the same files.
 
 Guaranteed: a prepared run is not published; publication is redo and may be repeated.
 Not guaranteed: that files of failed attempts are gone; they stay until the collector finds them.
@@ -16,10 +20,10 @@ from collections.abc import Callable
 from functools import partial
 from typing import Any
 
-from cbp.engine.direct.collector import Collector
 from cbp.engine.direct.log_writer import LogWriter
 from cbp.engine.direct.readers import HistoryReader, IncrementTables, RecordTables, WholeTables
 from cbp.engine.direct.table_changes import TableChanges
+from cbp.engine.direct.table_collector import TableCollector
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.run.executor import Executor, LocalExecutor
 from cbp.engine.run.preparer import Preparer
@@ -64,12 +68,12 @@ class DirectEngine:
         self.preparer = Preparer(executor, planner, self._open, files, clock_ms, faults)
         self.control: RunControl = executor
         self.publisher = LogWriter(self._open, files, cache, limits)
-        self.garbage = Collector(self._open, files, clock_ms)
+        self.garbage = TableCollector(self._open, files, clock_ms)
         caches = (self._open, self.garbage, executor)
         self.tables = TableChanges(
-            executor, self._open, files, cache, caches, clock_ms, faults, limits
+            executor, self._open, files, cache, caches, clock_ms, faults, limits, hash_mask
         )
-        self.increments = IncrementTables(self._open)
+        self.increments = IncrementTables(self._open, limits)
         self.records = RecordTables(self._open, cache, hash_mask, limits)
         self.history = HistoryReader(self._open)
         self.verification = WholeTables(self._open, files, cache, limits)

@@ -1,15 +1,21 @@
 """Writes the log entries of tables: publication, and roll-back.
 
+`controller.loop.runs.publisher` calls the first, as `cbp.model.run.publication` decides;
+`controller.loop.recovery.rollback` calls the second.
+
 Guaranteed: both are redo and may be repeated after any crash.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
+from cbp.engine.commit.change_feed import ChangeFeed, is_derivable
 from cbp.engine.commit.rollback import plan_rewind, rewind_table
-from cbp.engine.commit.table_entries import begun_ms, plan_entries
+from cbp.engine.commit.table_entries import RECORDS, Entry, app_id, begun_ms, plan_entries
+from cbp.engine.delta.change_feed_settings import feed_flow
+from cbp.engine.delta.log import Snapshot
 from cbp.engine.interface.table_publisher import TableRewind, Target
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
@@ -41,14 +47,14 @@ class LogWriter:
     ) -> Mapping[str, int]:
         """Write the log entries of recorded intentions; idempotent, see `TablePublisher.publish`.
 
-        All vectors of all tables are durable before the first entry is written.
+        All vectors and change files of all tables are durable before the first entry is written.
         """
         names = [change.table for intention in intentions for change in intention.changes]
         tables = {name: self.tables.table(f"{folder}/{name}") for name in dict.fromkeys(names)}
         versions = {name: table.refresh() for name, table in tables.items()}
         timestamp_ms = begun_ms(tables, intentions) or timestamp_ms
         planned = [
-            (name, tables[name], entry)
+            (name, tables[name], self._with_feed(folder, name, versions[name], intentions, entry))
             for name in tables
             for entry in plan_entries(
                 folder,
@@ -66,6 +72,30 @@ class LogWriter:
             for name, table, entry in planned
         }
 
+    def _with_feed(
+        self,
+        folder: str,
+        name: str,
+        snapshot: Snapshot,
+        intentions: Sequence[Intention],
+        entry: Entry,
+    ) -> Entry:
+        """Return an entry with the change files that it needs; they are durable."""
+        flow = feed_flow(snapshot.metadata.configuration)
+        if not flow or entry.kind != RECORDS or is_derivable(entry.adds, entry.removes):
+            return entry
+        flow = f"{name.removeprefix('state/').partition('.')[0]}.{flow}"
+        feed = ChangeFeed(f"{folder}/{name}", snapshot, entry.epoch, self.files, self.limits)
+        epochs = [
+            [f"{folder}/{file.path}" for file in increment.files]
+            for one in intentions
+            if one.epoch
+            > snapshot.txns.get(app_id(one.dataflow, name, RECORDS, one.generation), -1)
+            for increment in one.outputs.values()
+            if increment.flow == flow
+        ]
+        return replace(entry, feed=feed.write_epochs(epochs))
+
     def rewind(
         self,
         folder: str,
@@ -82,6 +112,8 @@ class LogWriter:
             if dry_run:
                 figures, _ = plan_rewind(folder, name, table, target, records, files=self.files)
                 done[name] = figures
-            elif rewind := rewind_table(folder, name, table, target, records, files=self.files):
+            elif rewind := rewind_table(
+                folder, name, table, target, records, files=self.files, limits=self.limits
+            ):
                 done[name] = rewind
         return done

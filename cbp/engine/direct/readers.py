@@ -9,9 +9,17 @@ from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from cbp.engine.commit.table_entries import horizon, live_files
+import pyarrow as pa
+
+from cbp.engine.commit.table_entries import (
+    horizon,
+    live_files,
+    shown_epoch,
+    shown_generation,
+)
 from cbp.engine.commit.table_versions import version_at, version_showing
 from cbp.engine.outputs.locate import located
+from cbp.engine.read.columns import read_columns
 from cbp.engine.read.contents import OutputContents, StateContents
 from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recalled
 from cbp.engine.read.pages import VersionReader
@@ -22,11 +30,13 @@ from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
-from cbp.engine.storage.table_names import stage_tables
+from cbp.engine.storage.table_names import stage_tables, state_table
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Segment
 from cbp.model.flow.increment import Increment
+from cbp.model.flow.schema import Schema
+from cbp.model.flow.skew import BucketSize
 from cbp.model.flow.snapshot import TableVersion
 from cbp.model.run.intention import Intention, TableChange
 from cbp.model.verification import Comparison
@@ -36,17 +46,34 @@ __all__ = ["HistoryReader", "IncrementTables", "RecordTables", "WholeTables"]
 
 @dataclass
 class IncrementTables:
-    """Reads increments from output tables; implements `IncrementReader`."""
+    """Reads increments from output tables; implements `IncrementReader`.
+
+    Attributes:
+        limits: How many records are read at a time.
+    """
 
     tables: OpenTables
+    limits: EngineLimits
 
     def read(
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
     ) -> list[dict[str, Any]]:
         """Return records of increments, in order; old increments are read from their tables."""
         return read_records(
-            folder, increments, offset=offset, limit=limit, live_of=self.tables.live_output
+            folder,
+            increments,
+            offset=offset,
+            limit=limit,
+            live_of=self.tables.live_output,
+            limits=self.limits,
         )
+
+    def batches(
+        self, folder: str, increment: Increment, schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield the records of an increment as columns; see `IncrementReader.batches`."""
+        live_of = self.tables.live_output
+        return read_columns(folder, increment, schema, live_of=live_of, limits=self.limits)
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
         """Return an old increment from its table; see `IncrementReader.recall`."""
@@ -93,6 +120,18 @@ class RecordTables:
         cache = index_cache(self.cache, self.limits)
         return look_up(table, node, state, key, cache, hash_mask=self.hash_mask)
 
+    def state_size(self, folder: str, node: StageNode, state: str) -> dict[int, BucketSize]:
+        """Return the size of each bucket that has files; see `RecordReader.state_size`."""
+        return {
+            bucket: BucketSize(
+                rows=sum(file.rows - file.dead for file in files),
+                dead=sum(file.dead for file in files),
+                bytes=sum(file.size for file in files),
+                files=len(files),
+            )
+            for bucket, files in self.tables.state(folder, node, state).live.items()
+        }
+
     def read_state(self, folder: str, node: StageNode, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published record of a state."""
         return read_state_rows(
@@ -122,6 +161,14 @@ class HistoryReader:
             name: version_at(self.tables.table(f"{folder}/{name}"), name, dataflow, at_ms)
             for name in stage_tables(node)
         }
+
+    def shown_by(self, folder: str, node: StageNode, state: str, version: int) -> int | None:
+        """Return the last epoch that a version of a state shows; see `TableHistory.shown_by`."""
+        log = self.tables.table(f"{folder}/{state_table(node.name, state)}").log
+        if version not in log.readable():
+            return None
+        txns = log.snapshot(version).txns
+        return shown_epoch(txns, shown_generation(txns))
 
     def first_shown(
         self, folder: str, dataflow: str, node: StageNode, epoch: int, generation: int
@@ -179,4 +226,4 @@ class WholeTables:
                 state_table, schema, node.buckets, index_cache(self.cache, self.limits)
             )
         schema = node.translator.output(comparison.name).schema
-        return OutputContents(table.path, schema, tuple(snapshot.live.values()))
+        return OutputContents(table.path, schema, tuple(snapshot.live.values()), self.limits)

@@ -2,28 +2,37 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Protocol
 
 from cbp.engine.commit.table_entries import CHANGE, app_id
+from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import create_table
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.outputs.table_migration import Rewriter, alter
-from cbp.engine.outputs.table_specs import declared_tables
+from cbp.engine.outputs.table_specs import DeclaredTable, declared_tables
+from cbp.engine.outputs.view_filling import ViewFilling
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import TableChange
 
 __all__ = ["FolderCache", "TableChanges"]
 
+_TABLES_TOGETHER = 32
+"""From so many tables on they are created side by side: a creation waits for the disk only."""
+_SYNC_THREADS = 16
+
 
 class FolderCache(Protocol):
-    """What an engine remembers about the tables of folders."""
+    """A cache of facts about the tables of folders."""
 
     def forget(self, folder: str) -> None:
         """Drop what is cached for a folder."""
@@ -36,10 +45,14 @@ class TableChanges:
 
     Attributes:
         control: Refuses stages that the engine cannot run.
+        tables: The open tables, which every part of the engine shares.
+        files: Reads and writes the files of tables.
         cache: Folder of the index copies.
-        caches: What remembers something about tables.
+        caches: Caches that must forget a folder whose tables change.
+        now_ms: Returns the time, in milliseconds since 1970.
         faults: Failpoints, called at every durable effect of a rewrite.
         limits: How much of state is read and merged at a time.
+        hash_mask: Applied to every hash.
     """
 
     control: RunControl
@@ -50,6 +63,7 @@ class TableChanges:
     now_ms: Callable[[], int]
     faults: Faults
     limits: EngineLimits
+    hash_mask: int = -1
 
     def create_tables(
         self,
@@ -62,28 +76,70 @@ class TableChanges:
         """Create the state and output tables of these stages that do not exist yet."""
         self.control.refuse(dataflow, nodes)
         now_ms = self.now_ms() if timestamp_ms is None else timestamp_ms
-        for node in nodes:
-            for table in declared_tables(dataflow, node):
-                create_table(
-                    f"{folder}/{table.name}",
-                    table.schema,
-                    files=self.files,
-                    table_id=table.id,
-                    extra=table.extra,
-                    partition_by=table.partition_by,
-                    configuration=table.configuration,
-                    now_ms=now_ms,
-                )
+        tables = [table for node in nodes for table in declared_tables(dataflow, node)]
+
+        def create(table: DeclaredTable) -> None:
+            self._create(folder, table, now_ms)
+
+        if len(tables) < _TABLES_TOGETHER:
+            for table in tables:
+                create(table)
+            return
+        self.files.make_dirs(*(f"{folder}/{table.name}" for table in tables))
+        with ThreadPoolExecutor(_SYNC_THREADS, thread_name_prefix="cbp-tables") as threads:
+            for _ in threads.map(create, tables):
+                pass
+
+    def _create(self, folder: str, table: DeclaredTable, now_ms: int) -> None:
+        create_table(
+            f"{folder}/{table.name}",
+            table.schema,
+            files=self.files,
+            table_id=table.id,
+            extra=table.extra,
+            partition_by=table.partition_by,
+            configuration=table.configuration,
+            now_ms=now_ms,
+        )
+
+    def _exists(self, folder: str, table: str) -> bool:
+        # A crash may leave the folder of a log without an entry.
+        return DeltaLog(f"{folder}/{table}", self.files).latest_version() >= 0
 
     def rewrite(
-        self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
+        self,
+        folder: str,
+        dataflow: str,
+        node: StageNode,
+        *,
+        epoch: int,
+        run: str,
+        anew: bool,
+        filled: Mapping[str, int] = MappingProxyType({}),
     ) -> Sequence[TableChange]:
         """Write what the tables of a changed stage need; see `TableAdministration.rewrite`."""
         cache = index_cache(self.cache, self.limits)
         rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
+        fillings = {
+            state_table(node.name, view): ViewFilling(
+                node.translator.state(view),
+                node.translator.key_of(node.translator.state(view)),
+                self.tables.table(f"{folder}/{flow_table(node.name, view)}"),
+                first,
+                self.limits,
+                self.hash_mask,
+            )
+            for view, first in filled.items()
+        }
         changes = []
         for declared in declared_tables(dataflow, node):
-            if not self.files.exists(f"{folder}/{declared.name}/_delta_log"):
+            exists = self._exists(folder, declared.name)
+            if declared.name in fillings:
+                path = f"{folder}/{declared.name}"
+                old = self.tables.table(path).refresh().live if exists else ()
+                changes.append(rewriter.filled(path, declared, fillings[declared.name], drops=old))
+                continue
+            if not exists:
                 continue
             table = self.tables.table(f"{folder}/{declared.name}")
             change = rewriter.rewritten(table, declared, anew=anew and declared.is_state)
@@ -104,6 +160,9 @@ class TableChanges:
         """Put the entries of changed tables; see `TableAdministration.alter`."""
         declared = {table.name: table for table in declared_tables(dataflow, node)}
         for change in changes:
+            if not self._exists(folder, change.table):
+                # Earlier than the change, so that a reader as of the change sees its records.
+                self._create(folder, declared[change.table], timestamp_ms - 1)
             alter(
                 self.tables.table(f"{folder}/{change.table}"),
                 declared[change.table],
@@ -112,6 +171,8 @@ class TableChanges:
                 epoch=epoch,
                 cause=f"{dataflow}/{node.name}/version {version}",
                 timestamp_ms=timestamp_ms,
+                files=self.files,
+                limits=self.limits,
             )
 
     def forget(self, folder: str) -> None:

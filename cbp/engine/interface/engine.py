@@ -9,6 +9,7 @@ Layout of a dataflow's folder (records hold paths relative to it):
     flows/<stage>.<output>/     Delta table with the column _epoch
     sources/<source>/           accepted increments and their log
     _intentions/<stage>/        one record per epoch
+    _sinks/                     how far each sink is
     _description/               the dataflow's document, by version
 """
 

@@ -2,13 +2,19 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterable, Sequence
 
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["require_no_spark", "require_python"]
+__all__ = ["needs_spark", "require_epochs", "require_no_spark", "require_python"]
+
+
+def needs_spark(nodes: Iterable[StageNode]) -> bool:
+    """Tell whether only Spark can check, and run, what these stages compute in SQL."""
+    specs = [node.translator for node in nodes]
+    return any(spec.form == "sql" or any(one.in_sql for one in spec.inputs) for spec in specs)
 
 
 def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
@@ -44,6 +50,28 @@ def require_python(dataflow: str, nodes: Sequence[StageNode]) -> None:
         )
         for node in nodes
         if node.translator.form == "sql"
+    ]
+    if mistakes:
+        raise DataflowInvalidError(dataflow, mistakes)
+
+
+def require_epochs(dataflow: str, nodes: Sequence[StageNode]) -> None:
+    """Refuse loops within a run for an engine in which a task ends after one superstep.
+
+    Raises:
+        DataflowInvalidError: Rule `black_box_in_loop`, with each stage and its place.
+    """
+    mistakes = [
+        Mistake(
+            "black_box_in_loop",
+            f"stages.{node.name}",
+            f"{node.translator.name} has up to {node.translator.supersteps} supersteps in a run, "
+            "which the black-box mode does not do: run it with the direct engine, or leave "
+            "supersteps out of its loopbacks",
+            node.translator.place,
+        )
+        for node in nodes
+        if node.translator.supersteps > 1
     ]
     if mistakes:
         raise DataflowInvalidError(dataflow, mistakes)

@@ -1,4 +1,4 @@
-"""Role of an engine: to remove what nobody needs any more, and to say what will be removed."""
+"""Role of an engine: to remove files that nothing needs, and to tell what would be removed."""
 
 from __future__ import annotations
 

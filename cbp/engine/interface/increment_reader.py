@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Iterator, Sequence
 from typing import Any, Protocol
+
+import pyarrow as pa
 
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Segment
 from cbp.model.flow.increment import Increment
+from cbp.model.flow.schema import Schema
 
 __all__ = ["IncrementReader"]
 
@@ -19,6 +22,19 @@ class IncrementReader(Protocol):
         self, folder: str, increments: Sequence[Increment], *, offset: int, limit: int
     ) -> list[dict[str, Any]]:
         """Return at most `limit` records of increments, in order, starting at `offset`."""
+        ...
+
+    def batches(
+        self, folder: str, increment: Increment, schema: Schema
+    ) -> Iterator[pa.RecordBatch]:
+        """Yield all records of an increment in order, as columns of the flow's schema.
+
+        Memory holds one batch, however large the increment is.
+
+        Raises:
+            IncrementDamagedError: The increment has a different number of records.
+            FileLostError: A file is gone, and its table does not have the records either.
+        """
         ...
 
     def recall(self, folder: str, flow: str, index: int) -> Increment:
@@ -47,7 +63,7 @@ class IncrementReader(Protocol):
         Args:
             folder: The dataflow's folder.
             flow: `stage.output`.
-            version: Version of the table; `None`: the newest.
+            version: Version of the table; `None` means the newest.
         """
         ...
 

@@ -2,7 +2,9 @@
 
 The steps of a run:
 
-1. `RunPreparer.prepare` does the work and writes files. It publishes nothing.
+1. `RunPreparer.prepare` does the work and writes files. It publishes nothing. The way from a
+   `RunPlan` to files is drawn in cbp/engine/README.md; it begins in `cbp.engine.run.preparer`.
+   What the tasks of the run are given is another plan (`cbp.engine.task.task_plan`).
 2. The caller puts the intention (`cbp.engine.commit.intention_log`). This is the commit point.
 3. `publish` (`cbp.engine.interface.table_publisher`) shows the run in the tables, alone or
    together with other runs. It may happen much later. It is an idempotent redo and may be
@@ -18,18 +20,43 @@ position), records of a state by all columns that can be compared, nulls first.
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Protocol
 
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.explain import PhysicalLimits
+from cbp.model.dataflow.run_context import RunContext, context_of, time_of
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.retention import KeptFlow
 from cbp.model.run.correction import Correction
-from cbp.model.run.intention import Intention, TableChange
+from cbp.model.run.intention import Intention, LookupMoment, TableChange
 
-__all__ = ["PreparedRun", "RunControl", "RunPlan", "RunPreparer"]
+__all__ = ["LookedUp", "PreparedRun", "RunControl", "RunPlan", "RunPreparer", "enter_unseen"]
+
+
+def enter_unseen(phase: str) -> None:
+    """Do nothing; for a run whose phases nothing watches."""
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUp:
+    """A table of another stage that a run looks up, as plain data.
+
+    Attributes:
+        folder: Folder of the dataflow that has the table.
+        node: The stage of the table.
+        state: Name of the state, or of the view.
+        moment: The moment as of which the table is read; `None` means the newest.
+        unpublished: Intentions that are read too, although the table may not show them yet; as in
+            `RunPlan`.
+    """
+
+    folder: str
+    node: StageNode
+    state: str
+    moment: LookupMoment | None = None
+    unpublished: tuple[Intention, ...] = ()
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +68,7 @@ class RunPlan:
         node: The stage: translator, wiring, buckets.
         epoch: Counted from 0, without gaps; names the output increments.
         run: Unique id of this attempt, `[a-z0-9]+`; names its files.
-        inputs: Input name to the increments to read, in order.
+        inputs: Maps each input to the increments to read, in order.
         fused: Stages that run in the same epoch. Each follows the stage that writes its only
             input; see `cbp.model.dataflow.fusion`.
         unpublished: Intentions of this stage that its tables may not show yet, oldest first,
@@ -49,7 +76,13 @@ class RunPlan:
         kept: By flow, the records that must stay, for outputs that are not kept for good.
         own_messages: Flows of loopbacks that only their own stage reads. Such a stage depends on
             the order of each group's messages only, so a run may sort them by bucket.
-        slots_max: Most slots of the engine that the run's tasks take at a time; `None`: all.
+        slots_max: Maximum number of the engine's slots that the run's tasks take at a time; `None`
+            means all.
+        time_ms: The time that the run gives to its author's code, in milliseconds since 1970; 0
+            for a run that calls none.
+        due_ms: A time before which no timer of the stages is due, in milliseconds since 1970; 0 if
+            it is not known, `None` if no timer is pending.
+        lookups: The tables that the stages look up, by `stage.lookup`.
     """
 
     folder: str
@@ -63,6 +96,22 @@ class RunPlan:
     kept: Mapping[str, KeptFlow] = field(default_factory=dict)
     own_messages: Collection[str] = frozenset()
     slots_max: int | None = None
+    time_ms: int = 0
+    due_ms: int | None = 0
+    lookups: Mapping[str, LookedUp] = field(default_factory=dict)
+
+    @property
+    def wakes(self) -> bool:
+        """Whether the run looks for timers of its stage that are due."""
+        if not self.node.translator.timers or self.due_ms is None:
+            return False
+        return self.time_ms > 0 and self.due_ms <= self.time_ms
+
+    def context(self) -> RunContext:
+        """Return what the author's code may know of the run."""
+        return context_of(
+            self.node.translator, epoch=self.epoch, time=time_of(self.time_ms), inputs=self.inputs
+        )
 
     def slots_of(self, slots: int) -> int:
         """Return how many of an engine's slots the run's tasks take at most."""
@@ -74,7 +123,7 @@ class PreparedRun:
     """What a run wrote: durable on disk, not visible to any reader yet.
 
     Attributes:
-        outputs: Output name to its increment of this epoch, empty increments included. Outputs
+        outputs: Maps each output to its increment of this epoch, empty increments included. Outputs
             of a fused stage are named `stage.output`.
         changes: How the tables change; states first, then outputs.
         figures: `records_in`, `groups`, `records_out`, `state_written`, `state_removed`,
@@ -84,25 +133,43 @@ class PreparedRun:
             (`cbp.engine.task.message_reader`): `messages_local` (written by a task to its own
             buckets), `messages_remote`, and the same two in bytes. For a run of several stages:
             the totals, and `<stage>/<figure>` for each stage.
+        due_ms: A time before which no timer of the stages is due after this run; as in `RunPlan`.
+        lookups: The moment as of which each table was looked up, by `stage.lookup`.
     """
 
     outputs: Mapping[str, Increment]
     changes: tuple[TableChange, ...]
     figures: Mapping[str, float] = field(default_factory=dict)
+    due_ms: int | None = None
+    lookups: Mapping[str, LookupMoment] = field(default_factory=dict)
 
 
 class RunPreparer(Protocol):
     """Prepares runs; different threads may call it for different stages."""
 
     def limits(self) -> PhysicalLimits:
-        """Return what decides how a run is executed; for `cbp.model.dataflow.explain`."""
+        """Return the limits and slots that decide how a run is executed.
+
+        `cbp.model.dataflow.explain` tells the way of a run from them.
+        """
         ...
 
-    def prepare(self, plan: RunPlan) -> PreparedRun:
+    def maintains_outputs(self, epoch: int) -> bool:
+        """Return whether the run of an epoch also compacts its outputs and drops old records.
+
+        A run whose tables do not change does neither.
+        """
+        ...
+
+    def prepare(self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen) -> PreparedRun:
         """Do the work of one run; blocks until every file is durable.
 
         May be called again for the same epoch with another `run` id: the files of an
         attempt that is not recorded are harmless orphans.
+
+        Args:
+            plan: The run.
+            enter: Called with each phase that begins (`cbp.model.run.timeline`).
 
         Raises:
             AuthorCodeError: The author's code failed.
@@ -143,6 +210,13 @@ class RunControl(Protocol):
 
         Raises:
             DataflowInvalidError: Rule `engine_unsupported`, with stage, input and place.
+        """
+        ...
+
+    def waits_for(self) -> str:
+        """Return what the engine waits for before it can run anything, in words; `""` if nothing.
+
+        Until then a run waits, and so does `refuse` for stages in SQL.
         """
         ...
 

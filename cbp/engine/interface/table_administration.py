@@ -2,7 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from types import MappingProxyType
 from typing import Protocol
 
 from cbp.model.dataflow.dataflow import StageNode
@@ -39,7 +40,15 @@ class TableAdministration(Protocol):
         ...
 
     def rewrite(
-        self, folder: str, dataflow: str, node: StageNode, *, epoch: int, run: str, anew: bool
+        self,
+        folder: str,
+        dataflow: str,
+        node: StageNode,
+        *,
+        epoch: int,
+        run: str,
+        anew: bool,
+        filled: Mapping[str, int] = MappingProxyType({}),
     ) -> Sequence[TableChange]:
         """Write the files that a stage's tables need after a change; no reader sees them yet.
 
@@ -53,9 +62,11 @@ class TableAdministration(Protocol):
             epoch: The stage's next epoch.
             run: Unique id of this attempt.
             anew: Whether the stage's state is emptied.
+            filled: Maps each view that begins with the last record of each key of its flow to the
+                first increment that counts; the flow has all increments from there on.
 
         Returns:
-            The changes of each existing table that is not as declared.
+            The changes of each existing table that is not as declared, and of each filled view.
 
         Raises:
             OperatingError: Disk full, a foreign writer.
@@ -74,6 +85,8 @@ class TableAdministration(Protocol):
         timestamp_ms: int,
     ) -> None:
         """Apply what `rewrite` prepared, one log entry per table; idempotent redo.
+
+        The table of a filled view is created, if it does not exist.
 
         Args:
             folder: The dataflow's folder.

@@ -23,10 +23,17 @@ class TableHistory(Protocol):
             folder: The dataflow's folder.
             dataflow: Its name.
             node: The stage.
-            at_ms: Only versions whose in-commit timestamp is not later than this; `None`: any.
+            at_ms: Only versions whose in-commit timestamp is not later than this; `None` means any.
 
         Raises:
             NotFoundError: A table has no readable version that is old enough.
+        """
+        ...
+
+    def shown_by(self, folder: str, node: StageNode, state: str, version: int) -> int | None:
+        """Return the last epoch that a version of a state's table shows; -1 if it shows none.
+
+        `None` if the version can no longer be read.
         """
         ...
 

@@ -17,7 +17,7 @@ class Target:
     """The point to which a roll-back takes a table.
 
     Attributes:
-        epoch: The last epoch that the table shows afterwards; -1: none.
+        epoch: The last epoch that the table shows afterwards; -1 if none.
         generation: The generation that begins there.
         timestamp_ms: Timestamp of the log entry, the same for all tables.
     """

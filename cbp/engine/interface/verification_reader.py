@@ -58,7 +58,7 @@ class VerificationReader(Protocol):
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
     ) -> Contents:
-        """Return the records of one table as of a version; `None`: the newest.
+        """Return the records of one table as of a version; `None` means the newest.
 
         Raises:
             NotFoundError: The version cannot be read any more.

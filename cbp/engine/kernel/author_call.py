@@ -13,20 +13,26 @@ from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NoReturn
 
+from cbp.engine.columnar.kept_records import Deletion, KeptShape, kept_shape
 from cbp.engine.columnar.row_codec import Row, check_row, emit_function
 from cbp.engine.columnar.values import bound_key, typed_row, unify
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.model.author.read_once import Once
 from cbp.model.dataflow.call_rules import (
     nothing_is_kept,
+    refuse_expiring_remote,
     refuse_foreign,
+    refuse_remote,
     refuse_returned,
+    refuse_twice,
+    refuse_view_row,
 )
 from cbp.model.dataflow.routing import checked_address
+from cbp.model.dataflow.run_context import HIDDEN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Emitted", "calling_loop", "group_type"]
+__all__ = ["Emitted", "calling_loop", "new_group"]
 
 
 class _Namespace:
@@ -42,15 +48,30 @@ class _Namespace:
         raise nothing_is_kept(name)
 
 
+_Namespace.__name__ = "out"  # as Python's errors name it, such as "'out' object is not callable"
+
+
 @lru_cache(maxsize=1024)
 def group_type(flows: tuple[str, ...]) -> type:
     """Return the class of the `group` that a translator is given; one slot per flow."""
-    return type("Group", (), {"__slots__": flows, "_flow_names": flows})
+    run = {} if "run" in flows else {"run": HIDDEN}
+    return type("group", (), {"__slots__": flows, "_flow_names": flows, **run})
+
+
+def new_group(flows: tuple[str, ...], spec: TranslatorSpec, context: RunContext) -> Any:
+    """Return a `group` for the calls of a run; it has the run's context if the code reads it."""
+    type_ = group_type(flows)
+    if spec.gives_run:
+        type_ = type("group", (type_,), {"__slots__": (), "run": context})
+    return type_()
 
 
 @lru_cache(maxsize=1024)
 def calling_loop(
-    flows: tuple[str, ...], states: tuple[str, ...], watched: frozenset[str] = frozenset()
+    flows: tuple[str, ...],
+    states: tuple[str, ...],
+    watched: frozenset[str] = frozenset(),
+    kept: frozenset[str] = frozenset(),
 ) -> Callable[..., None]:
     """Return `loop(keys, flows, done, translate, group, out, buffers, ends)`: one call per group.
 
@@ -61,6 +82,7 @@ def calling_loop(
         flows: Names of inputs and states.
         states: Names of states.
         watched: Flows that the author may read twice (`cbp.model.author.read_once`).
+        kept: Flows whose groups are objects to be handed over as they are.
 
     The loop's arguments:
         flows: For each flow, an iterable with the records of each group.
@@ -78,7 +100,7 @@ def calling_loop(
         *(
             f"        {once[name]}._given = {g}"
             if name in once
-            else f"        group.{name} = iter({g})"
+            else f"        group.{name} = {g if name in kept else f'iter({g})'}"
             for name, g in zip(flows, groups, strict=True)
         ),
         "        given = translate(key, group, out)",
@@ -98,7 +120,8 @@ class Emitted:
     Attributes:
         out: The object that the author calls.
         buffers: Emitted records by output or state name.
-        remote: By state, records that were emitted for other keys with `.remote`.
+        remote: By state, records that were emitted for other keys with `.remote`. A kept state is
+            not among them; its buffer holds records and deletions.
         key: Key of the called group, if each emission is checked; else `None`.
         schemas: The declared schemas by output or state name.
         bindings: Addresses, each with a key that was bound to it.
@@ -106,39 +129,67 @@ class Emitted:
 
     def __init__(self, spec: TranslatorSpec, *, checked: bool = False) -> None:
         self.schemas: Mapping[str, Schema] = {
-            **{output.name: output.schema for output in spec.outputs},
+            **{output.name: output.schema for output in spec.emitted},
             **{state.name: state.schema for state in spec.states},
         }
-        self.buffers: Mapping[str, list[Row]] = {name: [] for name in self.schemas}
-        self.remote: Mapping[str, list[Row]] = {state.name: [] for state in spec.states}
+        self.buffers: Mapping[str, list[Any]] = {name: [] for name in self.schemas}
+        self.remote: Mapping[str, list[Row]] = {state.name: [] for state in spec.replaced}
+        self._kept = {state.name: kept_shape(state) for state in spec.kept}
         self.bindings: list[Binding] = []
         self.key: Row | None = None
         self._places = {
             state.name: [state.schema.index(name) for name in spec.key_of(state).names]
             for state in spec.states
         }
+        self._views = {
+            view.name: [view.schema.index(name) for name in view.second_key]
+            for view in spec.keyed_views
+        }
+        self._seen: dict[str, set[Row]] = {}
+        self._of_groups = not spec.record_wise
         self._key = spec.key if spec.multicasts else None
         self.out: Any = self._namespace()
-        for name in self.schemas:
+        self._expiring = {state.name for state in spec.states if state.expire_ms}
+        hidden = {timers.name for timers in spec.expiries}
+        self._names = tuple(name for name in self.schemas if name not in hidden)
+        for name in self._names:
             take = self._checked(name) if checked else self.buffers[name].append
             self._define(self.out, name, take, checked=checked)
 
     def flushing(self, rows: int, flush: Callable[[], None]) -> Any:
         """Return an object like `out` that calls `flush` once a flow has `rows` records."""
         out = self._namespace()
-        for name in self.schemas:
-            self._define(out, name, _flushing(self.buffers[name], rows, flush), checked=False)
+        for name in self._names:
+            buffer = self.buffers[name]
+            take = buffer.append if name in self._kept else _flushing(buffer, rows, flush)
+            self._define(out, name, take, checked=False)
         return out
 
     def _define(self, out: Any, name: str, take: Callable[[Row], None], *, checked: bool) -> None:
-        """Add the function of an output or a state to `out`; a state's has a `remote` too."""
+        """Add the function of an output or a state to `out`, with `remote` or `delete`."""
         schema = self.schemas[name]
-        nested = [f.name for f in schema.fields if f.type.arguments or f.type.kind == "BINARY"]
+        fields = schema.fields
+        nested = {f.name: f.type for f in fields if f.type.arguments or f.type.kind == "BINARY"}
+        if name in self._views and not self._of_groups:
+            take = partial(refuse_view_row, name)
         emit: Any = emit_function(name, schema.names, take, nested=nested)
-        if name in self.remote:
-            far = partial(check_row, schema=schema) if checked else self.remote[name].append
+        if name in self._views:
+            emit.remote = partial(refuse_view_row, name)
+        elif name in self.remote:
+            check = partial(check_row, schema=schema, emit=f"out.{name}.remote")
+            far = check if checked else self.remote[name].append
             emit.remote = emit_function(f"{name}.remote", schema.names, far, nested=nested)
+        if name in self._expiring:
+            emit.remote = partial(refuse_expiring_remote, name)
+        if name in self._kept:
+            emit.delete = partial(_delete, self._kept[name], self.buffers[name])
+            emit.remote = partial(refuse_remote, name)
         vars(out)[name] = emit
+
+    def begin(self, key: Row) -> None:
+        """Begin a group whose emissions are checked."""
+        self.key = key
+        self._seen = {name: set() for name in self._views}
 
     def _namespace(self) -> Any:
         out: Any = _Namespace()
@@ -159,13 +210,24 @@ class Emitted:
         schema = self.schemas[name]
 
         def check(row: Row) -> None:
-            check_row(row, schema)
-            if self.key is not None and name in self.remote:
+            check_row(row, schema, f"out.{name}")
+            if self.key is not None and name in self._places:
                 typed = typed_row(row, schema)
                 key = unify([typed[place] for place in self._places[name]])
                 refuse_foreign(name, key, unify(self.key))
+                if name in self._views and name not in self._kept:
+                    self._check_once(name, key, unify([typed[at] for at in self._views[name]]))
 
         return check
+
+    def _check_once(self, view: str, key: Row, second: Row) -> None:
+        if second in self._seen[view]:
+            refuse_twice(view, (*key, *second))
+        self._seen[view].add(second)
+
+
+def _delete(shape: KeptShape, buffer: list[Any], *args: Any, **named: Any) -> None:
+    buffer.append(Deletion(shape.given("delete", args, named)))
 
 
 def _flushing(buffer: list[Row], rows: int, flush: Callable[[], None]) -> Callable[[Row], None]:

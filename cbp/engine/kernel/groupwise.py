@@ -5,114 +5,63 @@
     state (look-up) ---/                                             '-> state: kept, died, new,
                                                                          and of other keys
 
-A window is some thousands of records that are Python objects at the same time. State
-records that were emitted again are kept at no cost, others are deleted, and new ones are
-written: the cost of a run follows the records that it changes.
+A window is some thousands of records that are Python objects at the same time. State records that
+were emitted again stay as they are. Others are deleted, and new ones are written. So the cost of
+writing follows the records that change. A kept state (`keep=True`) is not read into the window: the
+author looks its records up, puts them and deletes them, and all others stay.
 
-Invariant: after a run, a bucket's live records of a called group are exactly what the
-author emitted for it, and those of every other group are unchanged. Records emitted by `.remote`
-are appended to another key's state. They are handed on, and are never among the records above.
-Local state for another key is an author's error (tests/cbp/engine/test_direct.py).
+Invariant: after a run, the live records of a called group are exactly those that the author emitted
+for it; in a kept state, those that it had, with what the author put and deleted. The records of
+other groups are unchanged. Records emitted by `.remote` are appended to another key's state. They
+are handed on, and are never among the records above. Local state for another key is an author's
+error (tests/cbp/engine/test_direct.py, tests/cbp/engine/test_kept_state.py).
 """
 
 from __future__ import annotations
 
 import gc
-import sys
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
 from functools import partial
-from itertools import count
+from itertools import compress, count, repeat
+from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.groups import FlowRun, Int64s, Ranges, group_ranges, union, window_ends
-from cbp.engine.columnar.row_codec import ENCODE_ERRORS, Row, copies_maker, encode_rows
-from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.kernel.author_call import Emitted, calling_loop, group_type
+from cbp.engine.columnar.groups import FlowRun, group_ranges, window_ends
+from cbp.engine.columnar.looked_up import LookedUp, WholeTable
+from cbp.engine.columnar.row_codec import (
+    ENCODE_ERRORS,
+    Row,
+    copies_maker,
+    encode_rows,
+    floats_rounder,
+)
+from cbp.engine.kernel.author_call import Emitted, calling_loop, new_group
+from cbp.engine.kernel.expiry import Expiry
+from cbp.engine.kernel.groups_to_call import large_group_ranges, look_up_large, rows_that_fit
 from cbp.engine.kernel.large_state_writer import LargeState
-from cbp.engine.kernel.state_diff import Settled, settle
+from cbp.engine.kernel.large_view import LargeView
+from cbp.engine.kernel.state_settlement import StateSettlement
+from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.kernel.window import Source, Window, WindowReader
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
-from cbp.engine.state.large_groups import LargeGroup, large_groups, without
+from cbp.engine.state.timers import Woken
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import InvariantError, is_authors
 from cbp.model.author.read_once import Once, read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
+from cbp.model.dataflow.expiry import authored
+from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["BucketRun", "look_up", "rows_that_fit", "state_file_schema"]
-
-
-def state_file_schema(spec: StateSpec) -> pa.Schema:
-    """Return the schema of a state table's data files: the state's columns and the hash."""
-    return arrow_schema(spec.schema).append(pa.field("_hash", pa.int64()))
-
-
-def look_up(
-    spec: TranslatorSpec,
-    runs: Sequence[FlowRun],
-    states: Mapping[str, BucketState],
-    *,
-    deliveries: Deliveries | None = None,
-) -> tuple[Int64s, dict[str, RecordPositions]]:
-    """Return the hashes to call, and the records found for them in each state."""
-    hashes, rows_by_state, _ = look_up_large(
-        spec, runs, states, above=sys.maxsize, deliveries=deliveries
-    )
-    return hashes, rows_by_state
-
-
-def rows_that_fit(
-    runs: Sequence[FlowRun],
-    states: Mapping[str, BucketState],
-    *,
-    rows_max: int,
-    bytes_max: int,
-) -> int:
-    """Return how many records fit in `bytes_max` at a time, judged by the flow with widest rows.
-
-    Args:
-        runs: The inputs' records.
-        states: States after their look-up, which tells how wide their records are.
-        rows_max: Most records in any case.
-        bytes_max: Most bytes.
-    """
-    widths = [*(run.row_bytes for run in runs), *(state.row_bytes for state in states.values())]
-    return max(1, min(rows_max, bytes_max // max([1, *widths])))
-
-
-def look_up_large(
-    spec: TranslatorSpec,
-    runs: Sequence[FlowRun],
-    states: Mapping[str, BucketState],
-    *,
-    above: int,
-    deliveries: Deliveries | None = None,
-) -> tuple[Int64s, dict[str, RecordPositions], dict[str, dict[int, LargeGroup]]]:
-    """Return what `look_up` does, but groups of more than `above` records of a state apart."""
-    hashes = union([*(run.hashes for run in runs), *([deliveries.hashes] if deliveries else [])])
-    rows_by_state: dict[str, RecordPositions] = {}
-    large: dict[str, dict[int, LargeGroup]] = {}
-    whole = {
-        state.name
-        for state in spec.states
-        if state.grouping == "outer" or (deliveries and deliveries.reaches(state.name))
-    }
-    for state in sorted(spec.states, key=lambda state: state.name not in whole):
-        wanted = None if state.name in whole else hashes
-        groups = large[state.name] = large_groups(states[state.name], wanted, above)
-        rows_by_state[state.name] = without(states[state.name], list(groups), wanted)
-        if wanted is None:
-            of_groups = np.array(sorted(groups), np.int64)
-            hashes = union([hashes, rows_by_state[state.name].hashes, of_groups])
-    return hashes, rows_by_state, large
+__all__ = ["BucketRun"]
 
 
 @dataclass
@@ -126,6 +75,10 @@ class BucketRun:
         write_bindings: Called with the addresses that groups bound to keys.
         limits: How many records, and bytes of them, are Python objects at a time.
         deliveries: Records that the groups share, if any.
+        context: What the author's code may know of the run.
+        woken: Groups that are called for their timers, if any.
+        lookups: The tables of other stages that the groups look up, by name.
+        whole_tables: The tables whose records all groups are given, by name.
         groups: Number of groups that were called.
     """
 
@@ -140,51 +93,78 @@ class BucketRun:
     write_bindings: Callable[[list[Binding]], None]
     limits: EngineLimits
     deliveries: Deliveries | None = None
+    context: RunContext = NO_RUN
+    woken: Woken | None = None
+    lookups: Mapping[str, BucketState] = field(default_factory=dict)
+    whole_tables: Mapping[str, WholeTable] = field(default_factory=dict)
     groups: int = field(init=False, default=0)
     _read: Callable[[], Window] = field(init=False, repr=False)
+    _expiry: Expiry | None = field(init=False, repr=False)
 
     def __post_init__(self) -> None:
-        names = (*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states))
-        absent = tuple(i.name for i in self.spec.absent)
-        self._group = group_type((*names, *absent))()
+        shown = authored(self.spec)
+        once = (*(i.name for i in shown.inputs), *(s.name for s in shown.replaced))
+        self._hidden = frozenset(timers.name for timers in self.spec.expiries)
+        self._expiry = None
+        if self._hidden:
+            wakes = self.woken is not None
+            self._expiry = Expiry(self.spec, self.context.time, wakes=wakes)
+        kept = tuple(state.name for state in self.spec.kept)
+        tables = (*self.spec.looked_up, *self.spec.looked_up_by_key)
+        handed = (*kept, *(table.name for table in tables))
+        names, absent = (*once, *handed), tuple(i.name for i in self.spec.absent)
+        self._group = new_group((*names, *absent, *self.whole_tables), self.spec, self.context)
         for name in absent:
             setattr(self._group, name, iter(()))
-        self._copies = {s.name: copies_maker(s.name, s.schema) for s in self.spec.states}
-        watched = read_freely(self.spec.translate, names)
-        self._loop = calling_loop(names, tuple(self.states), watched)
+        for name, table in self.whole_tables.items():
+            setattr(self._group, name, LookedUp(table.records(), name))
+        self._rounders = {s.name: floats_rounder(s.schema) for s in self.spec.replaced}
+        self._copies = {s.name: copies_maker(s.name, s.schema) for s in self.spec.replaced}
+        watched = read_freely(self.spec.translate, once)
+        self._settlement = StateSettlement(
+            self.spec, self.states, self.write_output, self.write_state
+        )
+        self._emits = tuple(name for name in self.states if name not in self._hidden)
+        self._loop = calling_loop(names, self._emits, watched, frozenset(handed))
+        self._tables = {**self.states, **self.lookups}
 
     def run(self) -> None:
         """Call the author for every group of this bucket."""
         hashes, rows_by_state, large = look_up_large(
             self.spec,
             self.runs,
-            self.states,
+            self._tables,
             above=self.limits.large_group_rows,
             deliveries=self.deliveries,
+            woken=self.woken,
         )
         flows = [
             *(r.hashes for r in self.runs),
-            *(rows_by_state[s.name].hashes for s in self.spec.states),
+            *(rows_by_state[s.name].hashes for s in (*self.spec.replaced, *self.spec.looked_up)),
         ]
         ranges = group_ranges(hashes, flows)
         reader = WindowReader(
             self.spec,
             runs=self.runs,
-            states=self.states,
-            found=rows_by_state,
+            states=self._tables,
+            positions=rows_by_state,
             hashes=hashes,
             ranges=ranges,
             large=large,
             limits=self.limits,
             deliveries=self.deliveries,
+            woken=self.woken,
         )
         start = 0
-        sizes = [*ranges, *(_sizes(hashes, groups) for groups in large.values() if groups)]
+        sizes = [
+            *ranges,
+            *(large_group_ranges(hashes, groups) for groups in large.values() if groups),
+        ]
         if self.deliveries is not None:
             sizes.append(self.deliveries.sizes(hashes))
         most = rows_that_fit(
             self.runs,
-            self.states,
+            self._tables,
             rows_max=self.limits.window_rows,
             bytes_max=self.limits.window_bytes,
         )
@@ -195,30 +175,59 @@ class BucketRun:
             start = stop
 
     def _work(self, window: Window) -> None:
+        called = None if self._expiry is None else self._expiry.called(window)
+        self.groups += len(window.keys) if called is None else int(called.sum())
         if any(source.chunks is not None for source in window.sources):
-            self._work_large(window)
-            self.groups += 1
+            self._work_large(window, idle=called is not None and not called[0])
             return
-        ends = self._call(window)
-        self.groups += len(window.keys)
+        ends = self._call(window, called)
+        wrote: Mapping[str, npt.NDArray[np.bool_]] = {}
+        if self._expiry is not None and called is not None:
+            wrote = self._expiry.complete(window, called, self.emitted.buffers, ends)
         try:
-            for spec, source in zip(self.spec.states, window.states, strict=True):
-                self._settle(spec, source, window, ends[spec.name])
+            for spec, source in zip(self.spec.replaced, window.states, strict=True):
+                if spec.expires:
+                    continue
+                emitted, rounder = self.emitted.buffers[spec.name], self._rounders[spec.name]
+                if rounder is not None:
+                    emitted = rounder(emitted)
+                self._settlement.settle(spec, source, window, emitted, ends[spec.name])
+            for kept in window.kept:
+                operations = self.emitted.buffers[kept.name]
+                self._settlement.settle_kept(kept, window, operations, ends[kept.name])
+            if called is not None:
+                self._settle_timers(window, called, wrote)
             self._write_outputs()
         except ENCODE_ERRORS as exc:
             raise self._explain(exc) from exc
         for buffer in self.emitted.buffers.values():
             buffer.clear()
 
-    def _call(self, window: Window) -> dict[str, list[int]]:
-        """Call the author for every group; return where each group's state emissions end."""
-        ends: list[list[int]] = [[] for _ in self.states]
-        flows = [self._given(source).groups() for source in window.sources]
+    def _call(self, window: Window, called: npt.NDArray[np.bool_] | None) -> dict[str, list[int]]:
+        """Call the author for every group; return where each group's state emissions end.
+
+        Args:
+            window: The groups.
+            called: Which of them are called; `None` means all.
+        """
+        ends: list[list[int]] = [[] for _ in self._emits]
+        sources = (*window.inputs, *window.states)
+        flows: list[Iterator[Any]] = [
+            self._given(source).groups() for source in sources if source.name not in self._hidden
+        ]
+        flows += [source.groups() for source in window.kept]
+        flows += [_handles(source) for source in window.lookups]
+        flows += [source.groups() for source in window.looked_up_by_key]
+        keys, numbers = window.keys, np.arange(len(window.keys))
+        if called is not None and not called.all():
+            keys = list(compress(keys, called))
+            flows = [compress(flow, called) for flow in flows]
+            numbers = np.flatnonzero(called)
         done = count()
         try:
-            buffers = [self.emitted.buffers[name] for name in self.states]
+            buffers = [self.emitted.buffers[name] for name in self._emits]
             self._loop(
-                window.keys,
+                keys,
                 flows,
                 done,
                 self.spec.translate,
@@ -230,39 +239,65 @@ class BucketRun:
         except BaseException as exc:
             if not is_authors(exc):
                 raise
-            raise self._failure(exc, next(done) - 1) from exc
-        return dict(zip(self.states, ends, strict=True))
+            raise self._failure(exc, int(numbers[next(done) - 1])) from exc
+        return dict(zip(self._emits, ends, strict=True))
+
+    def _settle_timers(
+        self,
+        window: Window,
+        called: npt.NDArray[np.bool_],
+        wrote: Mapping[str, npt.NDArray[np.bool_]],
+    ) -> None:
+        """Write the hidden timers of the states that expire."""
+        assert self._expiry is not None, "only states that expire have timers"
+        for hidden in self.spec.expiries:
+            state = self.spec.state(hidden.expires)
+            timers = self._expiry.changed_timers(state, window, called, wrote[state.name])
+            self._settlement.settle_timers(hidden, window, timers)
 
     def _given(self, source: Source) -> Source:
         """Return a source for the author; state records that are compared later are copied."""
         copies = self._copies.get(source.name)
         return source if copies is None else replace(source, rows=copies(source.rows))
 
-    def _work_large(self, window: Window) -> None:
-        """Call one group that does not fit in memory; emitted records are processed meanwhile."""
+    def _work_large(self, window: Window, *, idle: bool) -> None:
+        """Call one group that does not fit in memory; emitted records are processed meanwhile.
+
+        Args:
+            window: The group.
+            idle: Whether it is not called, but only loses what expired.
+        """
         with ExitStack() as stack:
             states = [
-                LargeState(
-                    source,
-                    self.emitted.buffers[spec.name],
-                    died=self.states[spec.name].kill,
-                    born=partial(self._born, spec, window),
-                    copies=self._copies[spec.name],
-                )
-                for spec, source in zip(self.spec.states, window.states, strict=True)
+                self._large_state(spec, source, window)
+                for spec, source in zip(self.spec.replaced, window.states, strict=True)
+                if not spec.expires
             ]
             for state in states:
                 stack.enter_context(state)
             inputs = [self._lazily(source, states) for source in window.inputs]
             flows = [*inputs, *(state.read(partial(self._drain, states)) for state in states)]
-            for source, rows in zip(window.sources, flows, strict=True):
+            sources = (*window.inputs, *window.states)
+            read_once = (source for source in sources if source.name not in self._hidden)
+            for source, rows in zip(read_once, flows, strict=True):
                 setattr(self._group, source.name, Once(rows, source.name))
+            self._hand_over(window, 0)
             out = self.emitted.flushing(self.limits.large_group_rows, partial(self._drain, states))
             try:
-                refuse_returned(self.spec.translate(window.keys[0], self._group, out))
+                if idle:
+                    self._emit_idle(window, states, flows[len(window.inputs) :])
+                else:
+                    refuse_returned(self.spec.translate(window.keys[0], self._group, out))
                 self._drain(states)
+                wrote = self._wrote(states, idle=idle)
                 for state in states:
                     state.finish()
+                for kept in window.kept:
+                    operations = self.emitted.buffers[kept.name]
+                    self._settlement.settle_kept(kept, window, operations, [len(operations)])
+                    operations.clear()
+                if self._expiry is not None:
+                    self._settle_timers(window, np.array([not idle]), wrote)
             except ENCODE_ERRORS as exc:
                 # Emitted records are encoded while the author's code still reads.
                 raise self._failure(self._explain(exc), 0) from exc
@@ -270,6 +305,67 @@ class BucketRun:
                 if not is_authors(exc):
                     raise
                 raise self._failure(exc, 0) from exc
+
+    def _hand_over(self, window: Window, at: int) -> None:
+        """Give a group what it reads as often as it likes: kept state and looked-up tables."""
+        for kept in (*window.kept, *window.looked_up_by_key):
+            setattr(self._group, kept.name, kept.handle(at))
+        for source in window.lookups:
+            records = _Chunked(source) if source.chunks else source.of(at)
+            setattr(self._group, source.name, LookedUp(records, source.name))
+        for name, table in self.whole_tables.items():
+            setattr(self._group, name, LookedUp(table.records(), name))
+
+    def _emit_idle(
+        self, window: Window, states: Sequence[LargeState], read: Sequence[Iterator[Row]]
+    ) -> None:
+        """Emit what stays of an idle group, in place of its author."""
+        assert self._expiry is not None, "only groups that expire are idle"
+        specs = (spec for spec in self.spec.replaced if not spec.expires)
+        for spec, state, rows in zip(specs, states, read, strict=True):
+            if self._expiry.is_expired(spec.name, window, 0):
+                continue
+            for row in rows:
+                self.emitted.buffers[spec.name].append(row)
+            state.drain()
+        for spec in self.spec.kept:
+            self.emitted.buffers[spec.name].extend(self._expiry.emissions_of(spec, window, 0))
+
+    def _wrote(
+        self, states: Sequence[LargeState], *, idle: bool
+    ) -> dict[str, npt.NDArray[np.bool_]]:
+        """Return by state whether the author of a large group emitted a record of it."""
+        specs = (spec for spec in self.spec.replaced if not spec.expires)
+        wrote = {spec.name: state.has_emitted for spec, state in zip(specs, states, strict=True)}
+        wrote |= {spec.name: bool(self.emitted.buffers[spec.name]) for spec in self.spec.kept}
+        return {name: np.array([one and not idle]) for name, one in wrote.items()}
+
+    def _large_state(self, spec: StateSpec, source: Source, window: Window) -> LargeState:
+        state = self.states[spec.name]
+        view = None
+        if spec.changes:
+            view = LargeView(ViewChanges(spec, self.write_output), state, self.limits)
+
+        def died(records: RecordPositions) -> None:
+            state.kill(records)
+            if view is not None:
+                view.died(records)
+
+        def born(rows: list[Row]) -> None:
+            columns = self._settlement.write_born(spec, window, rows)
+            if view is not None:
+                view.born(columns)
+
+        return LargeState(
+            source,
+            self.emitted.buffers[spec.name],
+            died=died,
+            born=born,
+            limits=self.limits,
+            copies=self._copies[spec.name],
+            rounder=self._rounders[spec.name],
+            view=view,
+        )
 
     def _lazily(self, source: Source, states: Sequence[LargeState]) -> Iterator[Row]:
         """Yield an input's records; after each chunk, emitted records are written out."""
@@ -284,7 +380,7 @@ class BucketRun:
         gc.collect(0)  # reference cycles of the author's code
 
     def _write_outputs(self) -> None:
-        for output in self.spec.outputs:
+        for output in self.spec.emitted:
             rows = self.emitted.buffers[output.name]
             if rows:
                 self.write_output(output.name, encode_rows(rows, output.schema))
@@ -297,61 +393,26 @@ class BucketRun:
             self.write_bindings(self.emitted.bindings)
             self.emitted.bindings.clear()
 
-    def _settle(self, spec: StateSpec, source: Source, window: Window, ends: list[int]) -> None:
-        settled = settle(source, self.emitted.buffers[spec.name], ends)
-        assert source.origin is not None, "state records know where they lie"
-        self.states[spec.name].kill(source.origin.at(settled.died))
-        if settled.born:
-            self._write_state(spec, settled, window)
-
-    def _born(self, spec: StateSpec, window: Window, rows: list[Row]) -> None:
-        """Write new state records of the only group of a window."""
-        nothing = np.empty(0, np.int64)
-        self._write_state(spec, Settled(nothing, np.zeros(len(rows), np.int64), rows), window)
-
-    def _write_state(self, spec: StateSpec, settled: Settled, window: Window) -> None:
-        """Write new records of a state, each with the hash of its group."""
-        columns, groups = encode_rows(settled.born, spec.schema), settled.groups
-        if self._is_foreign(spec, groups, columns, window):
-            message = f"state {spec.name!r} was emitted for another key than its group's"
-            raise ValueError(message)  # `_explain` finds the group
-        if len(groups):
-            hashes = pa.array(window.hashes[groups])
-            table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
-            self.write_state(spec.name, table)
-
-    def _is_foreign(
-        self, spec: StateSpec, groups: Int64s, columns: list[pa.Array], window: Window
-    ) -> bool:
-        """Return whether a record is for another key than its group's."""
-        schema = window.key_table.schema
-        places = [spec.schema.index(name) for name in self.spec.key_of(spec).names]
-        arrays = [
-            columns[place].cast(field.type) for place, field in zip(places, schema, strict=True)
-        ]
-        emitted = pa.Table.from_arrays(arrays, schema=schema)
-        expected = window.key_table
-        if len(groups) != expected.num_rows or (np.diff(groups) != 1).any() or groups[:1].any():
-            expected = expected.take(pa.array(groups))
-        if emitted.equals(expected):
-            return False
-        # They differ as columns, as NaN always does; as values they may still be equal.
-        mine, theirs = row_codes([expected, emitted])
-        return bool((mine != theirs).any())
-
     def _failure(self, exc: BaseException, at: int) -> Exception:
         window = self._read()  # read again: the author may have changed the given records
-        inputs = {source.name: source.of(at) for source in window.sources}
+        shown = (source for source in window.flows if source.name not in self._hidden)
+        inputs = {source.name: source.of(at) for source in shown}
         return author_error(exc, self.spec, stage=self.stage, key=window.keys[at], inputs=inputs)
 
     def _explain(self, exc: Exception) -> Exception:
         """Call the groups of the window again, to find the line that emitted the wrong record."""
         checked, window = Emitted(self.spec, checked=True), self._read()
+        called = None if self._expiry is None else self._expiry.called(window)
         for at, key in enumerate(window.keys):
-            checked.key = key
-            for source in window.sources:
+            checked.begin(key)
+            if called is not None and not called[at]:
+                continue
+            for source in (*window.inputs, *window.states):
+                if source.name in self._hidden:
+                    continue
                 rows = iter(source.of(at)) if source.chunks is None else _all(source.chunks())
                 setattr(self._group, source.name, Once(rows, source.name))
+            self._hand_over(window, at)
             try:
                 self.spec.translate(key, self._group, checked.out)
             except Exception as again:
@@ -362,12 +423,20 @@ class BucketRun:
         )
 
 
-def _sizes(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Ranges:
-    """Return the sizes of some groups, as ranges that begin at 0."""
-    sizes = np.zeros(len(hashes), np.int64)
-    for hash_, group in groups.items():
-        sizes[np.searchsorted(hashes, hash_)] = group.rows
-    return Ranges(np.zeros(len(hashes), np.int64), sizes)
+def _handles(source: Source) -> Iterator[LookedUp]:
+    """Yield what each group is given of a looked-up table."""
+    return map(LookedUp, source.groups(), repeat(source.name))
+
+
+@dataclass(frozen=True, slots=True)
+class _Chunked:
+    """The records of a looked-up group that does not fit in memory; read at each iteration."""
+
+    source: Source
+
+    def __iter__(self) -> Iterator[Row]:
+        assert self.source.chunks is not None, "only large groups are read in chunks"
+        return _all(self.source.chunks())
 
 
 def _all(chunks: Iterable[list[Row]]) -> Iterator[Row]:

@@ -8,7 +8,7 @@ several keys, `_split` separates the window by key; only such a window pays for 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from functools import partial
 from typing import Any
 
@@ -19,13 +19,17 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.group_keys import FlowKeys, group_keys
 from cbp.engine.columnar.groups import FlowRun, Int64s, Ranges, key_rows
 from cbp.engine.columnar.row_codec import Row, decode_columns, rows_maker
+from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.kernel.large_state_reader import StateStream
+from cbp.engine.kernel.named_records import named_by
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.large_groups import LargeGroup
+from cbp.engine.state.timers import Woken
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import order_by_columns
-from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+from cbp.model.dataflow.run_context import microseconds
+from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 __all__ = ["Source", "Window", "WindowReader", "state_order"]
 
@@ -45,6 +49,8 @@ class Source:
         chunks: For a group too large for a window: returns an iterator over its records in
             chunks, at each call a new one; `rows` then holds only the first few, for messages.
         stream: For such a group's state: its records and their places.
+        times: For timers that no author sees: when each is due, in microseconds since 1970. There
+            are no `rows` then.
     """
 
     name: str
@@ -54,6 +60,7 @@ class Source:
     origin: RecordPositions | None = None
     chunks: Callable[[], Iterator[list[Row]]] | None = None
     stream: StateStream | None = None
+    times: Int64s | None = None
 
     @property
     def sizes(self) -> Int64s:
@@ -87,6 +94,12 @@ class Window:
 
     Attributes:
         key_table: The keys again, as Arrow columns.
+        states: States of which the groups keep what they emit.
+        kept: States whose records stay.
+        lookups: Looked-up tables of which the groups are given their records.
+        looked_up_by_key: Looked-up tables that the groups read by second key.
+        arrived: The inputs' records as columns, and each group's rows in them; empty if there are
+            few or too many, or groups were told apart by key, or share records.
     """
 
     keys: list[Any]
@@ -94,11 +107,20 @@ class Window:
     hashes: Int64s
     inputs: list[Source]
     states: list[Source]
+    kept: list[KeptSource] = field(default_factory=list)
+    lookups: list[Source] = field(default_factory=list)
+    looked_up_by_key: list[KeptSource] = field(default_factory=list)
+    arrived: Sequence[tuple[FlowRun, Ranges]] = ()
 
     @property
     def sources(self) -> list[Source]:
-        """Inputs, then states."""
-        return [*self.inputs, *self.states]
+        """Inputs, then states that are not kept, then looked-up tables."""
+        return [*self.inputs, *self.states, *self.lookups]
+
+    @property
+    def flows(self) -> list[Source | KeptSource]:
+        """All of them, in the order in which the author is given them."""
+        return [*self.sources, *self.kept, *self.looked_up_by_key]
 
 
 class WindowReader:
@@ -106,11 +128,14 @@ class WindowReader:
 
     Args:
         hashes: The hashes of the groups to call, ascending.
-        found: The looked-up records of each state, by name.
-        ranges: For every input, then for every state, the rows of each hash.
-        large: For each state, the groups that `found` leaves out because they are too large.
+        states: The states, and the looked-up tables, by name.
+        positions: The looked-up records of each state, by name.
+        ranges: For every input, every state that is not kept, and every looked-up table, the rows
+            of each hash.
+        large: For each state, the groups that `positions` leaves out because they are too large.
         limits: A group with more records of one input than `large_group_rows` is read in chunks.
         deliveries: Records that groups share, if any.
+        woken: Groups that are called for their timers, if any.
     """
 
     def __init__(
@@ -119,32 +144,59 @@ class WindowReader:
         *,
         runs: Sequence[FlowRun],
         states: dict[str, BucketState],
-        found: dict[str, RecordPositions],
+        positions: dict[str, RecordPositions],
         hashes: Int64s,
         ranges: list[Ranges],
         large: Mapping[str, Mapping[int, LargeGroup]],
         limits: EngineLimits,
         deliveries: Deliveries | None = None,
+        woken: Woken | None = None,
     ) -> None:
         assert spec.key is not None, "only groupwise translators have groups"
-        self._spec, self._runs, self._states, self._found = spec, runs, states, found
+        self._spec, self._runs, self._states, self._positions = spec, runs, states, positions
         self._hashes, self._ranges, self._large_states = hashes, ranges, large
-        self._deliveries, self._limits = deliveries, limits
+        self._deliveries, self._limits, self._woken = deliveries, limits, woken
         self._key_types = tuple(column.type for column in spec.key.fields)
         self._key_schema = arrow_schema(spec.key, wide=True)
         self._key = rows_maker("Key", spec.key.names)
         schemas = {
             **{input_.name: input_.schema for input_ in spec.inputs},
             **{state.name: state.schema for state in spec.states},
+            **{lookup.name: lookup.schema for lookup in spec.lookups},
         }
         self._rows = {name: rows_maker(name, schema.names) for name, schema in schemas.items()}
 
     def read(self, start: int, stop: int) -> Window:
         """Return the groups `start` to `stop`."""
+        window = self._window(start, stop)
+        window.kept = [self._kept(state, window) for state in self._spec.kept]
+        by_key = self._spec.looked_up_by_key
+        window.looked_up_by_key = [self._kept(table, window) for table in by_key]
+        return window
+
+    def _kept(self, state: StateSpec, window: Window) -> KeptSource:
+        flows = window.arrived
+        return KeptSource(
+            state,
+            self._spec,
+            self._states[state.name],
+            self._rows[state.name],
+            hashes=window.hashes,
+            keys=window.keys,
+            key_table=window.key_table,
+            named=partial(named_by, state, self._spec.inputs, flows) if flows else None,
+        )
+
+    def _window(self, start: int, stop: int) -> Window:
+        """Return the groups `start` to `stop`, without their kept state."""
         window, flows, pure = self._read(start, stop, large=self._limits.large_group_rows)
         if pure:
+            rows = sum(int(ranges.stops[-1] - ranges.starts[0]) for _, ranges in flows)
+            limits = self._limits
+            if self._deliveries is None and limits.named_rows <= rows <= limits.window_rows:
+                window.arrived = flows
             return window
-        if any(source.chunks for source in window.sources):
+        if any(source.chunks or source.times is not None for source in window.sources):
             window, flows, _ = self._read(start, stop, large=None)
         return self._split(window, flows)
 
@@ -173,15 +225,20 @@ class WindowReader:
         decoded = zip(*flat, strict=True) if flat and pure else self._decoded(key_table)
         made = self._key(key_rows(decoded, self._key_types))
         hashes = self._hashes[start:stop]
-        return Window(made, key_table, hashes, inputs, states), flows, pure
+        states, lookups = states[: len(self._spec.replaced)], states[len(self._spec.replaced) :]
+        return Window(made, key_table, hashes, inputs, states, lookups=lookups), flows, pure
 
     def _read_states(
         self, start: int, stop: int, *, large: int | None
     ) -> tuple[list[Source], list[FlowKeys]]:
         states, keys = [], []
-        for spec, ranges in zip(self._spec.states, self._ranges[len(self._runs) :], strict=True):
+        read = (*self._spec.replaced, *self._spec.looked_up)
+        for spec, ranges in zip(read, self._ranges[len(self._runs) :], strict=True):
             group = self._large_states[spec.name].get(int(self._hashes[start]))
-            if group is not None and large is not None:
+            if spec.expires and large is not None:
+                source, table = self._timers(spec, ranges, start, stop)
+                keys.append(FlowKeys(table, source.starts, source.stops, ordered=False))
+            elif group is not None and large is not None:
                 assert stop - start == 1, "a large group has a window of its own"
                 source, table = self._streamed(spec, group)
                 keys.append(FlowKeys(table, source.starts, np.array([len(table)]), ordered=False))
@@ -233,7 +290,7 @@ class WindowReader:
             group: A large group that must be read as a whole because keys share its hash.
         """
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
-        origin = self._found[spec.name].part(first, last)
+        origin = self._positions[spec.name].part(first, last)
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
         if group is not None:
             origin = RecordPositions.concat(list(group.positions()))
@@ -252,24 +309,44 @@ class WindowReader:
             keys, origin = keys.take(pa.array(order)), origin.at(order)
         return Source(spec.name, rows, starts, stops, origin), keys
 
+    def _timers(
+        self, spec: StateSpec, ranges: Ranges, start: int, stop: int
+    ) -> tuple[Source, pa.Table]:
+        """Return timers that no author sees, as a column, and their keys."""
+        first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
+        origin = self._positions[spec.name].part(first, last)
+        starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
+        keys, times = self._key_schema.empty_table(), np.empty(0, np.int64)
+        if len(origin.position):
+            table = self._states[spec.name].take(origin, spec.schema.names)
+            keys = table.select(list(self._spec.key_of(spec).names))
+            times = table.column(TIMER_COLUMN).cast(pa.int64()).to_numpy()
+        return Source(spec.name, [], starts, stops, origin, times=times), keys
+
     def _split(self, window: Window, flows: Sequence[tuple[FlowRun, Ranges]]) -> Window:
         """Return the window with one group per key; keys of one hash in order.
 
         With inner grouping, state keys that nothing called are left out, so their records stay
         unchanged.
         """
+        read = (*self._spec.replaced, *self._spec.looked_up)
         keys: list[Any] = []
         groups: list[int] = []
         chosen: list[list[list[int]]] = [[] for _ in window.sources]
         for group in range(len(window.hashes)):
             keys_of = [_keys(run, ranges, group) for run, ranges in flows]
-            keys_of += [self._state_keys(source, group) for source in window.states]
+            keys_of += [
+                self._state_keys(spec, source, group)
+                for spec, source in zip(read, window.sources[len(flows) :], strict=True)
+            ]
             by_key = list(map(partial(_by_key, group), window.sources, keys_of))
             called = {
                 key
-                for at, positions_by_key in enumerate(by_key)
-                if self._calls(at)
-                for key in positions_by_key
+                for at, (source, positions_by_key) in enumerate(
+                    zip(window.sources, by_key, strict=True)
+                )
+                for key, positions in positions_by_key.items()
+                if self._calls(at, source, positions)
             }
             for key in sorted(called, key=_nulls_first):
                 keys += self._key([key])
@@ -277,7 +354,7 @@ class WindowReader:
                 for at, positions_by_key in enumerate(by_key):
                     chosen[at].append(positions_by_key.get(key, []))
         sources = [_chosen(s, c) for s, c in zip(window.sources, chosen, strict=True)]
-        many = len(window.inputs)
+        states = sources[len(window.inputs) :]
         columns = zip(*keys, strict=True) if keys else ((),) * len(self._key_schema)
         arrays = [
             pa.array(column, field.type)
@@ -285,15 +362,29 @@ class WindowReader:
         ]
         key_table = pa.Table.from_arrays(arrays, schema=self._key_schema)
         hashes = window.hashes[groups]
-        return Window(keys, key_table, hashes, sources[:many], sources[many:])
+        inputs, states = sources[: len(window.inputs)], states[: len(window.states)]
+        lookups = sources[len(inputs) + len(states) :]
+        for spec, source in zip(self._spec.replaced, states, strict=True):
+            if spec.expires:
+                at = spec.schema.index(TIMER_COLUMN)
+                times = [microseconds(row[at]) for row in source.rows]
+                source.rows, source.times = [], np.array(times, np.int64)
+        return Window(keys, key_table, hashes, inputs, states, lookups=lookups)
 
-    def _calls(self, source: int) -> bool:
-        """Return whether a flow's records call their group."""
+    def _calls(self, at: int, source: Source, positions: Iterable[int]) -> bool:
+        """Return whether a group's records of the flow number `at` call the group."""
         many = len(self._runs)
-        return source < many or self._spec.states[source - many].grouping == "outer"
+        if at < many:
+            return True
+        if at >= many + len(self._spec.replaced):
+            return False  # what is looked up calls nothing
+        state = self._spec.replaced[at - many]
+        if state.timers and self._woken is not None:
+            place, until = state.schema.index(TIMER_COLUMN), self._woken.until
+            return any(source.rows[position][place] <= until for position in positions)
+        return state.grouping == "outer"
 
-    def _state_keys(self, source: Source, group: int) -> list[Row]:
-        state = self._spec.state(source.name)
+    def _state_keys(self, state: StateSpec, source: Source, group: int) -> list[Row]:
         places = [state.schema.index(name) for name in self._spec.key_of(state).names]
         raw = (tuple(row[place] for place in places) for row in source.of(group))
         return key_rows(raw, self._key_types)

@@ -1,8 +1,8 @@
 """Compaction of an output table by tiers, inside the runs that write it.
 
-Every epoch writes one file or more. As soon as `FANOUT` neighboring epochs are of one tier,
-their files are merged into one of the next tier. So a record is rewritten at most once per tier,
-and a table has few files per tier, most of them large.
+Every epoch writes one file or more. As soon as `EngineLimits.output_fanout` neighboring epochs are
+of one tier, their files are merged into one of the next tier. So a record is rewritten at most
+once per tier, and a table has few files per tier, most of them large.
 
 Kept by every merge: the records, their order (epoch, file, row), and `_epoch`, so that
 an old increment can still be read out of the table (`live_of`). Only neighboring epochs are
@@ -25,6 +25,7 @@ from cbp.engine.columnar.arrow_types import conform
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.live_records import read_batches
 from cbp.engine.storage.checked_parquet import open_parquet
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import merged_file
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
@@ -32,7 +33,6 @@ from cbp.errors import InvariantError
 from cbp.model.run.intention import TableChange
 
 __all__ = [
-    "FANOUT",
     "WHOLE",
     "Grain",
     "blocks",
@@ -44,7 +44,6 @@ __all__ = [
     "merged_change",
 ]
 
-FANOUT = 8
 _TIER_ZERO_BYTES = 16 << 10
 _TIERS = 4
 """Files of this tier, 8 MB and more, are large enough and are not merged."""
@@ -59,10 +58,10 @@ class Grain:
     """How coarse merges may be.
 
     Attributes:
-        bytes: Maximum size of a merged file; 0: no limit.
+        bytes: Maximum size of a merged file; 0 means no limit.
         ms: Only files whose records arrived in the same interval of this many milliseconds are
             merged; a power of two, counted from 1970. So intervals of a fine grain lie within
-            those of a coarser one, and no file outgrows the coarsest. 0: no limit.
+            those of a coarser one, and no file outgrows the coarsest. 0 means no limit.
     """
 
     bytes: int = 0
@@ -73,9 +72,9 @@ WHOLE = Grain()
 """The grain of an output that is kept forever: no limits."""
 
 
-def due(epoch: int) -> bool:
+def due(epoch: int, limits: EngineLimits) -> bool:
     """Tell whether a run maintains its outputs; not every run does, as it costs per live file."""
-    return epoch % FANOUT == 0
+    return epoch % limits.output_fanout == 0
 
 
 def epochs_of(file: AddFile) -> Epochs:
@@ -112,7 +111,9 @@ def live_of(files: Iterable[AddFile], epoch: int) -> list[AddFile]:
     return in_order(covering)
 
 
-def choose(files: Iterable[AddFile], grain: Grain = WHOLE) -> list[AddFile]:
+def choose(
+    files: Iterable[AddFile], grain: Grain = WHOLE, *, limits: EngineLimits = DEFAULT_LIMITS
+) -> list[AddFile]:
     """Return the files to merge into one, in order; empty if no merge is worth it; pure.
 
     The largest full tier is merged, together with its smaller neighbors.
@@ -120,19 +121,27 @@ def choose(files: Iterable[AddFile], grain: Grain = WHOLE) -> list[AddFile]:
     Args:
         files: The live files.
         grain: The merged file stays within this grain, since retention removes whole files.
+        limits: How many epochs of a tier are merged.
     """
+    fanout = limits.output_fanout
     all_blocks = blocks(files)
-    tiers = [_tier(_size(block)) for block in all_blocks]
+    tiers = [_tier(_size(block), fanout) for block in all_blocks]
     for tier in sorted({tier for tier in tiers if tier < _TIERS}, reverse=True):
         for stretch in _stretches(tiers, tier):
             for first, last in _within(all_blocks, stretch, grain):
-                if sum(tiers[at] == tier for at in range(first, last)) >= FANOUT:
+                if sum(tiers[at] == tier for at in range(first, last)) >= fanout:
                     return [file for block in all_blocks[first:last] for file in block]
     return []
 
 
 def merge(
-    folder: str, files: Sequence[AddFile], *, epoch: int, run: str, faults: Faults
+    folder: str,
+    files: Sequence[AddFile],
+    *,
+    epoch: int,
+    run: str,
+    faults: Faults,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> AddFile:
     """Merge files into one that has their records in order; it is durable but not published.
 
@@ -148,7 +157,7 @@ def merge(
     schema = newest.schema_arrow.remove_metadata()
     sink = ParquetSink(f"{folder}/{path}", schema, faults=faults)
     for file in files:
-        for batch in read_batches(f"{folder}/{file.path}"):
+        for batch in read_batches(f"{folder}/{file.path}", limits=limits):
             sink.write(conform(pa.Table.from_batches([batch]), schema).cast(schema))
     expected = sum(file.rows for file in files)
     if sink.rows != expected:
@@ -177,6 +186,7 @@ def merged_change(
     run: str,
     faults: Faults,
     grain: Grain = WHOLE,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> TableChange | None:
     """Compact one table and return the change; `None` if there is nothing to merge or it failed.
 
@@ -191,12 +201,13 @@ def merged_change(
         run: Id of that run's attempt.
         faults: Failpoints, called for the file.
         grain: See `choose`.
+        limits: See `choose`.
     """
-    chosen = choose(live, grain)
+    chosen = choose(live, grain, limits=limits)
     if not chosen:
         return None
     try:
-        made = merge(folder, chosen, epoch=epoch, run=run, faults=faults)
+        made = merge(folder, chosen, epoch=epoch, run=run, faults=faults, limits=limits)
     except (OSError, pa.ArrowException, InvariantError) as exc:
         _logger.warning("no compaction of %s: %s", folder, exc)
         return None
@@ -214,14 +225,14 @@ def _size(block: Iterable[AddFile]) -> int:
 
 
 def _within(
-    found: Sequence[Sequence[AddFile]], stretch: tuple[int, int], grain: Grain
+    blocks: Sequence[Sequence[AddFile]], stretch: tuple[int, int], grain: Grain
 ) -> Iterable[tuple[int, int]]:
     """Cut a range of blocks into the longest ranges that respect a grain, in order."""
     start, last = stretch
     size = cell = 0
     for at in range(start, last):
-        mine = _size(found[at])
-        here = came_ms(found[at]) // grain.ms if grain.ms else 0
+        mine = _size(blocks[at])
+        here = came_ms(blocks[at]) // grain.ms if grain.ms else 0
         if at > start and (here != cell or 0 < grain.bytes < size + mine):
             yield start, at
             start, size = at, 0
@@ -229,8 +240,8 @@ def _within(
     yield start, last
 
 
-def _tier(size: int) -> int:
-    return max(0, math.ceil(math.log(max(size, 1) / _TIER_ZERO_BYTES, FANOUT)))
+def _tier(size: int, fanout: int) -> int:
+    return max(0, math.ceil(math.log(max(size, 1) / _TIER_ZERO_BYTES, fanout)))
 
 
 def _stretches(tiers: Sequence[int], limit: int) -> Iterable[tuple[int, int]]:

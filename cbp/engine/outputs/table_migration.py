@@ -12,6 +12,8 @@ has to be known:
 - An *output* that got columns keeps its files, since readers take a missing column as null. An
   output whose types were widened is rewritten, file by file: not every reader can widen.
 - A table that begins anew loses its files in the same entry.
+- A *view* that was an output before is filled with the last record of each key of its flow
+  (`cbp.engine.outputs.view_filling`). Its table is created by the redo.
 
 Memory: one piece of a bucket, whatever the size of the table. Not parallel yet: the driver writes
 one table after the other.
@@ -23,31 +25,36 @@ entry is put once, however often that is repeated.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
-from itertools import pairwise
+from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.key_hash import bucket_shift
+from cbp.engine.commit.change_feed import ChangeFeed
 from cbp.engine.commit.table_entries import live_files
-from cbp.engine.delta.actions import AddFile, Metadata, RemoveFile
+from cbp.engine.delta.actions import AddFile, ChangeFile, Metadata, RemoveFile
+from cbp.engine.delta.change_feed_settings import feed_flow, with_feed_of
 from cbp.engine.delta.columns import schema_string
 from cbp.engine.delta.live_records import read_batches
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
 from cbp.engine.outputs.compaction import in_order
 from cbp.engine.outputs.table_specs import EPOCH, HASH, DeclaredTable
+from cbp.engine.outputs.view_filling import ViewFilling
 from cbp.engine.state.bucket_state import BucketState, StateTable
 from cbp.engine.state.compaction import live_records
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.run_files import RunFiles, WrittenRun
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import rewritten_file
+from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
-from cbp.errors import InvariantError, TableForeignError
+from cbp.errors import FileDamagedError, FileLostError, InvariantError, TableForeignError
 from cbp.model.flow.schema import Schema
 from cbp.model.run.intention import TableChange
 
@@ -91,7 +98,7 @@ class Rewriter:
         if not _differs(snapshot.metadata, declared):
             return None
         if declared.is_state:
-            adds = list(self._state(table, snapshot, declared))
+            adds = self._state(table, snapshot, declared)
         elif _types_grew(table.path, snapshot.metadata, declared):
             adds = list(self._output(table, snapshot, declared))
         else:
@@ -101,48 +108,69 @@ class Rewriter:
             declared.name, tuple(add.to_json() for add in adds), drops, data_change=False
         )
 
+    def filled(
+        self, path: str, declared: DeclaredTable, filling: ViewFilling, *, drops: Iterable[str] = ()
+    ) -> TableChange:
+        """Write the first records of a view that was an output in the version before.
+
+        Args:
+            path: The view's table; it need not exist.
+            declared: What the table is to be.
+            filling: The records.
+            drops: Live files of an earlier view of this name.
+        """
+        table = StateTable(path, declared.id, {})
+        adds = self._state_files(table, filling.records(), declared)
+        return TableChange(
+            declared.name, tuple(add.to_json() for add in adds), tuple(sorted(drops))
+        )
+
     def _state(
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
-    ) -> Iterator[AddFile]:
-        schema = _state_schema(declared.schema)
+    ) -> list[AddFile]:
         old = StateTable(table.path, snapshot.metadata.id, live_files(snapshot, declared.name, ()))
-        written: list[str] = []
-        files: RunFiles | None = None
-        bucket, read, rows = -1, 0, 0
-        done: list[WrittenRun] = []
-        for number in sorted(old.live):
-            state = BucketState(old, self.cache, (number,))
-            read += sum(file.rows - file.dead for file in state.files)
-            for piece in live_records(state):
-                for to, part in _by_bucket(conform(piece, schema), declared.buckets):
-                    if to != bucket:
-                        done += _closed(files)
-                        bucket, files = to, self._run_files(old, to, written)
-                    assert files is not None
-                    files.add(part)
-                    rows += part.num_rows
-        done += _closed(files)
+        states = (BucketState(old, self.cache, (number,)) for number in sorted(old.live))
+        pieces = chain.from_iterable(map(live_records, states))
+        adds = self._state_files(old, pieces, declared)
+        rows = sum(add.rows for add in adds)
+        read = sum(file.rows - file.dead for files in old.live.values() for file in files)
         if rows != read:
             message = f"{table.path}: {rows} of {read} live records were rewritten"
             raise InvariantError(message, table=table.path)
-        sync_files(written, faults=self.faults)
-        for file in done:
-            yield AddFile(
-                file.path,
-                {"_bucket": str(file.bucket)},
-                file.size,
-                file.rows,
-                self.now_ms,
-            )
+        return adds
 
-    def _run_files(self, old: StateTable, bucket: int, written: list[str]) -> RunFiles:
+    def _state_files(
+        self, table: StateTable, pieces: Iterable[pa.Table], declared: DeclaredTable
+    ) -> list[AddFile]:
+        """Write records that ascend by unsigned hash to files by bucket; durable."""
+        schema = _state_schema(declared.schema)
+        written: list[str] = []
+        files: RunFiles | None = None
+        bucket = -1
+        done: list[WrittenRun] = []
+        for piece in pieces:
+            for to, part in _by_bucket(conform(piece, schema), declared.buckets):
+                if to != bucket:
+                    done += _closed(files)
+                    bucket, files = to, self._run_files(table, to, written)
+                assert files is not None
+                files.add(part)
+        done += _closed(files)
+        sync_files(written, faults=self.faults)
+        return [
+            AddFile(file.path, {"_bucket": str(file.bucket)}, file.size, file.rows, self.now_ms)
+            for file in done
+        ]
+
+    def _run_files(self, table: StateTable, bucket: int, written: list[str]) -> RunFiles:
         return RunFiles(
-            old,
+            table,
             bucket=bucket,
             epoch=self.epoch,
             run=f"{self.run}-change",
             cache=self.cache,
             written=written,
+            limits=self.cache.limits,
             faults=self.faults,
         )
 
@@ -155,7 +183,7 @@ class Rewriter:
         for number, file in enumerate(in_order(snapshot.live.values())):
             path = rewritten_file(self.epoch, number, self.run)
             sink = ParquetSink(f"{table.path}/{path}", schema, faults=self.faults)
-            for batch in read_batches(f"{table.path}/{file.path}"):
+            for batch in read_batches(f"{table.path}/{file.path}", limits=self.cache.limits):
                 try:
                     sink.write(conform(pa.Table.from_batches([batch]), schema))
                 except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as exc:
@@ -180,6 +208,8 @@ def alter(
     epoch: int,
     cause: str,
     timestamp_ms: int,
+    files: Files,
+    limits: EngineLimits,
 ) -> int:
     """Put the one entry that makes a table what its stage declares; idempotent redo.
 
@@ -191,21 +221,29 @@ def alter(
         epoch: The stage's next epoch; the entry says that the one before is published.
         cause: Shown in the table's history.
         timestamp_ms: In-commit timestamp, in milliseconds since 1970.
+        files: Writes the change files of a view's table that begins anew.
+        limits: How many records are in memory for that.
 
     Returns:
         The version that shows the change.
     """
     snapshot = table.refresh()
-    data_change = bool(change.drops) and not change.adds
+    data_change = change.data_change and bool(change.drops or change.adds)
     removes = [
         RemoveFile.of(snapshot.live[path], deletion_ms=timestamp_ms, data_change=data_change)
         for path in change.drops
         if path in snapshot.live
     ]
     adds = [replace(AddFile.from_json(add), data_change=data_change) for add in change.adds]
+    feed: tuple[ChangeFile, ...] = ()
+    if data_change and removes and feed_flow(snapshot.metadata.configuration):
+        gone = {path: snapshot.live[path] for path in change.drops if path in snapshot.live}
+        new = {add.path: add for add in adds}
+        feed = _difference(ChangeFeed(table.path, snapshot, epoch, files, limits), gone, new)
     return table.publish(
         adds=adds,
         removes=removes,
+        feed=feed,
         metadata=_metadata(snapshot.metadata, declared),
         app_id=app_id,
         version=max(epoch - 1, 0),
@@ -215,29 +253,43 @@ def alter(
     )
 
 
-def _differs(found: Metadata, declared: DeclaredTable) -> bool:
+def _difference(
+    feed: ChangeFeed, gone: Mapping[str, AddFile], new: Mapping[str, AddFile]
+) -> tuple[ChangeFile, ...]:
+    """Return the change files of a table that begins anew; none if a file that goes is damaged.
+
+    The table is made again because of such a file, so that must not fail. Without change files a
+    reader of changes reads the files themselves, and meets the damage at this version.
+    """
+    try:
+        return feed.write_difference(gone, new)
+    except (FileDamagedError, FileLostError):
+        return ()
+
+
+def _differs(current: Metadata, declared: DeclaredTable) -> bool:
     """Tell whether a table differs from what its stage declares."""
-    wanted = _metadata(found, declared)
-    same = json.loads(found.schema) == json.loads(wanted.schema)
-    return not (same and dict(found.configuration) == dict(wanted.configuration))
+    wanted = _metadata(current, declared)
+    same = json.loads(current.schema) == json.loads(wanted.schema)
+    return not (same and dict(current.configuration) == dict(wanted.configuration))
 
 
-def _metadata(found: Metadata, declared: DeclaredTable) -> Metadata:
+def _metadata(current: Metadata, declared: DeclaredTable) -> Metadata:
     return replace(
-        found,
+        current,
         schema=schema_string(declared.schema, extra=declared.extra),
-        configuration={**found.configuration, **declared.configuration},
+        configuration=with_feed_of(current.configuration, declared.configuration),
     )
 
 
-def _types_grew(path: str, found: Metadata, declared: DeclaredTable) -> bool:
+def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
     """Tell whether an existing column of an output has another type now.
 
     Raises:
         TableForeignError: If a column is gone: the table is from another stage of this name.
     """
-    new = {f["name"]: f["type"] for f in json.loads(_metadata(found, declared).schema)["fields"]}
-    old = {f["name"]: f["type"] for f in json.loads(found.schema)["fields"]}
+    new = {f["name"]: f["type"] for f in json.loads(_metadata(current, declared).schema)["fields"]}
+    old = {f["name"]: f["type"] for f in json.loads(current.schema)["fields"]}
     if lost := sorted(old.keys() - new.keys()):
         what = f"increments with {', '.join(lost)}, which the output does not have: rename it"
         raise TableForeignError(path, what)

@@ -10,6 +10,7 @@ import uuid
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
 
+from cbp.engine.delta.change_feed_settings import feed_settings
 from cbp.engine.delta.foreign_writer_fence import placement
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.model.dataflow.dataflow import StageNode
@@ -48,13 +49,19 @@ class DeclaredTable:
 def declared_tables(dataflow: str, node: StageNode) -> Iterator[DeclaredTable]:
     """Yield the tables of a stage, state first."""
     for state in node.translator.states:
+        key = node.translator.key_of(state).names
+        configuration = placement(node.buckets, key)
+        if state.changes:
+            names = state.schema.names if state.bag else (*key, *state.second_key)
+            view_key = state.schema.select(names)
+            configuration |= feed_settings(state.changes, view_key)
         yield DeclaredTable(
             state_table(node.name, state.name),
             _table_id(dataflow, node.name, state.name),
             state.schema,
             (HASH, BUCKET),
             ("_bucket",),
-            placement(node.buckets, node.translator.key_of(state).names),
+            configuration,
             node.buckets,
         )
     for output in node.translator.outputs:

@@ -6,8 +6,9 @@ Both sides are read as streams, batch by batch.
 
 - A multiset is compared by `cbp.engine.state.multiset_diff`: equal records cancel out as they are
   read; records that come in another order are spilled by hash.
-- A view is cut by the hash of its keys into parts of about `PART_ROWS` records, on disk; memory
+- A view is cut by the hash of its keys into parts of about `compared_rows` records, on disk; memory
   then holds the keys of one part.
+- The changes of a view are cut by the hash of their record, and their signs are summed up.
 - A multiset whose records need not agree exactly (`Closeness`) is cut in the same way, by the
   hash of the columns that must agree.
 
@@ -19,6 +20,7 @@ column without floating-point numbers.
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Hashable, Iterator, Sequence
 from contextlib import closing
 from dataclasses import dataclass, field
@@ -31,27 +33,29 @@ from cbp.engine.columnar.row_codec import Row
 from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import BlockFile
 from cbp.model.dataflow.equality import EXACTLY, Closeness, closeness, identity, paired
 from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.flow.changes import CHANGE_COLUMNS, split_change
 from cbp.model.verification import Comparison, Differing
 
 __all__ = [
     "SHOWN_MAX",
     "Batches",
     "Counting",
+    "column_names",
     "compare",
+    "compare_changes",
     "compare_multisets",
     "compare_near",
     "compare_views",
 ]
 
-SHOWN_MAX = 5
-"""Most differing keys that are returned per table."""
+SHOWN_MAX = 100
+"""Maximum number of differing keys that are returned per table."""
 
-PART_ROWS = 250_000
 _PARTS_MAX = 1024
-_BLOCK_ROWS = 512
 _TEXT_MAX = 300
 
 Batches = Callable[[], Iterator[list[Row]]]
@@ -61,21 +65,44 @@ Counting = Callable[[int], None]
 """Called with the number of records as they are compared; may raise to end the comparison."""
 
 
+def column_names(
+    comparison: Comparison, spec: TranslatorSpec
+) -> tuple[tuple[str, ...], tuple[str, ...]]:
+    """Return the columns of a table's compared records, and those that name a difference.
+
+    Args:
+        comparison: Which table is compared, and how.
+        spec: The spec of the table's stage.
+    """
+    if comparison.kind == "state":
+        state = spec.state(comparison.name)
+        return state.schema.names, spec.key_of(state).names
+    output = spec.output(comparison.name)
+    if comparison.kind == "changes":
+        columns = output.schema.names[: -len(CHANGE_COLUMNS)]
+        return columns, columns
+    before = ("_epoch",) if comparison.kind == "history" else ()
+    columns = (*before, *output.schema.names)
+    return columns, (*before, *output.key) if output.key else columns
+
+
 def compare(
     comparison: Comparison,
     spec: TranslatorSpec,
     *,
     expected: Contents,
-    found: Contents,
+    actual: Contents,
     counting: Counting,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
-    """Return the first keys of a table whose records differ; empty if both sides are equal.
+    """Return keys of a table whose records differ, `SHOWN_MAX` at most; empty if there are none.
 
     Args:
         comparison: Which table is compared, and how.
         spec: The spec of the table's stage.
-        expected, found: Both sides.
+        expected, actual: Both sides.
         counting: See `Counting`.
+        limits: How many records are in memory at a time; for the other functions too.
     """
     epochs = comparison.kind == "history"
     names: Sequence[str]
@@ -93,73 +120,86 @@ def compare(
         key = [0, *key]
 
     def side(contents: Contents, number: int) -> Batches:
-        wanted = [number] if expected.parts == found.parts else list(range(contents.parts))
+        wanted = [number] if expected.parts == actual.parts else list(range(contents.parts))
         return lambda: chain.from_iterable(contents.part(n, epochs=epochs) for n in wanted)
 
     differences: list[Differing] = []
-    parts = expected.parts if expected.parts == found.parts else 1
-    rows = max(expected.rows, found.rows) // parts
+    parts = expected.parts if expected.parts == actual.parts else 1
+    rows = max(expected.rows, actual.rows) // parts
     for number in range(parts):
-        left, right = side(expected, number), side(found, number)
+        left, right = side(expected, number), side(actual, number)
         if comparison.kind == "view":
             differences += compare_views(
-                left, right, key=key, rows=rows, counting=counting, close=close
+                left, right, key=key, rows=rows, counting=counting, close=close, limits=limits
+            )
+        elif comparison.kind == "changes":
+            differences += compare_changes(
+                left, right, rows=rows, counting=counting, close=close, limits=limits
             )
         elif close.tolerance or close.left_out:
             differences += compare_near(
-                left, right, key=key, rows=rows, counting=counting, close=close
+                left, right, key=key, rows=rows, counting=counting, close=close, limits=limits
             )
         else:
-            differences += compare_multisets(left, right, key=key, counting=counting)
+            differences += compare_multisets(left, right, key=key, counting=counting, limits=limits)
         if len(differences) >= SHOWN_MAX:
             break
     return differences[:SHOWN_MAX]
 
 
 def compare_multisets(
-    expected: Batches, found: Batches, *, key: Sequence[int], counting: Counting
+    expected: Batches,
+    actual: Batches,
+    *,
+    key: Sequence[int],
+    counting: Counting,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
     """Return the first keys whose records differ, as multisets; empty if both sides are equal.
 
     Args:
-        expected, found: Both sides; each is read up to two times.
+        expected, actual: Both sides; each is read up to two times.
         key: Positions of the columns that name a difference.
         counting: Called for the records of the first reading.
     """
-    surplus, missing = _one_sided(expected, found, counting)
+    surplus, missing = _one_sided(expected, actual, counting, limits)
     if not surplus and not missing:
         return []
     groups: dict[Hashable, _Group] = {}
-    _into(groups, surplus, key, "found")
+    _into(groups, surplus, key, "actual")
     if missing:
         # A difference returns the records of one side only; swapping the sides gives the other.
-        lacking, _ = _one_sided(found, expected, lambda rows: None)
+        lacking, _ = _one_sided(actual, expected, lambda rows: None, limits)
         _into(groups, lacking, key, "expected")
     shown = islice(groups.values(), SHOWN_MAX)
-    return [_differing(group.key, group.expected, group.found) for group in shown]
+    return [_differing(group.key, group.expected, group.actual) for group in shown]
 
 
 def compare_near(
     expected: Batches,
-    found: Batches,
+    actual: Batches,
     *,
     key: Sequence[int],
     rows: int,
     counting: Counting,
     close: Closeness,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
-    """Return the first keys whose records differ, as multisets compared with a tolerance.
+    """Return keys whose records differ by more than a tolerance, as multisets; `SHOWN_MAX` at most.
+
+    Each record is paired with at most one of the other side that is close to it. Those that remain
+    differ. The keys are in no particular order.
 
     Args:
-        expected, found: Both sides.
+        expected, actual: Both sides; each is read once.
         key: Positions of the columns that name a difference.
         rows: About how many records a side has.
         counting: Called for the records as they are read.
         close: How closely two records have to agree.
     """
     groups: dict[Hashable, _Group] = {}
-    with closing(_Parts(rows, lambda row: close.parts(row)[0])) as spilled:
-        spilled.take(expected, found, counting)
+    with closing(_Parts(rows, lambda row: close.parts(row)[0], limits)) as spilled:
+        spilled.take(expected, actual, counting)
         for part in range(spilled.parts):
             wants, has = spilled.all(part, 0), spilled.all(part, 1)
             for same in dict.fromkeys([*wants, *has]):
@@ -168,34 +208,86 @@ def compare_near(
                     close, *([close.parts(row)[1] for row in side] for side in (left, right))
                 )
                 _into(groups, [left[at] for at in lacking], key, "expected")
-                _into(groups, [right[at] for at in surplus], key, "found")
+                _into(groups, [right[at] for at in surplus], key, "actual")
             if len(groups) >= SHOWN_MAX:
                 break
     shown = islice(groups.values(), SHOWN_MAX)
-    return [_differing(group.key, group.expected, group.found) for group in shown]
+    return [_differing(group.key, group.expected, group.actual) for group in shown]
+
+
+def compare_changes(
+    expected: Batches,
+    actual: Batches,
+    *,
+    rows: int,
+    counting: Counting,
+    close: Closeness = EXACTLY,
+    limits: EngineLimits = DEFAULT_LIMITS,
+) -> list[Differing]:
+    """Return records whose signs have different sums, `SHOWN_MAX` at most; empty if all are equal.
+
+    They are in no particular order.
+
+    Args:
+        expected, actual: Both sides, as changes of a view; each is read once.
+        rows: About how many changes a side has.
+        counting: Called for the changes as they are read.
+        close: How closely two records have to agree.
+    """
+    groups: dict[Hashable, _Group] = {}
+    with closing(_Parts(rows, lambda row: close.parts(split_change(row)[0])[0], limits)) as spilled:
+        spilled.take(expected, actual, counting)
+        for part in range(spilled.parts):
+            wants, has = spilled.all(part, 0), spilled.all(part, 1)
+            for same in dict.fromkeys([*wants, *has]):
+                lacking, surplus = _net(wants.get(same, []), has.get(same, []))
+                numbers = ([close.parts(row)[1] for row in side] for side in (lacking, surplus))
+                left, right = paired(close, *numbers)
+                key = range(max(map(len, [*lacking, *surplus]), default=0))
+                _into(groups, [lacking[at] for at in left], key, "expected")
+                _into(groups, [surplus[at] for at in right], key, "actual")
+            if len(groups) >= SHOWN_MAX:
+                break
+    shown = islice(groups.values(), SHOWN_MAX)
+    return [_differing(group.key, group.expected, group.actual) for group in shown]
+
+
+def _net(wants: Sequence[Row], has: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+    """Return the records that one side's changes have oftener than the other's, for both."""
+    records: dict[Hashable, Row] = {}
+    sums: Counter[Hashable] = Counter()
+    for direction, side in ((1, wants), (-1, has)):
+        for row in side:
+            record, sign = split_change(row)
+            records[identity(record)] = tuple(record)
+            sums[identity(record)] += direction * sign
+    lacking = [records[name] for name, total in sums.items() for _ in range(total)]
+    surplus = [records[name] for name, total in sums.items() for _ in range(-total)]
+    return lacking, surplus
 
 
 def compare_views(
     expected: Batches,
-    found: Batches,
+    actual: Batches,
     *,
     key: Sequence[int],
     rows: int,
     counting: Counting,
     close: Closeness = EXACTLY,
+    limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
     """Return the first keys whose last records differ; empty if both views are equal.
 
     Args:
-        expected, found: Both sides, in the order of the flow.
+        expected, actual: Both sides, in the order of the flow.
         key: Positions of the declared key's columns.
         rows: About how many records a side has.
         counting: Called for the records as they are read.
         close: How closely two records have to agree.
     """
     differences: list[Differing] = []
-    with closing(_Parts(rows, lambda row: identity([row[at] for at in key]))) as spilled:
-        spilled.take(expected, found, counting)
+    with closing(_Parts(rows, lambda row: identity([row[at] for at in key]), limits)) as spilled:
+        spilled.take(expected, actual, counting)
         for part in range(spilled.parts):
             wants, has = spilled.last(part, 0), spilled.last(part, 1)
             for value in dict.fromkeys([*wants, *has]):
@@ -210,7 +302,9 @@ def compare_views(
     return differences
 
 
-def _one_sided(olds: Batches, news: Batches, counting: Counting) -> tuple[list[Row], int]:
+def _one_sided(
+    olds: Batches, news: Batches, counting: Counting, limits: EngineLimits
+) -> tuple[list[Row], int]:
     """Return the first records that only `news` has, and how many only `olds` has.
 
     Both sides are read in step, so that records in the same order cancel out at once.
@@ -225,7 +319,7 @@ def _one_sided(olds: Batches, news: Batches, counting: Counting) -> tuple[list[R
     def fresh(records: list[Row]) -> None:
         born.extend(records[: max(0, 100 * SHOWN_MAX - len(born))])
 
-    with Difference(died, fresh) as difference:
+    with Difference(died, fresh, limits) as difference:
         nothing: list[Row] = []
         for left, right in zip_longest(olds(), news(), fillvalue=nothing):
             counting(len(left) + len(right))
@@ -244,23 +338,30 @@ class _Group:
 
     key: Row
     expected: list[Row] = field(default_factory=list)
-    found: list[Row] = field(default_factory=list)
+    actual: list[Row] = field(default_factory=list)
 
 
 def _into(
     groups: dict[Hashable, _Group],
     rows: list[Row],
     key: Sequence[int],
-    side: Literal["expected", "found"],
+    side: Literal["expected", "actual"],
 ) -> None:
     for row in rows:
         where = tuple(row[at] for at in key)
         group = groups.setdefault(identity(where), _Group(where))
-        (group.expected if side == "expected" else group.found).append(row)
+        (group.expected if side == "expected" else group.actual).append(row)
 
 
-def _differing(key: Row, expected: Sequence[Row], found: Sequence[Row]) -> Differing:
-    return Differing(_text(key), tuple(map(_text, expected)), tuple(map(_text, found)))
+def _differing(key: Row, expected: Sequence[Row], actual: Sequence[Row]) -> Differing:
+    return Differing(
+        _text(key),
+        tuple(map(_text, expected)),
+        tuple(map(_text, actual)),
+        tuple(map(_cell, key)),
+        tuple(tuple(map(_cell, row)) for row in expected),
+        tuple(tuple(map(_cell, row)) for row in actual),
+    )
 
 
 def _listed(row: Row | None) -> list[Row]:
@@ -268,7 +369,14 @@ def _listed(row: Row | None) -> list[Row]:
 
 
 def _text(row: Row) -> str:
-    text = ", ".join(map(repr, row))
+    return _shortened(", ".join(map(repr, row)))
+
+
+def _cell(value: object) -> str:
+    return "NULL" if value is None else _shortened(repr(value))
+
+
+def _shortened(text: str) -> str:
     return text if len(text) <= _TEXT_MAX else text[:_TEXT_MAX] + "..."
 
 
@@ -280,16 +388,17 @@ class _Parts:
         of: Returns what is hashed of a record; records with equal values are in one part.
     """
 
-    def __init__(self, rows: int, of: Callable[[Row], Hashable]) -> None:
-        self.parts = min(_PARTS_MAX, max(1, rows // PART_ROWS))
+    def __init__(self, rows: int, of: Callable[[Row], Hashable], limits: EngineLimits) -> None:
+        self.parts = min(_PARTS_MAX, max(1, rows // limits.compared_rows))
+        self._block_rows = limits.spill_block_rows
         self._of = of
         self._file = BlockFile()
         self._blocks: dict[tuple[int, int], list[int]] = {}
         self._waiting: dict[tuple[int, int], list[Row]] = {}
 
-    def take(self, expected: Batches, found: Batches, counting: Counting) -> None:
+    def take(self, expected: Batches, actual: Batches, counting: Counting) -> None:
         """Take both sides, in order; the first is side 0."""
-        for side, batches in enumerate((expected, found)):
+        for side, batches in enumerate((expected, actual)):
             for batch in batches():
                 counting(len(batch))
                 for row in batch:
@@ -299,7 +408,7 @@ class _Parts:
         part = hash(self._of(row)) % self.parts
         waiting = self._waiting.setdefault((part, side), [])
         waiting.append(row)
-        if len(waiting) >= _BLOCK_ROWS:
+        if len(waiting) >= self._block_rows:
             self._blocks.setdefault((part, side), []).append(self._file.add(waiting))
             waiting.clear()
 

@@ -12,6 +12,7 @@ from dataclasses import dataclass
 
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.row_codec import Row, decode_columns
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.live_records import live_batches
@@ -19,6 +20,7 @@ from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.outputs.compaction import in_order
 from cbp.engine.state.bucket_state import BucketState, StateTable
 from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.flow.schema import Schema
 from cbp.model.verification import Comparison
 
@@ -58,11 +60,13 @@ class OutputContents:
 
     Attributes:
         live: The version's live files, in any order; they hold whole epochs.
+        limits: How many records are read at a time.
     """
 
     folder: str
     schema: Schema
     live: Sequence[AddFile]
+    limits: EngineLimits
 
     @property
     def rows(self) -> int:
@@ -78,9 +82,11 @@ class OutputContents:
         """Yield the records in the order of the flow, with their epoch in front if asked for."""
         assert number == 0, "there is one part"
         names = (*(("_epoch",) if epochs else ()), *self.schema.names)
+        schema = arrow_schema(self.schema).insert(0, pa.field("_epoch", pa.int64()))
         for file in in_order(self.live):
-            for batch in live_batches(self.folder, file, ["_epoch", *self.schema.names]):
-                table = pa.Table.from_batches([batch])
+            for batch in live_batches(self.folder, file, schema.names, limits=self.limits):
+                # A file from before the output got a column lacks it.
+                table = conform(pa.Table.from_batches([batch]), schema)
                 columns = [table.column(name).to_pylist() for name in names[: int(epochs)]]
                 types = [column.type for column in self.schema.fields]
                 rows = decode_columns(table, self.schema.names, types)

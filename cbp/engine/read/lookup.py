@@ -1,4 +1,7 @@
-"""Look-ups for people and services: a key's state, a page of a flow, all records of a state."""
+"""Look-ups for people and services: a key's state, a page of a flow, all records of a state.
+
+What stages look up while they run, as authors declare it, is `cbp.sdk.lookups`.
+"""
 
 from __future__ import annotations
 
@@ -18,14 +21,15 @@ from cbp.engine.delta.live_records import page_of, read_batches
 from cbp.engine.state.bucket_state import BucketState, StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.checked_parquet import open_parquet
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.table_names import flow_table
 from cbp.errors import FileLostError, NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.increment import DataFile, Increment
-from cbp.model.flow.schema import Schema
+from cbp.model.flow.schema import Field, Schema
 
-__all__ = ["look_up", "read_records", "read_state_rows", "recalled", "state_rows"]
+__all__ = ["key_bucket", "look_up", "read_records", "read_state_rows", "recalled", "state_rows"]
 
 
 def look_up(
@@ -44,14 +48,7 @@ def look_up(
     """
     spec = _spec(node, state)
     schema, columns = spec.schema, node.translator.key_of(spec).fields
-    for column in columns:
-        if column.name not in key:
-            names = ", ".join(column.name for column in columns)
-            hint = f"the key needs a value for each of: {names}"
-            raise NotFoundError(kind="key column", name=column.name, hint=hint)
-    hash_ = key_hash([key[c.name] for c in columns], [c.type for c in columns]) & hash_mask
-    if hash_ >= 1 << 63:
-        hash_ -= 1 << 64
+    hash_ = _hash_of(columns, key, hash_mask)
     bucket = BucketState(table, cache, (bucket_of(hash_, node.buckets),))
     matching = bucket.find(np.array([hash_], np.int64))
     if not len(matching.hashes):
@@ -59,6 +56,23 @@ def look_up(
     wanted = unify([key[c.name] for c in columns])
     rows = state_rows(bucket.take(matching, schema.names), schema)
     return [row for row in rows if unify([row[c.name] for c in columns]) == wanted]
+
+
+def key_bucket(node: StageNode, state: str, key: Mapping[str, Any], *, hash_mask: int) -> int:
+    """Return the bucket of a state that holds a key; raises as `look_up`."""
+    columns = node.translator.key_of(_spec(node, state)).fields
+    return bucket_of(_hash_of(columns, key, hash_mask), node.buckets)
+
+
+def _hash_of(columns: Sequence[Field], key: Mapping[str, Any], hash_mask: int) -> int:
+    """Return the signed hash of a key."""
+    for column in columns:
+        if column.name not in key:
+            names = ", ".join(column.name for column in columns)
+            hint = f"the key needs a value for each of: {names}"
+            raise NotFoundError(kind="key column", name=column.name, hint=hint)
+    hash_ = key_hash([key[c.name] for c in columns], [c.type for c in columns]) & hash_mask
+    return hash_ - (1 << 64) if hash_ >= 1 << 63 else hash_
 
 
 def read_state_rows(
@@ -96,6 +110,7 @@ def read_records(
     offset: int,
     limit: int,
     live_of: LiveOf,
+    limits: EngineLimits,
 ) -> list[dict[str, Any]]:
     """Return at most `limit` records from `offset` on, over all increments in order.
 
@@ -111,9 +126,9 @@ def read_records(
             offset -= increment.records
             continue
         try:
-            records += _of_files(folder, increment, offset, wanted)
+            records += _of_files(folder, increment, offset, wanted, limits)
         except FileLostError:
-            records += _of_table(folder, increment, offset, wanted, live_of)
+            records += _of_table(folder, increment, offset, wanted, live_of, limits)
         offset = 0
     return records
 
@@ -134,7 +149,9 @@ def recalled(folder: str, increment: Increment, live: Sequence[AddFile]) -> Incr
     return replace(increment, files=(all_of_it,) if records else ())
 
 
-def _of_files(folder: str, increment: Increment, offset: int, limit: int) -> list[dict[str, Any]]:
+def _of_files(
+    folder: str, increment: Increment, offset: int, limit: int, limits: EngineLimits
+) -> list[dict[str, Any]]:
     rows: list[dict[str, Any]] = []
     for file in increment.files:
         if len(rows) >= limit:
@@ -143,19 +160,25 @@ def _of_files(folder: str, increment: Increment, offset: int, limit: int) -> lis
             offset -= file.rows
             continue
         wanted = min(limit - len(rows), file.rows - offset)
-        rows += page_of(read_batches(f"{folder}/{file.path}"), file.start + offset, wanted)
+        batches = read_batches(f"{folder}/{file.path}", limits=limits)
+        rows += page_of(batches, file.start + offset, wanted)
         offset = 0
     return rows
 
 
 def _of_table(
-    folder: str, increment: Increment, offset: int, limit: int, live_of: LiveOf
+    folder: str,
+    increment: Increment,
+    offset: int,
+    limit: int,
+    live_of: LiveOf,
+    limits: EngineLimits,
 ) -> list[dict[str, Any]]:
     stage, _, output = increment.flow.partition(".")
     table = f"{folder}/{flow_table(stage, output)}"
     batches = (
         batch.filter(pc.equal(batch.column("_epoch"), increment.index))
         for file in live_of(folder, increment)
-        for batch in read_batches(f"{table}/{file.path}")
+        for batch in read_batches(f"{table}/{file.path}", limits=limits)
     )
     return page_of(batches, offset, limit)

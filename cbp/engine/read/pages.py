@@ -18,6 +18,7 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
+from types import MappingProxyType
 from typing import Any
 
 from cbp.engine.commit.table_entries import live_files
@@ -26,9 +27,10 @@ from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.interface.record_reader import Page, Place
+from cbp.engine.interface.record_reader import KeyChanges, Page, Place
 from cbp.engine.outputs.compaction import in_order
-from cbp.engine.read.lookup import look_up, state_rows
+from cbp.engine.read.key_history import find_changes, having
+from cbp.engine.read.lookup import key_bucket, look_up, state_rows
 from cbp.engine.state.bucket_state import BucketState, StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.table_names import flow_table, state_table
@@ -68,7 +70,7 @@ class VersionReader:
     def look_up(self, state: str, key: Mapping[str, Any], version: int) -> list[dict[str, Any]]:
         """Return the records of one key as of a version of a state's table."""
         name = state_table(self._node.name, state)
-        with self._kept(name, version):
+        with self._naming_the_version(name, version):
             table = self._state(name, state, version)
             return look_up(table, self._node, state, key, self._cache, hash_mask=self._hash_mask)
 
@@ -77,7 +79,7 @@ class VersionReader:
         name = state_table(self._node.name, state)
         schema = self._node.translator.state(state).schema
         rows: list[dict[str, Any]] = []
-        with self._kept(name, version):
+        with self._naming_the_version(name, version):
             table = self._state(name, state, version)
             for number in sorted(number for number in table.live if number >= start[0]):
                 at = start[1] if number == start[0] else 0
@@ -93,15 +95,34 @@ class VersionReader:
                     return rows, (number, at)
         return rows, None
 
+    def key_changes(
+        self,
+        state: str,
+        key: Mapping[str, Any],
+        *,
+        behind: int | None,
+        limit: int,
+        among: Mapping[str, Any] = MappingProxyType({}),
+    ) -> KeyChanges:
+        """Return the versions that changed one key; see `TableVersions.key_changes`."""
+
+        def records(version: int) -> list[dict[str, Any]]:
+            return having(self.look_up(state, key, version), among)
+
+        log = self._table_of(f"{self._folder}/{state_table(self._node.name, state)}").log
+        bucket = key_bucket(self._node, state, key, hash_mask=self._hash_mask)
+        return find_changes(log, bucket, records, behind=behind, limit=limit)
+
     def output_page(self, output: str, version: int, start: Place, limit: int) -> Page:
         """Return at most `limit` records of an output from a place on, in the flow's order."""
         name = flow_table(self._node.name, output)
         rows: list[dict[str, Any]] = []
-        with self._kept(name, version):
+        with self._naming_the_version(name, version):
             files = in_order(self._snapshot(name, version).live.values())
             for number in range(start[0], len(files)):
                 file, first = files[number], start[1] if number == start[0] else 0
-                batches = live_batches(f"{self._folder}/{name}", file)
+                table = f"{self._folder}/{name}"
+                batches = live_batches(table, file, limits=self._cache.limits)
                 part = page_of(batches, first, limit - len(rows))
                 rows += part
                 if first + len(part) < file.rows - file.dead:
@@ -130,7 +151,7 @@ class VersionReader:
         return self._table_of(f"{self._folder}/{name}").log.snapshot(version)
 
     @contextmanager
-    def _kept(self, name: str, version: int) -> Iterator[None]:
+    def _naming_the_version(self, name: str, version: int) -> Iterator[None]:
         """Raise `VersionGoneError` if the version, or a file of it, was collected."""
         try:
             yield

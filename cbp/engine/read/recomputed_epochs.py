@@ -15,7 +15,8 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.runs import PreparedRun, RunPlan
+from cbp.engine.interface.lookups import looked_up_tables
+from cbp.engine.interface.runs import LookedUp, PreparedRun, RunPlan
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.increment import Increment
@@ -35,6 +36,7 @@ class RecomputedEpochs:
         id: Prefix of the ids of the runs, `[a-z0-9]+`.
         before_run: Called with the id of each run before it starts; may raise to end everything.
         now_ms: Returns the time in milliseconds since 1970.
+        units: The physical stages, by their leaders; to find what writes a looked-up table.
     """
 
     engine: Engine
@@ -43,6 +45,7 @@ class RecomputedEpochs:
     id: str
     before_run: Callable[[str], None]
     now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    units: Mapping[str, PhysicalStage] = field(default_factory=dict)
     _unpublished: defaultdict[str, list[Intention]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
@@ -53,9 +56,21 @@ class RecomputedEpochs:
         self.engine.tables.create_tables(self.folder, self.dataflow.name, stages)
 
     def prepare(
-        self, unit: PhysicalStage, epoch: int, inputs: Mapping[str, tuple[Increment, ...]]
+        self,
+        unit: PhysicalStage,
+        epoch: int,
+        inputs: Mapping[str, tuple[Increment, ...]],
+        time_ms: int = 0,
+        lookups: Mapping[str, LookedUp] | None = None,
     ) -> tuple[str, PreparedRun]:
         """Prepare an epoch; return the id of its run, and the run.
+
+        Args:
+            unit: The stages.
+            epoch: The epoch.
+            inputs: Input name to the increments to read.
+            time_ms: The time that the run gives to its author's code.
+            lookups: The tables that it looks up; `None` means those of this folder as they are.
 
         Raises:
             CbpError: See `RunPreparer.prepare`.
@@ -63,6 +78,10 @@ class RecomputedEpochs:
         run = f"{self.id}{epoch:08x}"
         self.before_run(run)
         node, *fused = unit.members
+        if lookups is None:
+            lookups = looked_up_tables(
+                self.dataflow, self.folder, unit.members, unpublished=self._unpublished_of
+            )
         plan = RunPlan(
             self.folder,
             self.dataflow.name,
@@ -73,8 +92,13 @@ class RecomputedEpochs:
             tuple(fused),
             tuple(self._unpublished[node.name]),
             own_messages=self.dataflow.own_messages(),
+            time_ms=time_ms,
+            lookups=lookups,
         )
         return run, self.engine.preparer.prepare(plan)
+
+    def _unpublished_of(self, writer: str) -> Sequence[Intention]:
+        return self._unpublished[next(n for n, unit in self.units.items() if writer in unit.names)]
 
     def record(self, epoch: Intention) -> None:
         """Take the record of an epoch, dated later than all before; publish if that is due."""

@@ -1,9 +1,9 @@
 """Repeat the recorded epochs of one stage in a separate folder, to verify its tables.
 
 `cbp.engine.read.replay` decides again what each run reads; a repeat takes that from the records:
-each epoch reads the increments that it read, and begins with the state that the epoch before
-left. So a repeat can begin after any epoch whose state can still be read, whichever version or
-correction made that state.
+each epoch reads the increments that it read, at the time that its record holds, and begins with
+the state that the epoch before left. So a repeat can begin after any epoch whose state can still
+be read, whichever version or correction made that state.
 
 Absent on purpose: the stage's Runnable, which is not called; and how an epoch is prepared and
 published (`cbp.engine.read.recomputed_epochs`).
@@ -13,8 +13,10 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import LookedUp
 from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import PhysicalStage
@@ -56,9 +58,22 @@ class Repeat:
         )
         self.publish()
 
-    def run(self, record: Intention, inputs: Mapping[str, tuple[Increment, ...]]) -> None:
-        """Run a recorded epoch again; raises like `RunPreparer.prepare`."""
-        run, prepared = self._recomputed.prepare(self.unit, record.epoch, inputs)
+    def run(
+        self,
+        record: Intention,
+        inputs: Mapping[str, tuple[Increment, ...]],
+        lookups: Mapping[str, LookedUp] = MappingProxyType({}),
+    ) -> None:
+        """Run a recorded epoch again; raises like `RunPreparer.prepare`.
+
+        Args:
+            record: The record of the epoch.
+            inputs: Input name to the increments that it read.
+            lookups: The tables that it looked up, as of the moments of its record.
+        """
+        run, prepared = self._recomputed.prepare(
+            self.unit, record.epoch, inputs, record.time_ms, lookups
+        )
         self._recomputed.record(
             replace(
                 record,

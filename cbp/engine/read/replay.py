@@ -1,7 +1,8 @@
 """Replay a dataflow from its source increments, on any engine, in a separate folder.
 
-The service is not needed: queues, memos and epochs are in memory and are lost with the process,
-and so is the folder. The same pure model as in the service decides what runs together, and when.
+The service is not needed: queues, memos and epochs are in memory. They are lost with the process,
+which leaves the folder useless. The same pure model as in the service decides what runs together,
+and when.
 How an epoch is prepared and published: `cbp.engine.read.recomputed_epochs`.
 """
 
@@ -61,7 +62,12 @@ class Replay:
             for name, unit in self.units.items()
         }
         self._recomputed = RecomputedEpochs(
-            self.engine, self.dataflow, self.folder, self.id, self.before_run
+            self.engine,
+            self.dataflow,
+            self.folder,
+            self.id,
+            self.before_run,
+            units=self.units,
         )
         self._recomputed.create_tables(list(self.dataflow.stages.values()))
 

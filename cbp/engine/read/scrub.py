@@ -21,19 +21,30 @@ only known to be decodable. Index copies are not read here: each look-up checks 
 
 from __future__ import annotations
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cbp.engine.commit.table_entries import CHANGE, OPERATIONS, shown_generation
+from cbp.engine.commit.table_entries import OPERATIONS
 from cbp.engine.delta.actions import Action, AddFile, CommitInfo
 from cbp.engine.delta.checkpoint import read_checkpoint
 from cbp.engine.delta.deletion_vectors import read_vector, vector_path
 from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.read.damages import Damage, ScrubbedFile
+from cbp.engine.read.missing_files import (
+    NUMBERED,
+    SEALED,
+    TABLE_LOG,
+    Shown,
+    count_entries,
+    is_entry,
+    missing_ends,
+    missing_entries,
+    missing_numbers,
+)
 from cbp.engine.storage.checked_json import parsed
 from cbp.engine.storage.checked_parquet import check_parquet
 from cbp.engine.storage.files import Files
@@ -42,69 +53,13 @@ from cbp.errors import (
     FileDamagedError,
     FileLostError,
     NotFoundError,
-    place_of,
 )
+from cbp.errors.counts import format_count
 
-__all__ = ["Damage", "ScrubbedFile", "scrub"]
+__all__ = ["scrub"]
 
-_NUMBERED = re.compile(r"(?P<folder>.*)/(?P<number>\d{20})\.json\Z")
-_SEALED = re.compile(r"(?P<folder>.*)/[^/]+/(?P<start>\d{20})-(?P<end>\d{20})\.jsonl\Z")
-_INCREMENT = re.compile(r"(?P<log>sources/[^/]+)/(?P<number>\d{12})-[^/]+\.parquet\Z")
-_SOURCES = "sources/"
-_GENERATIONS = "_intentions/_generations"
 _DATA_FILE = re.compile(r"[\w.=-]+\.parquet\b")
-_TABLE_LOG = "/_delta_log/"
 _CHECKPOINT = ".checkpoint.parquet"
-
-
-@dataclass(frozen=True, slots=True)
-class Damage:
-    """One file that is not as it was written.
-
-    Attributes:
-        code: Code of the error that a reader of the file gets.
-        path: Full path.
-        why: What is wrong.
-        next_step: How to repair it.
-    """
-
-    code: str
-    path: str
-    kind: str
-    dataflow: str
-    table: str
-    stage: str
-    why: str
-    next_step: str
-
-    def to_json(self) -> dict[str, Any]:
-        """Return plain JSON values."""
-        return {name: getattr(self, name) for name in self.__slots__}
-
-    @classmethod
-    def of(cls, error: CbpError, path: str) -> Damage:
-        """Return the damage that an error reports about a file."""
-        path = str(error.details.get("path", path))
-        place, why = place_of(path), str(error.details.get("why", error.message))
-        return cls(
-            error.code,
-            path,
-            place.kind,
-            place.dataflow,
-            place.name,
-            place.stage,
-            why,
-            place.next_step,
-        )
-
-
-@dataclass(frozen=True, slots=True)
-class ScrubbedFile:
-    """The result for one file: its path, its bytes, and its damage, if any."""
-
-    path: str
-    bytes: int
-    damage: Damage | None = None
 
 
 def scrub(
@@ -119,10 +74,10 @@ def scrub(
         after: Begin after this path, where an earlier scrub ended.
     """
     there = {file.path: file.bytes for file in files.list_files(folder) if not file.temporary}
-    yield from _missing_numbers(folder, there)
-    yield from _missing_entries(folder, there, needed, files)
+    yield from missing_numbers(folder, there)
+    yield from missing_entries(folder, there, needed, files)
     live: dict[str, AddFile] = {}
-    shown: dict[str, _Shown] = {}
+    shown: dict[str, Shown] = {}
     named: Collection[str] | None = None  # asked for if anything is wrong
     for table in _tables(there):
         infos: list[CommitInfo] = []
@@ -132,9 +87,9 @@ def scrub(
         elif snapshot is not None:
             adds = {f"{table}/{path}": add for path, add in snapshot.live.items()}
             live |= adds
-            shown[table] = _Shown(snapshot.txns, infos[-1] if infos else None)
+            shown[table] = Shown(snapshot.txns, infos[-1] if infos else None)
             yield from _needed_files(folder, table, adds, there, files)
-    yield from _missing_ends(folder, there, files, shown)
+    yield from missing_ends(folder, there, files, shown)
     for path in sorted(set(needed) - there.keys() - live.keys()):
         full = f"{folder}/{path}"
         if (error := _unreadable(full, "an increment that waits holds it", files)) is not None:
@@ -185,12 +140,14 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
     elif path.endswith(".parquet"):
         rows = check_parquet(full)
         if live is not None and rows != live.rows:
-            raise FileDamagedError(full, f"it has {rows} rows, its log says {live.rows}")
-    elif _TABLE_LOG in f"/{path}":
-        if (match := _NUMBERED.match(path)) is not None:
-            log = DeltaLog(full.partition(_TABLE_LOG)[0], files)
+            raise FileDamagedError(
+                full, f"it has {format_count(rows, 'row')}, its log says {live.rows}"
+            )
+    elif TABLE_LOG in f"/{path}":
+        if (match := NUMBERED.match(path)) is not None:
+            log = DeltaLog(full.partition(TABLE_LOG)[0], files)
             log.entry(int(match["number"]))
-    elif path.endswith(".jsonl") or _is_entry(path):
+    elif path.endswith(".jsonl") or is_entry(path):
         _check_entries(full, files)
     elif path.endswith(".json"):
         record = parsed(files.read(full), full, _record)
@@ -202,14 +159,14 @@ def _check(full: str, path: str, live: AddFile | None, files: Files) -> None:
 def _check_entries(full: str, files: Files) -> None:
     """Check the entries of a source's log that lie together in one file."""
     lines = files.read(full).splitlines()
-    sealed, single = _SEALED.match(full), _NUMBERED.match(full)
+    sealed, single = SEALED.match(full), NUMBERED.match(full)
     folder, first, promised = "", 0, len(lines)
     if sealed is not None:
         folder, first = sealed["folder"], int(sealed["start"])
         promised = int(sealed["end"]) - first
     elif single is not None:
         folder, first = single["folder"], int(single["number"])
-        promised = _count_entries(full, files)
+        promised = count_entries(full, files)
     for at, line in enumerate(lines, first):
         parsed(line, full, _record, written_to=f"{folder}/{at:020d}.json" if folder else full)
     if len(lines) != promised:
@@ -224,15 +181,7 @@ def _record(value: Any) -> Mapping[str, Any]:
 
 
 def _tables(there: Collection[str]) -> list[str]:
-    return sorted({path.partition(_TABLE_LOG)[0] for path in there if _TABLE_LOG in f"/{path}"})
-
-
-@dataclass(frozen=True, slots=True)
-class _Shown:
-    """What a table's log tells of others: its transactions, and its newest entry of a run."""
-
-    txns: Mapping[str, int]
-    info: CommitInfo | None
+    return sorted({path.partition(TABLE_LOG)[0] for path in there if TABLE_LOG in f"/{path}"})
 
 
 def _snapshot(
@@ -292,119 +241,7 @@ def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
     return True
 
 
-def _missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFile]:
-    """Find gaps in the numbers of each log of records."""
-    logs: dict[str, list[int]] = {}
-    for path in there:
-        match = _NUMBERED.match(path)
-        # Positions have gaps by design, and reading a snapshot checks a table log for gaps.
-        if match is not None and not match["folder"].endswith(("_positions", "_delta_log")):
-            logs.setdefault(match["folder"], []).append(int(match["number"]))
-    for log, numbers in sorted(logs.items()):
-        if log.startswith(_SOURCES):
-            continue  # a file can hold several entries
-        start = 1 if log == _GENERATIONS else min(numbers)
-        for number in sorted(set(range(start, max(numbers))) - set(numbers)):
-            path = f"{folder}/{log}/{number:020d}.json"
-            yield _lost(path, "a later record of the same log is there")
-
-
-def _missing_entries(
-    folder: str, there: Collection[str], needed: Collection[str], files: Files
-) -> Iterator[ScrubbedFile]:
-    """Find entries of source logs that are gone: gaps, and those of increments that wait."""
-    waiting: dict[str, int] = {}
-    for match in map(_INCREMENT.match, needed):
-        if match is not None:
-            waiting[match["log"]] = max(int(match["number"]), waiting.get(match["log"], 0))
-    logs = {path.partition("/_log/")[0] for path in there if _is_entry(path)}
-    for source in sorted(logs | waiting.keys()):
-        end = 0
-        for start, stop in _entries_of(folder, f"{source}/_log", there, files):
-            if start > end:
-                why = f"entry {start} of the same log is there"
-                yield _lost(f"{folder}/{source}/_log/{end:020d}.json", why)
-            end = max(end, stop)
-        if waiting.get(source, -1) >= end:
-            yield _lost(f"{folder}/{source}/_log/{end:020d}.json", "its increment waits to be read")
-
-
-def _is_entry(path: str) -> bool:
-    return path.startswith(_SOURCES) and "/_log/" in path
-
-
-def _entries_of(
-    folder: str, log: str, there: Collection[str], files: Files
-) -> list[tuple[int, int]]:
-    """Return the first entry and the end of each file of a source's log, ascending."""
-    spans = []
-    for path in (path for path in there if path.startswith(f"{log}/")):
-        if (sealed := _SEALED.match(path)) is not None:
-            spans.append((int(sealed["start"]), int(sealed["end"])))
-        elif (single := _NUMBERED.match(path)) is not None:
-            start = int(single["number"])
-            spans.append((start, start + _count_entries(f"{folder}/{path}", files)))
-    return sorted(spans)
-
-
-def _count_entries(full: str, files: Files) -> int:
-    """Return how many entries a file says that it holds; what is damaged is told elsewhere."""
-    with suppress(CbpError, ValueError, IndexError, AttributeError):
-        together = json.loads(files.read(full).splitlines()[0]).get("together", 1)
-        return together if isinstance(together, int) else 1
-    return 1
-
-
-def _missing_ends(
-    folder: str, there: Collection[str], files: Files, tables: Mapping[str, _Shown]
-) -> Iterator[ScrubbedFile]:
-    """Find out whether the newest record of a stage or of a roll-back, or a description, is lost.
-
-    No gap in the numbers shows that; the tables do.
-    """
-    rolled_back = _newest_of(there, _GENERATIONS) or 0
-    shown_last = max((shown_generation(one.txns) for one in tables.values()), default=0)
-    if shown_last > rolled_back:
-        path = f"{folder}/{_GENERATIONS}/{rolled_back + 1:020d}.json"
-        yield _lost(path, f"the tables are of generation {shown_last}")
-    newest = _newest_of(there, "_description")
-    versions = {1} if newest is None else set()
-    records: dict[str, str] = {}
-    for table, shown in tables.items():
-        versions.update(one for one in _changed_by(shown.txns) if one > (newest or 0))
-        if shown.info and (path := _record_of(shown.info, shown_generation(shown.txns))):
-            records.setdefault(path, f"{table} shows its epoch")
-    for version in sorted(versions):
-        yield _lost(f"{folder}/_description/{version:020d}.json", "the tables are of its version")
-    for path, why in sorted(records.items()):
-        if path not in there and not files.exists(f"{folder}/{path}"):
-            yield _lost(f"{folder}/{path}", why)
-
-
 def _note(infos: list[CommitInfo], _version: int, actions: Sequence[Action]) -> None:
     """Collect the `CommitInfo` of entries that publish runs."""
     commit_infos = (action for action in actions if isinstance(action, CommitInfo))
     infos += [info for info in commit_infos if info.operation in OPERATIONS]
-
-
-def _record_of(info: CommitInfo, generation: int) -> str:
-    """Return the path of the record that an entry names as its cause; `""` if it names none."""
-    _, stage, epoch = (info.intention_id or "//").split("/")
-    base = f"_intentions/_generations/{generation:020d}" if generation else "_intentions"
-    return f"{base}/{stage}/{int(epoch):020d}.json" if stage and epoch.isdigit() else ""
-
-
-def _newest_of(there: Collection[str], folder: str) -> int | None:
-    matches = (_NUMBERED.match(path) for path in there)
-    return max((int(m["number"]) for m in matches if m and m["folder"] == folder), default=None)
-
-
-def _changed_by(txns: Mapping[str, int]) -> list[int]:
-    """Return the versions of the dataflow that changed a table."""
-    kinds = (name.rpartition("/")[2].partition("@")[0] for name in txns)
-    ends = (kind.removeprefix(CHANGE) for kind in kinds if kind.startswith(CHANGE))
-    return [int(end) for end in ends if end.isdigit()]
-
-
-def _lost(path: str, why: str) -> ScrubbedFile:
-    return ScrubbedFile(path, 0, Damage.of(FileLostError(path, why), path))

@@ -7,43 +7,67 @@ taken apart into records again, so that they are checked and settled as for any 
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from functools import partial
 from itertools import accumulate, chain
 from typing import Any
 
 import numpy as np
 import pyarrow as pa
 
+from cbp.engine.columnar.kept_records import Deletion, kept_shape
 from cbp.engine.columnar.values import Row, typed_row, unify
 from cbp.engine.kernel.arrow.groups import Groups, Outputs, as_table, author_schema
+from cbp.engine.kernel.arrow.kept_tables import (
+    kept_key,
+    kept_tables,
+    keys_of,
+    refuse_foreign_key,
+)
 from cbp.engine.reference.call import AuthorCall
+from cbp.engine.reference.views import ViewKeys
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_returned
-from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.dataflow.run_context import RunContext
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
 __all__ = ["call_vectorised"]
 
-Emitted = dict[str, list[Row]]
+Emitted = dict[str, list[Any]]
 
 
 def call_vectorised(
-    stage: str, spec: TranslatorSpec, groups: Mapping[Row, Mapping[str, Sequence[Row]]]
+    stage: str,
+    spec: TranslatorSpec,
+    groups: Mapping[Row, Mapping[str, Sequence[Row]]],
+    context: RunContext,
 ) -> tuple[Emitted, dict[Row, Emitted]]:
     """Call the author once, with all groups.
 
     Args:
         groups: Key to flow to records; in order.
+        context: What the author's code may know of the run.
 
     Returns:
-        The records emitted to each output and state, and those of states by key.
+        The records emitted to each output and state, and those of states by key; of kept states
+        with deletions among them.
     """
     assert spec.key is not None, "a vectorised translator has a key"
-    schemas = {i.name: i.schema for i in spec.inputs} | {s.name: s.schema for s in spec.states}
+    schemas = {i.name: i.schema for i in spec.inputs} | {s.name: s.schema for s in spec.replaced}
+    schemas |= {one.name: one.schema for one in spec.lookups if one.by}
+    whole_tables = {
+        one.name: _table(list(next(iter(groups.values()))[one.name]), one.schema)
+        for one in spec.looked_up_whole
+        if groups
+    }
     flows = {name: _flow(name, schema, groups) for name, schema in schemas.items()}
     shown = {name: list(chain(*(group[name] for group in groups.values()))) for name in schemas}
     emitter = _Emitter(spec, groups)
     with AuthorCall(stage, spec, inputs=shown):
-        given = Groups(_table(list(groups), spec.key), flows)
+        given = Groups(_table(list(groups), spec.key), flows, whole_tables)
+        readers = {state.name: _Kept(state, groups) for state in spec.kept}
+        given = Groups.with_kept(given, kept_tables(spec, readers))
+        given = Groups.of_run(given, context) if spec.gives_run else given
         refuse_returned(spec.translate(given, emitter.out))
     return emitter.emitted, emitter.by_key
 
@@ -51,7 +75,7 @@ def call_vectorised(
 def _flow(
     name: str, schema: Schema, groups: Mapping[Row, Mapping[str, Sequence[Row]]]
 ) -> tuple[pa.Table, Any]:
-    records = [group[name] for group in groups.values()]
+    records = [list(group[name]) for group in groups.values()]
     offsets = np.array(list(accumulate(map(len, records), initial=0)), np.int64)
     return _table(list(chain(*records)), schema), offsets
 
@@ -62,16 +86,45 @@ def _table(rows: Sequence[Row], schema: Schema) -> pa.Table:
     return pa.Table.from_arrays(arrays, schema=types)
 
 
+class _Kept:
+    """The records of a kept state of all called groups; a `KeptTableReader`."""
+
+    def __init__(self, spec: StateSpec, groups: Mapping[Row, Mapping[str, Sequence[Row]]]) -> None:
+        self._spec, self._groups = spec, groups
+
+    def get(self, keys: pa.Table) -> pa.Table:
+        """Return the records with these keys, in their order; one that is missing is left out."""
+        many = keys.num_columns - len(self._spec.second_key)
+        rows: list[Any] = []
+        for values in zip(*(column.to_pylist() for column in keys.columns), strict=True):
+            key = unify(values[:many])
+            if key not in self._groups:
+                refuse_foreign_key(self._spec.name, keys.slice(len(rows), 1), np.array([-1]))
+            rows.append(self._of(key).get(*values[many:]))
+        return _table([row for row in rows if row is not None], self._spec.schema)
+
+    def all(self) -> pa.Table:
+        """Return all records, group by group, in order of the second key."""
+        return _table(list(chain(*map(self._of, self._groups))), self._spec.schema)
+
+    def _of(self, key: Row) -> Any:
+        return self._groups[key][self._spec.name]
+
+
 class _Emitter:
     """Collects what the call emits, record by record."""
 
     def __init__(self, spec: TranslatorSpec, keys: Mapping[Row, Any]) -> None:
         self._states = {state.name: spec.key_of(state).names for state in spec.states}
-        flows = {o.name: o.schema for o in spec.outputs}
+        self._view_keys, self._kept = ViewKeys(spec), {state.name for state in spec.kept}
+        flows = {o.name: o.schema for o in spec.emitted}
         flows |= {s.name: s.schema for s in spec.states}
         self.emitted: Emitted = {name: [] for name in flows}
         self.by_key: dict[Row, Emitted] = {key: {n: [] for n in self._states} for key in keys}
-        self.out = Outputs({name: self._function(name, schema) for name, schema in flows.items()})
+        functions = {name: self._function(name, schema) for name, schema in flows.items()}
+        for state in spec.kept:
+            functions[state.name].delete = partial(self._delete, state, kept_key(spec, state))
+        self.out = Outputs(functions)
 
     def _function(self, flow: str, schema: Schema) -> Any:
         def emit(value: Any) -> None:
@@ -86,11 +139,30 @@ class _Emitter:
 
         return emit
 
+    def _delete(self, state: StateSpec, schema: Schema, given: Any) -> None:
+        keys = keys_of(f"out.{state.name}.delete", given, schema)
+        shape, many = kept_shape(state), len(schema) - len(state.second_key)
+        for values in zip(*(column.to_pylist() for column in keys.columns), strict=True):
+            second = shape.given("delete", values[many:], {})
+            self._of_group(state.name, unify(values[:many])).append(Deletion(second))
+
+    def _of_group(self, state: str, key: Row) -> list[Any]:
+        """Return what was emitted for a state of a group.
+
+        Raises:
+            AuthorMisuse: The call has no such group.
+        """
+        if key not in self.by_key:
+            message = f"state {state!r}: a record was emitted for the key {key!r}"
+            message += ", which no group of the call has"
+            raise AuthorMisuse(StateKeyForeignError, message)
+        return self.by_key[key][state]
+
     def _take(self, flow: str, row: Row, schema: Schema) -> None:
         self.emitted[flow].append(row)
         if flow in self._states:
             key = unify([row[schema.index(name)] for name in self._states[flow]])
-            if key not in self.by_key:
-                message = f"state {flow!r}: a record of key {key!r} was emitted, which is no group"
-                raise AuthorMisuse(StateKeyForeignError, message)
-            self.by_key[key][flow].append(row)
+            records = self._of_group(flow, key)
+            if flow not in self._kept:
+                self._view_keys.take(flow, row)
+            records.append(row)

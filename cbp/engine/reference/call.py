@@ -9,14 +9,28 @@ from __future__ import annotations
 
 import inspect
 from collections.abc import Callable, Iterable, Mapping, Sequence
+from functools import partial
 from types import TracebackType
 from typing import Any, NoReturn
 
-from cbp.engine.columnar.values import Row, bound_key, typed_row, unify
+from cbp.engine.columnar.kept_records import Deletion, KeptRecords, kept_shape
+from cbp.engine.columnar.looked_up import LookedUp
+from cbp.engine.columnar.values import Row, bound_key, emitted_row, unify
+from cbp.engine.reference.views import ViewKeys
 from cbp.errors import author_cause, author_line, is_authors
 from cbp.model.author.read_once import Once
-from cbp.model.dataflow.call_rules import error_class, nothing_is_kept, refuse_foreign
+from cbp.model.dataflow.call_rules import (
+    emitted_columns,
+    error_class,
+    nothing_is_kept,
+    refuse_expiring_remote,
+    refuse_foreign,
+    refuse_remote,
+    refuse_view_row,
+)
+from cbp.model.dataflow.expiry import authored
 from cbp.model.dataflow.routing import checked_address
+from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.attributes import attribute, by_attribute, record_class
 from cbp.model.flow.schema import Schema
@@ -57,7 +71,9 @@ class _Namespace:
             self.__getattr__(name)
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = f"there is no {self._kind} {name!r}; there is {', '.join(self._names)}"
+        if name == "run" and self._kind == "input":
+            raise hidden()
+        message = f"there is no {self._kind} {name!r}; use one of {', '.join(self._names)}"
         raise AttributeError(message)
 
 
@@ -69,27 +85,44 @@ class Emitter:
         outputs: Output or loopback name to its records.
         states: State name to its records of the group's own key.
         remote: State name to records of other keys, each with its key.
+        kept: Name of a kept state to what the call put and deleted, in the order of its calls.
         bindings: (address, key) pairs of `associate`.
     """
 
     def __init__(self, spec: TranslatorSpec, key: Row | None = None) -> None:
+        spec = authored(spec)
         self._spec, self._key = spec, key
-        self.outputs: dict[str, list[Row]] = {output.name: [] for output in spec.outputs}
-        self.states: dict[str, list[Row]] = {state.name: [] for state in spec.states}
-        self.remote: dict[str, list[tuple[Row, Row]]] = {state.name: [] for state in spec.states}
+        self.outputs: dict[str, list[Row]] = {output.name: [] for output in spec.emitted}
+        self.states: dict[str, list[Row]] = {state.name: [] for state in spec.replaced}
+        self.remote: dict[str, list[tuple[Row, Row]]] = {state.name: [] for state in spec.replaced}
+        self.kept: dict[str, list[Row | Deletion]] = {state.name: [] for state in spec.kept}
         self.bindings: list[tuple[str | int, Row]] = []
+        self._view_keys = ViewKeys(spec)
         functions = {
-            o.name: _emit(o.name, o.schema, self.outputs[o.name].append) for o in spec.outputs
+            o.name: _emit(o.name, o.schema, self.outputs[o.name].append) for o in spec.emitted
         }
-        for state in spec.states:
+        for state in spec.replaced:
             functions[state.name] = self._emit_state(state)
+        for state in spec.kept:
+            functions[state.name] = self._emit_kept(state)
         if spec.multicasts:
             functions["associate"] = self._associate
         self.out: Any = _Namespace("output", functions)
 
-    def group(self, flows: Mapping[str, Iterable[Row]]) -> Any:
-        """Return the author's `group`: one iterator per input and state."""
-        return _Namespace("input", {name: Once(rows, name) for name, rows in flows.items()})
+    def group(self, flows: Mapping[str, Iterable[Row]], context: RunContext) -> Any:
+        """Return the author's `group`, with an attribute per flow.
+
+        The records of an input or state can be read once. A kept state is given as its
+        `KeptRecords`. The run's context is there only if the translator is given its run.
+        """
+        given = {
+            name: rows if isinstance(rows, KeptRecords | LookedUp) else Once(rows, name)
+            for name, rows in flows.items()
+        }
+        group = _Namespace("input", given)
+        if self._spec.gives_run:
+            group.__dict__["run"] = context
+        return group
 
     def _emit_state(self, state: StateSpec) -> Callable[..., None]:
         at = [state.schema.index(name) for name in self._spec.key_of(state).names]
@@ -97,10 +130,13 @@ class Emitter:
 
         def take(row: Row) -> None:
             key = unify([row[i] for i in at])
-            if self._key is None:  # a record that is a group of its own has no state of its own
+            if self._key is None and state.changes:
+                refuse_view_row(state.name)
+            elif self._key is None:  # a record that is a group of its own has no state of its own
                 remote.append((key, row))
             else:
                 refuse_foreign(state.name, key, self._key)
+                self._view_keys.take(state.name, row)
                 local.append(row)
 
         emit: Any = _emit(state.name, state.schema, take)
@@ -109,6 +145,25 @@ class Emitter:
             state.schema,
             lambda row: remote.append((unify([row[i] for i in at]), row)),
         )
+        if state.changes:
+            emit.remote = partial(refuse_view_row, state.name)
+        if state.expire_ms:
+            emit.remote = partial(refuse_expiring_remote, state.name)
+        return emit  # type: ignore[no-any-return]
+
+    def _emit_kept(self, state: StateSpec) -> Callable[..., None]:
+        at = [state.schema.index(name) for name in self._spec.key_of(state).names]
+        shape, operations = kept_shape(state), self.kept[state.name]
+
+        def take(row: Row) -> None:
+            refuse_foreign(state.name, unify([row[i] for i in at]), self._key)
+            operations.append(row)
+
+        def delete(*args: Any, **named: Any) -> None:
+            operations.append(Deletion(shape.given("delete", args, named)))
+
+        emit: Any = _emit(state.name, state.schema, take)
+        emit.delete, emit.remote = delete, partial(refuse_remote, state.name)
         return emit  # type: ignore[no-any-return]
 
     def _associate(self, key: Any, address: str | int) -> None:
@@ -130,7 +185,7 @@ def _emit(flow: str, schema: Schema, take: Callable[[Row], None]) -> Callable[..
             values = tuple(kwargs[name] for name in names)
         else:
             values = _bound(flow, names, args, kwargs)
-        take(typed_row(values, schema))
+        take(emitted_row(values, schema, f"out.{flow}"))
 
     return emit
 
@@ -171,6 +226,7 @@ class AuthorCall:
     ) -> None:
         self._stage, self._function = stage, f"{spec.name}.{function}"
         self._place, self._key, self._inputs = place or spec.place, key, inputs
+        self._spec = spec
 
     def __enter__(self) -> None:
         """Begin the call."""
@@ -186,7 +242,7 @@ class AuthorCall:
             stage=self._stage,
             function=self._function,
             place=author_line(exc, self._place),
-            cause=author_cause(exc),
+            cause=author_cause(exc, self._place, emitted_columns(self._spec)),
             inputs={
                 name: [_shown(row) for row in list(rows)[:_RECORDS_SHOWN]]
                 for name, rows in self._inputs.items()

@@ -18,21 +18,28 @@ from typing import Any
 from cbp.engine.columnar.values import Row, own_row, typed_row
 from cbp.engine.reference.call import record_type
 from cbp.engine.reference.stage import ReferenceStage, ordered_rows, whole
+from cbp.engine.reference.views import read_changes
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.graph import components, predecessors
+from cbp.model.dataflow.run_context import NO_RUN, context_of
+from cbp.model.dataflow.stage import InputSpec, LookupSpec
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.framing import Framing, Keyed, framing_keys, segments
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.flow.schema import Schema
+from cbp.model.graph.cycles import components, predecessors
 from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.timers import woken
 
 __all__ = ["ReferenceEngine"]
 
 
 class ReferenceEngine:
     """Executes a whole dataflow in memory; not thread-safe.
+
+    Attributes:
+        time: The time of the next runs: aware, in UTC. 1970 unless it is set.
 
     Example:
         engine = ReferenceEngine(dataflow)
@@ -72,8 +79,11 @@ class ReferenceEngine:
             for name, stage in dataflow.stages.items()
             for spec in stage.translator.framed
         }
+        self.time = NO_RUN.time
         self._memos: dict[str, Any] = dict.fromkeys(dataflow.stages)
-        self._order = list(chain.from_iterable(components(predecessors(dataflow.wiring()))))
+        # What is looked up runs before those that look it up, where both can run.
+        read = {n: {**s.wiring, **s.lookups} for n, s in dataflow.stages.items()}
+        self._order = list(chain.from_iterable(components(predecessors(read))))
 
     def feed(self, source: str, records: Iterable[Any]) -> None:
         """Add one increment to a source.
@@ -115,7 +125,8 @@ class ReferenceEngine:
         """Run each runnable stage once, upstream first; return the number of epochs.
 
         Args:
-            limits: Stage to the most epochs that it may have run in total.
+            limits: Maps a stage to the number of epochs after which it runs no more; `None` means
+                no limits.
 
         Raises:
             AuthorCodeError, DecisionInvalidError: See `run_until_idle`.
@@ -181,25 +192,30 @@ class ReferenceEngine:
         """Run one epoch of a stage if it may run."""
         runnable = self._dataflow.stages[name].runnable
         decision = consult(name, runnable, self._connectors[name], self._memos[name])
-        if decision.runnable:
-            self._apply(name, decision)
-        return decision.runnable
+        if not decision.runnable and self._stages[name].woken(self.time):
+            decision = woken(self._memos[name])
+        elif not decision.runnable:
+            return False
+        self._apply(name, decision)
+        return True
 
     def _apply(self, name: str, decision: Decision) -> None:
         """Run one epoch of a stage on the increments of a decision."""
         connectors, node = self._connectors[name], self._dataflow.stages[name]
-        inputs = {}
+        inputs: dict[str, list[list[Row]]] = {}
+        read: dict[str, list[Increment]] = {}
         for input_ in node.translator.inputs:
             flow = node.wiring[input_.name]
-            increments = [
-                self._rows(flow, connectors[input_.name].find(i))
-                for i in decision.read.get(input_.name, ())
+            read[input_.name] = [
+                connectors[input_.name].find(i) for i in decision.read.get(input_.name, ())
             ]
-            inputs[input_.name] = [
-                _project(i, self._schemas[flow], input_.schema) for i in increments
-            ]
+            inputs[input_.name] = [self._input_rows(flow, one, input_) for one in read[input_.name]]
         loopbacks = {i.name: decision.read.get(i.name, ()) for i in node.translator.loopbacks}
-        outputs = self._stages[name].run(inputs, epochs=loopbacks)
+        context = context_of(
+            node.translator, epoch=len(self._figures[name]), time=self.time, inputs=read
+        )
+        lookups = {spec.name: self._looked_up(name, spec) for spec in node.translator.lookups}
+        outputs = self._stages[name].run(inputs, epochs=loopbacks, context=context, lookups=lookups)
         self._figures[name].append(self._stages[name].figures)
         for input_name, connector in connectors.items():
             connectors[input_name] = connector.after(
@@ -208,6 +224,26 @@ class ReferenceEngine:
         self._memos[name] = decision.memo
         for output, rows in outputs.items():
             self._append(f"{name}.{output}", rows)
+
+    def _looked_up(self, stage: str, spec: LookupSpec) -> dict[Row, list[Row]]:
+        """Return the records of a looked-up table, by key, with the columns of the look-up."""
+        writer, _, state = self._dataflow.stages[stage].lookups[spec.name].partition(".")
+        schema = self._dataflow.stages[writer].translator.state(state).schema
+        at = [schema.index(name) for name in spec.schema.names]
+        return {
+            key: [tuple([row[i] for i in at]) for row in rows]
+            for key, rows in self._table(stage, spec.name).items()
+        }
+
+    def _table(self, stage: str, lookup: str) -> Mapping[Row, list[Row]]:
+        """Return the records of a looked-up table as it is now, by key."""
+        writer, _, state = self._dataflow.stages[stage].lookups[lookup].partition(".")
+        return self._stages[writer].state[state]
+
+    def _input_rows(self, flow: str, increment: Increment, input_: InputSpec) -> list[Row]:
+        """Return the records of an increment that an input reads."""
+        schema = self._schemas[flow]
+        return _project(read_changes(self._rows(flow, increment), schema, input_), schema, input_)
 
     def _append(self, flow: str, rows: list[Row]) -> None:
         index = len(self._contents[flow])
@@ -249,9 +285,7 @@ class ReferenceEngine:
         spec = self._dataflow.stages[stage].translator.input(input_)
         framing, frame_by = self._framings[stage, input_], spec.frame_by
         assert frame_by is not None, "only framed inputs have a framing"
-        rows = _project(
-            self._rows(increment.flow, increment), self._schemas[increment.flow], spec.schema
-        )
+        rows = _project(self._rows(increment.flow, increment), self._schemas[increment.flow], spec)
         make = record_type(input_, spec.schema)
         records = (make(*own_row(row, spec.schema)) for row in rows)
         keys, memo = framing_keys(records, frame_by, framing.memo, stage=stage, input_=input_)
@@ -272,7 +306,7 @@ class ReferenceEngine:
 def _by_position(record: Any, schema: Schema) -> Sequence[Any]:
     if isinstance(record, Mapping):
         if unknown := [name for name in record if name not in schema]:
-            message = f"there is no column {unknown[0]!r}; it has {', '.join(schema.names)}"
+            message = f"the source has no column {unknown[0]!r}; use {', '.join(schema.names)}"
             raise TypeError(message)
         return [record.get(name) for name in schema.names]
     values = record if isinstance(record, tuple) else (record,)
@@ -282,8 +316,9 @@ def _by_position(record: Any, schema: Schema) -> Sequence[Any]:
     return values
 
 
-def _project(increment: Sequence[Row], flow: Schema, wanted: Schema) -> list[Row]:
+def _project(increment: Sequence[Row], flow: Schema, input_: InputSpec) -> list[Row]:
     """Return the columns that an input declares, as copies, since authors may change values."""
+    wanted = input_.schema
     at = [flow.index(name) for name in wanted.names]
     return [own_row(tuple([row[i] for i in at]), wanted) for row in increment]
 

@@ -98,8 +98,8 @@ class _Router:
     ) -> None:
         self._stage, self._spec, self._state = stage, spec, state
         self._routed = Routed()
-        self._found: dict[str, set[Key]] = {input_.name: set() for input_ in spec.inputs}
-        self._found.update((name, set(keys)) for name, keys in state.items())
+        self._keys_by_flow: dict[str, set[Key]] = {input_.name: set() for input_ in spec.inputs}
+        self._keys_by_flow.update((name, set(keys)) for name, keys in state.items())
         self._broadcasts: list[_Broadcast] = []
         self._watches = Watches(spec, stage=stage)
 
@@ -135,15 +135,15 @@ class _Router:
         order = (*self._order(input_, row), arrival)
         for key in named:
             self._deliver(key, input_.name, order, row)
-        self._found[input_.name] |= named
+        self._keys_by_flow[input_.name] |= named
         if went.alls:
             self._broadcasts.append(_Broadcast(input_.name, order, row, named, went.alls))
 
     def _broadcast(self, broadcast: _Broadcast) -> None:
         reached: set[Key] = set()
         for destination in broadcast.alls:
-            flows = destination.flows or tuple(self._found)
-            receivers = set().union(*(self._found[flow] for flow in flows))
+            flows = destination.flows or tuple(self._keys_by_flow)
+            receivers = set().union(*(self._keys_by_flow[flow] for flow in flows))
             self._routed.dead_letters += not receivers
             reached |= receivers
         for key in reached - broadcast.named:
@@ -161,7 +161,7 @@ class _Router:
         with self._author(input_, "route_by", row, by):
             given = self._ask(input_, "route_by", row, by)
             if by.many:
-                went = targets(given, self._found, messages=input_.loopback)
+                went = targets(given, self._keys_by_flow, messages=input_.loopback)
             else:
                 went = Targets(keys=(one_key(given),))
             keys = tuple(typed_key(key, by.types) for key in went.keys)

@@ -13,19 +13,30 @@ Guarantee: an epoch that fails changes nothing, so it can be run again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
+from itertools import chain
+from types import MappingProxyType
 from typing import Any
 
+from cbp.engine.columnar.kept_records import Deletion, KeptRecords, changes_of, kept_shape
 from cbp.engine.columnar.key_hash import key_hash
+from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, own_row, row_order, typed_row
 from cbp.engine.interface.form_checks import require_no_spark
 from cbp.engine.reference.arrow import call_vectorised
 from cbp.engine.reference.call import AuthorCall, Emitter, key_type, record_type
+from cbp.engine.reference.kept_state import ListedRecords, put_and_delete
+from cbp.engine.reference.loop import Superstep, run_supersteps
 from cbp.engine.reference.routing import Bindings, Group, Key, Part, key_of, route_records
+from cbp.engine.reference.views import group_changes
 from cbp.model.dataflow.call_rules import Fresh, Watches, refuse_returned
 from cbp.model.dataflow.equality import identity
-from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
+from cbp.model.dataflow.expiry import authored, expires_at
+from cbp.model.dataflow.run_context import NO_RUN, RunContext
+from cbp.model.dataflow.stage import TIMER_COLUMN, InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
 __all__ = ["ReferenceStage", "ordered_rows", "whole"]
@@ -55,7 +66,11 @@ class ReferenceStage:
     figures: Mapping[str, int] = field(default_factory=dict)
     parts_of: Callable[[list[Any]], list[list[Any]]] = field(default_factory=lambda: whole)
     _translate: Callable[..., object] = field(init=False)
+    _fresh: Fresh = field(init=False)
     _watches: Watches = field(init=False)
+    _bound: Bindings = field(init=False)
+    _context: RunContext = field(init=False)
+    _lookups: Mapping[str, Mapping[Key, Sequence[Row]]] = field(init=False)
 
     def __post_init__(self) -> None:
         for state in self.spec.states:
@@ -66,12 +81,16 @@ class ReferenceStage:
         inputs: Mapping[str, Sequence[Sequence[Row]]],
         *,
         epochs: Mapping[str, Sequence[int]] | None = None,
+        context: RunContext = NO_RUN,
+        lookups: Mapping[str, Mapping[Key, Sequence[Row]]] = MappingProxyType({}),
     ) -> dict[str, list[Row]]:
         """Execute one epoch.
 
         Args:
             inputs: Input name to increments to records, as tuples of the input's columns.
             epochs: Loopback name to the epochs of this stage that wrote its increments.
+            context: What the author's code may know of the run.
+            lookups: Look-up name to key to the records of that key, as tuples of its columns.
 
         Returns:
             Output name to its records, in the order in which they were emitted.
@@ -80,30 +99,82 @@ class ReferenceStage:
             AuthorCodeError: If the author's code failed; state and bindings are unchanged.
         """
         require_no_spark(self.name, self.spec)
-        fresh = Fresh(self.spec, stage=self.name)
-        self._translate = fresh.function
+        self._fresh = Fresh(self.spec, stage=self.name)
+        self._translate = self._fresh.function
         self._watches = Watches(self.spec, stage=self.name)
-        done = _Epoch({output.name: [] for output in self.spec.outputs})
+        self._context, self._lookups = context, lookups
+        run = partial(self._superstep, epochs or {})
+        if self.spec.supersteps > 1:
+            done = run_supersteps(self.spec, self.state, inputs, run, self._visiting_order)
+        else:
+            done = run(inputs, True)
+        self.bindings.append(self._bound)
+        self.figures = done.figures
+        return done.outputs
+
+    def _check_author(self) -> None:
+        """Refuse a translator that kept something between its calls."""
+        self._fresh.check()
+        self._watches.check()
+
+    def _superstep(
+        self,
+        epochs: Mapping[str, Sequence[int]],
+        inputs: Mapping[str, Sequence[Sequence[Row]]],
+        first: bool,
+    ) -> Superstep:
+        """Call the groups that the inputs reach, and settle their states.
+
+        Args:
+            epochs: As in `run`.
+            inputs: As in `run`.
+            first: Whether timers call groups too.
+        """
+        done = _Epoch({output.name: [] for output in self.spec.outputs}, timers=first)
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
-        if done.figures["records_in"]:
+        if done.figures["records_in"] or (first and self.woken(self._context.time)):
             for part in self.spec.parts():
                 if part.record_wise:
                     self._run_records(part, inputs, done)
                 else:
-                    self._run_groups(part, self._parts(inputs, epochs or {}), done)
-        fresh.check()
-        self._watches.check()
+                    self._run_groups(part, self._parts(inputs, epochs if first else {}), done)
+        self._check_author()
         # State changes only now, so that an epoch that fails half-way changes nothing.
-        self.bindings.append(done.bindings)
-        for name, table in self.state.items():
-            _settle(table, name, done)
-        self.figures = {
+        self._bound = done.bindings
+        self._settle_states(done)
+        figures = {
             **done.figures,
             "state_remote": sum(len(each) for each in done.remote.values()),
             "bindings": sum(map(len, done.bindings.values())),
             "records_out": sum(map(len, done.outputs.values())),
         }
-        return done.outputs
+        return Superstep(done.outputs, done.keys, figures)
+
+    def _settle_states(self, done: _Epoch) -> None:
+        """Change the states, and add what became of the records of views to the outputs."""
+        for view in self.spec.views:
+            records = self.state[view.name]
+            for key, rows in done.local.get(view.name, {}).items():
+                done.outputs[view.changes] += group_changes(view, records.get(key, ()), rows)
+        for state in self.spec.replaced:
+            _settle(self.state[state.name], state.name, done)
+        for state in self.spec.kept:
+            records, shape = self.state[state.name], kept_shape(state)
+            for key, operations in done.kept.get(state.name, {}).items():
+                before = records.get(key, ())
+                put_and_delete(records, key, shape, changes_of(shape, operations))
+                if state.changes:
+                    after = records.get(key, ())
+                    done.outputs[state.changes] += group_changes(state, before, after)
+
+    def woken(self, until: datetime) -> list[Key]:
+        """Return the keys with a timer that is due."""
+        return [key for spec in self.spec.timers for key in self._due(spec, until)]
+
+    def _due(self, timers: StateSpec, until: datetime) -> list[Key]:
+        at = timers.schema.index(TIMER_COLUMN)
+        records = self.state[timers.name].items()
+        return [key for key, rows in records if any(row[at] <= until for row in rows)]
 
     def _parts(
         self, inputs: Mapping[str, Sequence[Sequence[Row]]], epochs: Mapping[str, Sequence[int]]
@@ -139,7 +210,7 @@ class ReferenceStage:
             if self.spec.takes_record:
                 refuse_returned(self._translate(record, emitter.out))
             else:
-                group = emitter.group({**flows, input_.name: [record]})
+                group = emitter.group({**flows, input_.name: [record]}, self._context)
                 refuse_returned(self._translate(None, group, emitter.out))
         return emitter
 
@@ -147,19 +218,66 @@ class ReferenceStage:
         self, part: TranslatorSpec, parts: Mapping[str, Sequence[Part]], done: _Epoch
     ) -> None:
         routed = route_records(self.name, part, parts, self.state)
-        called = sorted(routed.groups, key=self._visiting_order)
+        time = self._context.time
+        for timers in authored(self.spec).timers if done.timers else ():
+            for key in self._due(timers, time):
+                routed.groups.setdefault(key, {})
+        expired = {timers.expires: set(self._due(timers, time)) for timers in self.spec.expiries}
+        visited = sorted({*routed.groups}.union(*expired.values()), key=self._visiting_order)
+        done.keys += visited
         if self.spec.form == "arrow":
-            self._call_vectorised(
-                {key: self._flows(key, routed.groups[key]) for key in called}, done
-            )
+            called = [key for key in visited if key in routed.groups]
+            if called:
+                given = {key: self._flows(key, routed.groups[key]) for key in called}
+                self._call_vectorised(given, done)
         else:
-            for key in called:
-                done.take(self._call(key, routed.groups[key]), key)
+            for key in visited:
+                if key in routed.groups:
+                    done.take(self._call(key, routed.groups[key]), key)
+        self._expire(visited, routed.groups, expired, done)
         done.figures.update(
             groups=len(routed.groups),
             deliveries=routed.deliveries,
             dead_letters=routed.dead_letters,
         )
+
+    def _expire(
+        self,
+        visited: Sequence[Key],
+        called: Collection[Key],
+        expired: Mapping[str, Collection[Key]],
+        done: _Epoch,
+    ) -> None:
+        """Drop what expired of groups that are not called, and set the timers of those that are.
+
+        Args:
+            visited: All keys that are called, or of which anything expired, in visiting order.
+            called: The keys that are called.
+            expired: State to the keys whose hidden timer is due.
+            done: What the calls emitted.
+        """
+        for timers in self.spec.expiries:
+            state = self.spec.state(timers.expires)
+            emitted = done.kept if state.keep else done.local
+            by_key = emitted.get(state.name, {})
+            emitted[state.name] = written = {}
+            new = done.local[timers.name] = {}
+            at = expires_at(self._context.time, state.expire_ms)
+            for key in visited:
+                if key in called:
+                    written[key] = rows = by_key.get(key, [])
+                    had = state.keep and key in self.state[timers.name]
+                    new[key] = [(*key, at)] if rows or had else []
+                elif key in expired[state.name]:
+                    written[key] = self._dropped(state, key)
+                    new[key] = []
+
+    def _dropped(self, state: StateSpec, key: Key) -> list[Any]:
+        """Return what is emitted for a group whose records of a state go."""
+        if not state.keep:
+            return []
+        second_of = kept_shape(state).second_of
+        return [Deletion(second_of(row)) for row in self.state[state.name].get(key, ())]
 
     def _visiting_order(self, key: Key) -> _Order:
         assert self.spec.key is not None, "a record-wise stage has no groups"
@@ -171,35 +289,58 @@ class ReferenceStage:
         flows = self._flows(key, group)
         emitter = Emitter(self.spec, key)
         with AuthorCall(self.name, self.spec, key=key, inputs=flows):
-            group = emitter.group(flows)
+            group = emitter.group(flows, self._context)
             refuse_returned(self._translate(key_type(self.spec)(*key), group, emitter.out))
         return emitter
 
     def _call_vectorised(self, groups: Mapping[Key, dict[str, list[Any]]], done: _Epoch) -> None:
         """Call the author once for all groups."""
+        spec = authored(self.spec)
         emitted, written = call_vectorised(
-            self.name, replace(self.spec, translate=self._translate), groups
+            self.name, replace(spec, translate=self._translate), groups, self._context
         )
-        for output in done.outputs:
-            done.outputs[output].extend(emitted[output])
-        for state in self.state:
-            done.local[state] = {key: rows[state] for key, rows in written.items()}
+        for output in self.spec.emitted:
+            done.outputs[output.name].extend(emitted[output.name])
+        for state in spec.states:
+            by_key = {key: rows[state.name] for key, rows in written.items()}
+            (done.kept if state.keep else done.local)[state.name] = by_key
 
-    def _flows(self, key: Key, group: Group) -> dict[str, list[Any]]:
+    def _flows(self, key: Key, group: Group) -> dict[str, Any]:
         """Return the records of one group, in the order in which the author reads them."""
-        flows: dict[str, list[Any]] = {}
+        flows: dict[str, Any] = {}
         for input_ in self.spec.inputs:
             records = sorted(group.get(input_.name, ()), key=lambda record: record[0])
             make = record_type(input_.name, input_.schema)
             # A copy for every group: an author may change a list.
             rows = [make(*own_row(row, input_.schema)) for _, row in records]
             flows[input_.name] = self._combined(input_, rows, key)
-        for state in self.spec.states:
+        for state in authored(self.spec).replaced:
             make = record_type(state.name, state.schema)
             flows[state.name] = [
                 make(*own_row(row, state.schema))
                 for row in _in_order(state, self.state[state.name].get(key, ()))
             ]
+        for state in self.spec.kept:
+            rows = self.state[state.name].get(key, [])
+            flows[state.name] = KeptRecords(kept_shape(state), ListedRecords(state, rows))
+        return flows | self._looked_up(key)
+
+    def _looked_up(self, key: Key) -> dict[str, Any]:
+        """Return what a group reads of looked-up tables."""
+        flows: dict[str, Any] = {}
+        for lookup in self.spec.lookups:
+            table, records = self._lookups[lookup.name], lookup.records
+            rows = table.get(key, ()) if lookup.by else chain.from_iterable(table.values())
+            if lookup.key:
+                flows[lookup.name] = KeptRecords(
+                    kept_shape(records), ListedRecords(records, list(rows))
+                )
+                continue
+            make = record_type(lookup.name, lookup.schema)
+            flows[lookup.name] = LookedUp(
+                [make(*own_row(row, lookup.schema)) for row in _in_order(records, rows)],
+                lookup.name,
+            )
         return flows
 
     def _combined(self, input_: InputSpec, rows: list[Any], key: Key) -> list[Any]:
@@ -217,7 +358,9 @@ class ReferenceStage:
                 combine = self._watches.fresh(input_.combine.function, function, place)
                 fewer = list(combine(list(part)))
                 if not 0 < len(fewer) <= len(part):
-                    message = f"gave {len(fewer)} records for {len(part)}; give 1 to {len(part)}"
+                    message = (
+                        f"returned {len(fewer)} records for {len(part)}; return 1 to {len(part)}"
+                    )
                     raise ValueError(message)
                 made = [make(*typed_row(tuple(row), input_.schema)) for row in fewer]
                 self._require_key(input_, key, made)
@@ -229,7 +372,7 @@ class ReferenceStage:
         for row in rows:
             (own_key,) = key_of(self.name, self.spec, input_, row)
             if own_key != key:
-                message = f"gave a record of the key {own_key!r} for records of {key!r}"
+                message = f"returned a record of the key {own_key!r} for records of the key {key!r}"
                 raise ValueError(message)
 
 
@@ -243,14 +386,20 @@ class _Epoch:
     """What the calls of one epoch emitted.
 
     Attributes:
+        timers: Whether groups are called for timers that are due.
+        keys: The keys of the groups, in the order in which they were visited.
         local: State name to called key to the records that the group emitted for itself.
         remote: State name to (key, record) pairs, written by other groups.
+        kept: Kept state to called key to what the group put and deleted.
         bindings: Address to keys.
     """
 
     outputs: dict[str, list[Row]]
+    timers: bool = True
+    keys: list[Key] = field(default_factory=list)
     local: dict[str, dict[Key, list[Row]]] = field(default_factory=dict)
     remote: dict[str, list[tuple[Key, Row]]] = field(default_factory=dict)
+    kept: dict[str, dict[Key, list[Row | Deletion]]] = field(default_factory=dict)
     bindings: dict[str | int, dict[Key, None]] = field(default_factory=dict)
     figures: dict[str, int] = field(default_factory=lambda: dict.fromkeys(_COUNTED, 0))
 
@@ -262,6 +411,9 @@ class _Epoch:
             if key is not None:
                 self.local.setdefault(name, {})[key] = rows
             self.remote.setdefault(name, []).extend(emitter.remote[name])
+        for name, operations in emitter.kept.items():
+            if key is not None:
+                self.kept.setdefault(name, {})[key] = operations
         for address, to in emitter.bindings:
             self.bindings.setdefault(address, {})[to] = None
 
@@ -284,7 +436,7 @@ def _settle(table: dict[Key, list[Row]], name: str, done: _Epoch) -> None:
 
 def _in_order(state: StateSpec, rows: Iterable[Row]) -> list[Row]:
     """Return a group's records by `order_by`, then by all columns."""
-    at = [state.schema.index(name) for name in state.order_by]
+    at = [state.schema.index(name) for name in (*state.order_by, *state.second_key)]
     types = [state.schema.fields[place].type for place in at]
     every = ordered_rows(rows, state.schema)
     return sorted(every, key=lambda row: row_order([row[place] for place in at], types))

@@ -1,5 +1,7 @@
 """Assembly of a prepared run from the reports of its tasks; pure.
 
+    TaskReport (`cbp.engine.task.reports`) -> PreparedRun (`cbp.engine.interface.runs`)
+
 Not guaranteed: that the reports stay few. There is one per file, and the driver collects all
 of a run's. So their number grows with the files that the run writes and touches, that is, with
 the buckets and bytes that it changes. For more than some ten thousand files, tasks should write
@@ -14,9 +16,10 @@ from dataclasses import dataclass, field
 from operator import attrgetter
 from typing import Any, assert_never
 
+from cbp.engine.columnar.file_slices import records_expected, share_of
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.interface.runs import PreparedRun, RunPlan
-from cbp.engine.shuffle.broadcast import ALL_FOUND, ALL_NAMED
+from cbp.engine.shuffle.broadcast import ALL_NAMED, ALL_REACHED
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.engine.task.reports import (
     BindingsFile,
@@ -29,6 +32,7 @@ from cbp.engine.task.reports import (
     MessageMisplaced,
     NewStateFile,
     NextPhase,
+    NextTimer,
     OutputFile,
     TaskReport,
 )
@@ -37,7 +41,7 @@ from cbp.model.dataflow.lanes import lane_figure
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import TableChange
 
-__all__ = ["Reported", "assemble", "empty_outputs", "raise_first_error"]
+__all__ = ["Reported", "assemble", "empty_outputs", "next_timer", "raise_first_error"]
 
 
 def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
@@ -69,6 +73,7 @@ class Reported:
     counts: list[Counts] = field(default_factory=list)
     lanes: list[JobLane] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
+    timers: list[NextTimer] = field(default_factory=list)
     misplaced: bool = False
     next_phase: list[TaskReport] = field(default_factory=list)
 
@@ -103,6 +108,8 @@ class Reported:
                 self.counts.append(report)
             case JobLane():
                 self.lanes.append(report)
+            case NextTimer():
+                self.timers.append(report)
             case Failed():
                 self.failed.append(report)
             case MessageMisplaced():
@@ -122,7 +129,7 @@ class Reported:
 def raise_first_error(reported: Reported) -> None:
     """Raise the error that a task reported, if any.
 
-    Of several errors, the one with the smallest text is raised, so that it is always the same.
+    If there are several, raises the one with the smallest text, so that it is always the same.
     """
     if reported.failed:
         raise min(reported.failed, key=lambda failed: failed.message).error()
@@ -135,8 +142,14 @@ def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
         IncrementDamagedError: If an input arrived with another number of records.
     """
     figures = _figures(reported)
+    figures.setdefault("records_in", 0)
     for name, increments in plan.inputs.items():
-        expected = sum(increment.records for increment in increments)
+        input_ = plan.node.translator.input(name)
+        expected = sum(
+            records_expected(share_of(plan.folder, file), input_)
+            for increment in increments
+            for file in increment.files
+        )
         received = int(figures.pop(f"records_in.{name}", 0))
         if expected != received:
             names = ", ".join(increment.name for increment in increments)
@@ -154,7 +167,24 @@ def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:
         file.bytes_dropped for files in (reported.dropped, reported.merged) for file in files
     )
     figures["bytes_in"] = sum(i.bytes for increments in plan.inputs.values() for i in increments)
-    return PreparedRun(outputs, tuple(changes), figures)
+    return PreparedRun(outputs, tuple(changes), figures, next_timer(plan, reported.timers))
+
+
+def next_timer(plan: RunPlan, reported: Iterable[NextTimer]) -> int | None:
+    """Return a time before which no timer of a stage is due after a run; as in `PreparedRun`.
+
+    A run that looked at all timers knows it; any other keeps what was known before.
+
+    Args:
+        plan: The run.
+        reported: The earliest timers that its tasks have seen or set.
+    """
+    if not plan.node.translator.timers:
+        return None
+    times = [-(-one.at_us // 1000) for one in reported]
+    if plan.due_ms is not None and not plan.wakes:
+        times.append(plan.due_ms)
+    return min(times, default=None)
 
 
 def _count_dead_letters(figures: dict[str, float]) -> None:
@@ -164,7 +194,7 @@ def _count_dead_letters(figures: dict[str, float]) -> None:
     """
     for name in [name for name in figures if name.startswith(ALL_NAMED)]:
         named = figures.pop(name)
-        if not figures.pop(ALL_FOUND + name.removeprefix(ALL_NAMED)):
+        if not figures.pop(ALL_REACHED + name.removeprefix(ALL_NAMED)):
             figures["dead_letters"] += named
 
 

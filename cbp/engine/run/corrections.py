@@ -21,6 +21,7 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import CHECKED, sealed
 from cbp.engine.storage.files import Files
 from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.run_context import time_of
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.correction import Correction, correcting, correction_rows
 
@@ -45,8 +46,21 @@ def write_corrections(
 
 
 def correcting_plan(plan: RunPlan, node: StageNode, state: str, increment: Increment) -> RunPlan:
-    """Return the plan of a run that reads corrections instead of the stage's inputs."""
-    spec = correcting(node.translator, state)
+    """Return the plan of a run that reads corrections instead of the stage's inputs.
+
+    Stages that are fused with it run too if they read only changes of its views, or outputs of
+    stages that run so.
+    """
+    spec = correcting(node.translator, state, time_of(plan.time_ms))
     (input_,) = spec.inputs
     corrector = replace(node, translator=spec, wiring={input_.name: increment.flow})
-    return replace(plan, node=corrector, inputs={input_.name: (increment,)}, fused=())
+    flows = {f"{node.name}.{output.name}" for output in spec.outputs}
+    behind = []
+    for member in plan.fused:
+        if flows.issuperset(member.wiring.values()):
+            behind.append(member)
+            flows |= {f"{member.name}.{output.name}" for output in member.translator.outputs}
+    # No group is called for its timer.
+    return replace(
+        plan, node=corrector, inputs={input_.name: (increment,)}, fused=tuple(behind), time_ms=0
+    )

@@ -17,10 +17,10 @@ from typing import Protocol
 from cbp.engine.columnar.file_slices import InputShare
 from cbp.engine.interface.form_checks import require_no_spark
 from cbp.engine.interface.runs import RunControl, RunPlan
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.reports import JobLane, TaskReport
 from cbp.engine.task.stage_task import StageTask
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import Bypass, Lane
 
@@ -45,7 +45,7 @@ class Executor(RunControl, Protocol):
 
     @property
     def bypass(self) -> Bypass | None:
-        """Which jobs run without Spark; `None`: there is no Spark."""
+        """Which jobs run without Spark; `None` if there is no Spark."""
         ...
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
@@ -92,6 +92,10 @@ class LocalExecutor:
         if task.spec.record_wise:
             shares = record_shares(plan, plan.slots_of(self.slots), task.limits)
         return partial(_run_tasks, self._kind, task, shares)
+
+    def waits_for(self) -> str:
+        """Return nothing: it can run at once."""
+        return ""
 
     def cancel(self, run: str) -> None:
         """Do nothing: a task here cannot be interrupted."""

@@ -18,7 +18,10 @@ from cbp.engine.interface.runs import RunPlan
 __all__ = ["Reach"]
 
 KINDS_MAX = 4_096
-"""Most kinds of runs that are remembered, the latest ones; each takes some hundred bytes."""
+"""Maximum number of kinds of runs that are remembered, the latest ones.
+
+Each takes some hundred bytes.
+"""
 
 _Kind = tuple[str, str, tuple[str, ...]]
 
@@ -34,7 +37,7 @@ class Reach:
         self._lock = threading.Lock()
 
     def expected(self, plan: RunPlan) -> int:
-        """Return how many groups a run is expected to call; 0: no run of its kind was seen."""
+        """Return how many groups a run is expected to call; 0 if no run of its kind was seen."""
         with self._lock:
             return self._groups.get(_kind(plan), 0)
 

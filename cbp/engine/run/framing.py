@@ -25,7 +25,10 @@ from cbp.model.flow.increment import DataFile, FramingKey, Increment
 __all__ = ["frame_increment"]
 
 SLICES_MAX = 50_000
-"""Most slices of one increment; each is a line in its consumer's queue, some 60 bytes of JSON."""
+"""Maximum number of slices of one increment.
+
+Each is a line in its consumer's queue, some 60 bytes of JSON.
+"""
 
 _WINDOW_ROWS = 65_536
 

@@ -49,7 +49,10 @@ def only_flow(node: StageNode) -> str:
 
 def followers_of(plan: RunPlan) -> tuple[Follower, ...]:
     """Return the stages that run as followers in the tasks of a phase."""
-    return tuple(Follower(n.name, n.translator, only_flow(n)) for n in plan.fused)
+    return tuple(
+        Follower(n.name, n.translator, only_flow(n), replace(plan, node=n, inputs={}).context())
+        for n in plan.fused
+    )
 
 
 def with_members(plan: RunPlan, prepared: PreparedRun) -> PreparedRun:
@@ -71,7 +74,9 @@ def joined(plan: RunPlan, first: PreparedRun, second: PreparedRun) -> PreparedRu
     figures = _sums(first.figures, second.figures)
     # The second phase reads what the first one wrote, which is no input of the run.
     figures |= {name: first.figures.get(name, 0) for name in ("records_in", "bytes_in")}
-    return PreparedRun(outputs, (*second.changes, *first.changes), figures)
+    due = (one.due_ms for one in (first, second) if one.due_ms is not None)
+    changes = (*second.changes, *first.changes)
+    return PreparedRun(outputs, changes, figures, min(due, default=None))
 
 
 def _sums(first: Mapping[str, float], second: Mapping[str, float]) -> dict[str, float]:

@@ -14,10 +14,16 @@ from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
 
 from cbp.engine.commit.table_entries import live_adds
-from cbp.engine.interface.runs import PreparedRun, RunPlan
+from cbp.engine.interface.runs import PreparedRun, RunPlan, enter_unseen
 from cbp.engine.outputs.compaction import WHOLE, due, merged_change
 from cbp.engine.outputs.retention import expired_change, grain_of
-from cbp.engine.run.assembly import Reported, assemble, empty_outputs, raise_first_error
+from cbp.engine.run.assembly import (
+    Reported,
+    assemble,
+    empty_outputs,
+    next_timer,
+    raise_first_error,
+)
 from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.phases import joined, phases, reading, with_members
@@ -26,8 +32,8 @@ from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import TableChange
@@ -63,11 +69,21 @@ class Preparer:
         most = limits.arranged_reads, limits.arranged_bytes
         return PhysicalLimits(self.executor.slots, rows, *most, bypass)
 
-    def prepare(self, plan: RunPlan) -> PreparedRun:
+    def maintains_outputs(self, epoch: int) -> bool:
+        """Return whether a run maintains its outputs; see `RunPreparer.maintains_outputs`."""
+        return due(epoch, self.planner.limits)
+
+    def prepare(self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen) -> PreparedRun:
         """Run stages over their increments; see `RunPreparer.prepare`."""
-        prepared = self._run(plan)
-        if not prepared.changes or not due(plan.epoch):
+        pinned = {name: self.tables.pinned(one) for name, one in plan.lookups.items()}
+        plan = replace(plan, lookups=pinned)
+        with self.tables.in_use(pinned.values()):
+            prepared = self._run(plan, enter)
+        moments = {name: one.moment for name, one in pinned.items() if one.moment is not None}
+        prepared = replace(prepared, lookups=moments)
+        if not prepared.changes or not self.maintains_outputs(plan.epoch):
             return prepared
+        enter("tidy")
         return replace(prepared, changes=(*prepared.changes, *self._tidied_outputs(plan)))
 
     def correct(
@@ -77,35 +93,42 @@ class Preparer:
         node = next(one for one in (plan.node, *plan.fused) if one.name == stage)
         increment = write_corrections(plan, node, state, corrections, files=self.files)
         run = correcting_plan(plan, node, state, increment)
-        prepared, _ = self._phase(run)
-        return replace(prepared, outputs=empty_outputs(plan)), increment.files[0].path
+        prepared, _ = self._phase(run, enter_unseen)
+        written = {one.flow: one for one in prepared.outputs.values()}
+        outputs = {key: written.get(one.flow, one) for key, one in empty_outputs(plan).items()}
+        due_ms = prepared.due_ms if node.translator.timers else plan.due_ms
+        whole = replace(prepared, outputs=outputs, due_ms=due_ms)
+        return whole, increment.files[0].path
 
-    def _run(self, plan: RunPlan) -> PreparedRun:
+    def _run(self, plan: RunPlan, enter: Callable[[str], object]) -> PreparedRun:
         first, behind = phases(plan)
         if not plan.fused:
-            return self._phase(plan)[0]
+            return self._phase(plan, enter)[0]
         if behind is None:
-            return with_members(first, self._phase(first)[0])
-        prepared, more = self._phase(first, behind)
+            return with_members(first, self._phase(first, enter)[0])
+        prepared, more = self._phase(first, enter, behind)
         behind = reading(behind, prepared)
         # A single task may have done both phases; otherwise the second is a job of its own.
-        rest = self._assembled(behind, more) if more else self._phase(behind)[0]
+        rest = self._assembled(behind, more) if more else self._phase(behind, enter)[0]
         return joined(plan, with_members(first, prepared), with_members(behind, rest))
 
     def _phase(
-        self, plan: RunPlan, behind: RunPlan | None = None
+        self, plan: RunPlan, enter: Callable[[str], object], behind: RunPlan | None = None
     ) -> tuple[PreparedRun, list[TaskReport]]:
         """Run one phase; return it, and the reports of the next phase if its task ran that."""
         started = time.perf_counter()
+        enter("plan")
         self.executor.refuse(plan.dataflow, [plan.node, *plan.fused])
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
-        if not records:
-            return PreparedRun(empty_outputs(plan), (), {"records_in": 0, "groups": 0}), []
+        if not records and not plan.wakes:
+            nothing = {"records_in": 0, "groups": 0}
+            return PreparedRun(empty_outputs(plan), (), nothing, next_timer(plan, [])), []
         jobs = list(self.planner.jobs(plan, faults=self.faults))
         if behind is not None:
             then = self.planner.then(plan, behind, faults=self.faults)
             jobs = [(part, replace(task, then=then)) for part, task in jobs]
         ready = time.perf_counter()
+        enter("job")
         reports: list[TaskReport] = []
         for part, task in jobs:
             self.faults("job.before")
@@ -116,16 +139,17 @@ class Preparer:
             self.planner.reach.note(part, reported.groups)
             reports += part_reports
         done = time.perf_counter()
+        enter("assemble")
         reported = Reported.of(reports)
         prepared = assemble(plan, reported, now_ms=self.now_ms())
         figures = {
             **prepared.figures,
-            "tasks": max(task.tasks for _, task in jobs),
+            "tasks": max((task.tasks for _, task in jobs), default=0),
             "seconds_plan": ready - started,
             "seconds_job": done - ready,
             "seconds_assemble": time.perf_counter() - done,
         }
-        return PreparedRun(prepared.outputs, prepared.changes, figures), reported.next_phase
+        return replace(prepared, figures=figures), reported.next_phase
 
     def _assembled(self, plan: RunPlan, reports: Sequence[TaskReport]) -> PreparedRun:
         return assemble(plan, Reported.of(reports), now_ms=self.now_ms())
@@ -170,6 +194,7 @@ class Preparer:
                     run=plan.run,
                     faults=self.faults,
                     grain=grain,
+                    limits=self.planner.limits,
                 )
                 changes += [change] if change else []
         return changes

@@ -1,7 +1,8 @@
 """Cache of an engine's open tables and their live files; each table is opened once.
 
 Guaranteed: a state whose records are placed by another hash or number of buckets than the stage
-declares is refused here, before any look-up.
+declares is refused here, before any look-up. A looked-up table is read as of one moment, chosen by
+`pinned`; the run's record has it (`cbp.model.run.intention.LookupMoment`).
 Not guaranteed: that a table is as new as its log; call `refresh` where that matters. A table that
 was dropped from the cache is read again.
 """
@@ -9,24 +10,40 @@ was dropped from the cache is read again.
 from __future__ import annotations
 
 import threading
-from collections.abc import Sequence
+from collections.abc import Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import replace
 
-from cbp.engine.commit.table_entries import horizon, live_files
+from cbp.engine.commit.table_entries import (
+    horizon,
+    live_files,
+    shown_epoch,
+    shown_generation,
+)
 from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.deletion_vectors import vector_path
 from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable, open_table
+from cbp.engine.interface.runs import LookedUp
 from cbp.engine.outputs.compaction import live_of
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table, state_table
-from cbp.errors import IncrementCollectedError, NotFoundError
+from cbp.errors import IncrementCollectedError, NotFoundError, VersionGoneError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.increment import Increment
-from cbp.model.run.intention import Intention
+from cbp.model.run.intention import Intention, LookupMoment
 
 __all__ = ["OpenTables"]
+
+
+_Use = tuple[str, str, str, LookupMoment | None]
+
+
+def _use_of(one: LookedUp) -> _Use:
+    return one.folder, one.node.name, one.state, one.moment
 
 
 class OpenTables:
@@ -40,6 +57,7 @@ class OpenTables:
     def __init__(self, files: Files, limits: EngineLimits) -> None:
         self._files, self._limits = files, limits
         self._tables: dict[str, ManagedTable] = {}
+        self._in_use: dict[_Use, tuple[StateTable, int]] = {}
         self._lock = threading.Lock()
 
     def table(self, path: str) -> ManagedTable:
@@ -60,13 +78,77 @@ class OpenTables:
         refresh: bool = True,
     ) -> StateTable:
         """Return a state's live files; refuse a state whose placement is not the stage's."""
-        name = state_table(node.name, state)
-        table = self.table(f"{folder}/{name}")
+        table = self.table(f"{folder}/{state_table(node.name, state)}")
         snapshot = table.refresh() if refresh else table.snapshot
-        key = node.translator.key_of(node.translator.state(state)).names
+        return self._state(table, snapshot, node, state, unpublished)
+
+    def pinned(self, one: LookedUp) -> LookedUp:
+        """Return a looked-up table with the moment as of which it is read: by default, now."""
+        if one.moment is not None:
+            return one
+        table = self.table(f"{one.folder}/{state_table(one.node.name, one.state)}")
+        snapshot = table.refresh()
+        shown = shown_epoch(snapshot.txns, shown_generation(snapshot.txns))
+        newest = one.unpublished[-1].epoch if one.unpublished else shown
+        return replace(one, moment=LookupMoment(max(shown, newest), snapshot.version))
+
+    def looked_up(self, one: LookedUp) -> StateTable:
+        """Return the live files of a looked-up table as of its moment; see `pinned`.
+
+        Raises:
+            VersionGoneError: The version that was read then is not kept any more.
+        """
+        assert one.moment is not None, "the table is pinned"
+        with self._lock:
+            if (known := self._in_use.get(_use_of(one))) is not None:
+                return known[0]
+        table = self.table(f"{one.folder}/{state_table(one.node.name, one.state)}")
+        snapshot, version = table.snapshot, one.moment.version
+        if snapshot.version != version:
+            try:
+                snapshot = table.log.snapshot(version)
+            except NotFoundError as error:
+                raise VersionGoneError(table.path, version) from error
+        return self._state(table, snapshot, one.node, one.state, one.unpublished)
+
+    @contextmanager
+    def in_use(self, tables: Iterable[LookedUp]) -> Iterator[None]:
+        """Keep the files of looked-up tables from collection, as of their moments."""
+        uses = [(_use_of(one), self.looked_up(one)) for one in tables]
+        with self._lock:
+            for use, live in uses:
+                self._in_use[use] = live, self._in_use.get(use, (live, 0))[1] + 1
+        try:
+            yield
+        finally:
+            with self._lock:
+                for use, live in uses:
+                    readers = self._in_use.pop(use)[1] - 1
+                    if readers:
+                        self._in_use[use] = live, readers
+
+    def files_in_use(self, path: str) -> set[str]:
+        """Return the files of a table that runs under way look up, relative to the table."""
+        with self._lock:
+            tables = [table for table, _ in self._in_use.values() if table.folder == path]
+        files = [file for table in tables for many in table.live.values() for file in many]
+        vectors = (vector_path(file.vector) for file in files if file.vector is not None)
+        return {file.path for file in files}.union(path for path in vectors if path)
+
+    def _state(
+        self,
+        table: ManagedTable,
+        snapshot: Snapshot,
+        node: StageNode,
+        state: str,
+        unpublished: Sequence[Intention],
+    ) -> StateTable:
+        name, spec = state_table(node.name, state), node.translator.state(state)
+        key = node.translator.key_of(spec).names
         require_placement(table.path, snapshot.metadata, buckets=node.buckets, key=key)
         live = live_files(snapshot, name, unpublished)
-        return StateTable(table.path, snapshot.metadata.id, live)
+        order = (*key, *spec.second_key) if spec.second_key else ()
+        return StateTable(table.path, snapshot.metadata.id, live, order)
 
     def live_output(self, folder: str, increment: Increment) -> list[AddFile]:
         """Return the live files that hold an increment's records now, in order.
@@ -83,7 +165,7 @@ class OpenTables:
         return live_of(snapshot.live.values(), increment.index)
 
     def output(self, folder: str, flow: str, *, version: int | None = None) -> Snapshot:
-        """Return the snapshot of a flow's table as of a version; `None`: the newest."""
+        """Return the snapshot of a flow's table as of a version; `None` means the newest."""
         stage, _, output = flow.partition(".")
         table = self.table(f"{folder}/{flow_table(stage, output)}")
         return table.refresh() if version is None else table.log.snapshot(version)

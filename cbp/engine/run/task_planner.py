@@ -1,5 +1,7 @@
 """Planner of a run's tasks: their input files, live state files and number.
 
+    RunPlan (`cbp.engine.interface.runs`) -> TaskPlan (`cbp.engine.task.task_plan`)
+
 Guaranteed: nothing is written, and no table log is read again: the tables are taken as the
 previous run left them, plus the changes that are recorded but not published. A plan holds names
 of files, never records.
@@ -12,7 +14,7 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field, replace
 
 from cbp.engine.columnar.file_slices import share_of
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import LookedUp, RunPlan
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.fanout_estimate import Reach
 from cbp.engine.run.phases import followers_of, only_flow
@@ -21,9 +23,11 @@ from cbp.engine.shuffle.layout import shuffle_layout
 from cbp.engine.shuffle.multicast_bindings import BindingFile
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
-from cbp.engine.task.plan import TaskPlan, Then
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.state_writer import is_overdue
+from cbp.engine.task.task_plan import LookupTable, TaskPlan, Then
+from cbp.errors import LookupTooLargeError
+from cbp.model.dataflow.stage import LookupSpec
 from cbp.model.flow.increment import DataFile, Increment
 
 __all__ = ["Planner"]
@@ -56,7 +60,7 @@ class Planner:
         records have no key to group by, so they are read by shares, and their output is written
         after that of the groups.
         """
-        specs = plan.node.translator.parts()
+        specs, context = plan.node.translator.parts(), plan.context()
         for number, spec in enumerate(specs):
             node = replace(plan.node, translator=spec)
             inputs = {i.name: plan.inputs[i.name] for i in spec.inputs if i.name in plan.inputs}
@@ -64,7 +68,8 @@ class Planner:
             records = sum(i.records for increments in inputs.values() for i in increments)
             task = self.task(part, records, faults=faults)
             if records or _works_on_state(task):
-                yield part, replace(task, first_number=number * node.buckets)
+                numbers = number * node.buckets
+                yield part, replace(task, first_number=numbers, context=context)
 
     def task(self, plan: RunPlan, records: int, *, faults: Faults) -> TaskPlan:
         """Return the plan that every task of a phase is given.
@@ -79,6 +84,8 @@ class Planner:
         outer = any(state.grouping == "outer" for state in spec.states)
         work = max(records, self.reach.expected(plan))
         wanted = node.buckets if outer else -(-work // self.limits.rows_per_task_of(spec.form))
+        if spec.supersteps > 1:
+            wanted = 1  # messages go from superstep to superstep in the memory of one process
         return TaskPlan(
             folder=plan.folder,
             stage=node.name,
@@ -107,23 +114,37 @@ class Planner:
                 for file, increment in _bindings(plan).items()
             ),
             followers=followers_of(plan),
+            context=plan.context(),
+            lookups={
+                one.name: self._looked_up(node.name, one, plan.lookups[f"{node.name}.{one.name}"])
+                for one in spec.lookups
+            },
+            wakes=plan.wakes,
+            ages=plan.wakes and plan.due_ms == 0,
             hash_mask=self.hash_mask,
             faults=faults,
             limits=self.limits,
         )
 
+    def _looked_up(self, stage: str, spec: LookupSpec, one: LookedUp) -> LookupTable:
+        table = self.tables.looked_up(one)
+        records = sum(file.rows - file.dead for many in table.live.values() for file in many)
+        if not spec.by and records > (most := self.limits.settings_rows):
+            raise LookupTooLargeError(stage, spec.name, records, most)
+        return LookupTable(table, one.node.buckets)
+
     def then(self, plan: RunPlan, behind: RunPlan, *, faults: Faults) -> Then | None:
         """Return the second phase, for the first phase's task to run too.
 
-        `None` if the first phase has several tasks, or the second one is in SQL or calls all
-        groups of a state.
+        `None` if the first phase has several tasks, or the second one is in SQL or calls
+        groups for their state alone.
         """
         outer = any(state.grouping == "outer" for state in behind.node.translator.states)
         in_sql = behind.node.translator.form == "sql" or any(
             input_.in_sql for input_ in behind.node.translator.inputs
         )
         slots = plan.slots_of(self.executor.slots)
-        if outer or in_sql or len(record_shares(plan, slots, self.limits)) > 1:
+        if outer or in_sql or behind.wakes or len(record_shares(plan, slots, self.limits)) > 1:
             return None
         task = self.task(behind, records=1, faults=faults)
         return Then(only_flow(behind.node), task)
@@ -134,7 +155,13 @@ def _works_on_state(task: TaskPlan) -> bool:
     if task.spec.record_wise:
         return False
     return any(
-        live and (state.grouping == "outer" or is_overdue(live, task.limits))
+        live
+        and (
+            state.grouping == "outer"
+            or (state.timers and task.wakes)
+            or (state.expire_ms and task.ages)
+            or is_overdue(live, task.limits)
+        )
         for state in task.spec.states
         for live in task.states[state.name].live.values()
     )

@@ -32,10 +32,10 @@ from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
 from cbp.engine.shuffle.spool import Spool
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["ALL_FOUND", "ALL_NAMED", "Bound", "Rows", "Shared", "SharedFlow", "expand"]
+__all__ = ["ALL_NAMED", "ALL_REACHED", "Bound", "Rows", "Shared", "SharedFlow", "expand"]
 
 Int64s = npt.NDArray[np.int64]
-ALL_FOUND, ALL_NAMED = "all_found.", "all_named."
+ALL_REACHED, ALL_NAMED = "all_found.", "all_named."
 """Prefixes of the figures of an `ALL`: how many groups it reached, and how often it was named."""
 
 _Address = tuple[int, str]
@@ -109,7 +109,7 @@ class Shared:
     Attributes:
         flows: Index of an input to its shared records; inputs without any are missing.
         alls: Audience of each `ALL` to the flows that limit it.
-        found: Audience of each `ALL` to the number of groups that it has reached so far.
+        reached: Audience of each `ALL` to the number of groups that it has reached so far.
 
     Args:
         part: The task's number.
@@ -138,7 +138,7 @@ class Shared:
             for flow, pairs in named.items()
             if len(pairs[0])
         }
-        self.found = dict.fromkeys(self.alls, 0)
+        self.reached = dict.fromkeys(self.alls, 0)
         self._bound_anywhere = np.zeros(many, np.bool_)
         self._bound = self._read(spec, files, tasks, buckets)
         self.bytes = sum(flow.rows.table.nbytes for flow in self.flows.values())
@@ -240,7 +240,7 @@ class Shared:
         counts: dict[str, float] = {"dead_letters": dead}
         for number, limits in self.alls.items():
             text = ",".join(limits)
-            counts[ALL_FOUND + text] = self.found[number]
+            counts[ALL_REACHED + text] = self.reached[number]
             counts[ALL_NAMED + text] = 0 if self._part else named[number]
         return counts
 

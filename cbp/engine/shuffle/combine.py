@@ -25,6 +25,7 @@ from cbp.engine.columnar.row_codec import Row, check_row, decode_columns, encode
 from cbp.engine.shuffle.layout import ShuffleLayout
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.errors import is_authors
+from cbp.errors.counts import format_count
 from cbp.model.author.translator_state import Watch
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
@@ -52,23 +53,23 @@ def combined(
     names, types = input_.schema.names, [f.type for f in input_.schema.fields]
     rows = rows_maker(input_.name, names)(decode_columns(table, names, types))
     keys = _keys(table, spec, layout, flow, stage)
-    kept: list[tuple[int, Row, int]] = []
+    merged: list[tuple[int, Row, int]] = []
     for places in _groups(keys):
         if len(places) == 1:
-            kept.append((places[0], rows[places[0]], 1))
+            merged.append((places[0], rows[places[0]], 1))
         else:
-            kept += _combine(places, rows, spec, input_, stage)
+            merged += _combine(places, rows, spec, input_, stage)
     fresh.check()
-    kept.sort(key=lambda one: one[0])
-    at = [place for place, _, _ in kept]
-    columns = encode_rows([row for _, row, _ in kept], input_.schema)
+    merged.sort(key=lambda one: one[0])
+    at = [place for place, _, _ in merged]
+    columns = encode_rows([row for _, row, _ in merged], input_.schema)
     fewer = pa.Table.from_arrays(columns, schema=arrow_schema(input_.schema))
     for place, key in zip(at, _keys(fewer, spec, layout, flow, stage), strict=True):
         if key != keys[place]:
-            message = f"gave a record of the key {key!r} for records of {keys[place]!r}"
+            message = f"returned a record of the key {key!r} for records of the key {keys[place]!r}"
             raise _failure(ValueError(message), [rows[place]], spec, input_, stage)
     fewer = fewer.append_column("_seq", table.column("_seq").take(pa.array(at, pa.int64())))
-    return fewer, pa.array([count for _, _, count in kept], pa.int64())
+    return fewer, pa.array([count for _, _, count in merged], pa.int64())
 
 
 def _keys(
@@ -101,7 +102,8 @@ def _combine(
     try:
         combined = [tuple(row) for row in input_.combine.function(list(group))]
         if not 0 < len(combined) <= len(group):
-            message = f"gave {len(combined)} records for {len(group)}; give at least one, not more"
+            returned = format_count(len(combined), "record")
+            message = f"returned {returned} for {len(group)}; return 1 to {len(group)}"
             raise ValueError(message)
         for row in combined:
             _check(row, input_)
@@ -116,9 +118,9 @@ def _combine(
 
 def _check(row: Row, input_: InputSpec) -> None:
     if len(row) != len(input_.schema):
-        message = f"gave {row!r}, which is no record of ({input_.schema})"
+        message = f"returned {row!r}, which is no record of ({input_.schema})"
         raise TypeError(message)
-    check_row(row, input_.schema)
+    check_row(row, input_.schema, f"{input_.name}.combine")
 
 
 def _failure(

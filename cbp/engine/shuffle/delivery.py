@@ -121,7 +121,7 @@ class Deliveries:
                 if not limits or self._spec.inputs[at].name in limits:
                     hash_parts.append(bound[flow.counts[audiences] > 0])
             reached = np.unique(np.concatenate(hash_parts))
-            self._shared.found[number] += len(reached)
+            self._shared.reached[number] += len(reached)
             members.append(reached)
             groups.append(np.full(len(reached), number, np.int64))
         return np.concatenate(members), np.concatenate(groups)

@@ -174,12 +174,12 @@ def _order(
     return tuple(placed)
 
 
-def _take(type_: DataType, slots: list[DataType], taken: set[int]) -> int:
+def _take(type_: DataType, slots: list[DataType], used_slots: set[int]) -> int:
     """Return the first slot of this type that the flow does not use yet."""
     for at, slot in enumerate(slots):
-        if slot == type_ and at not in taken:
-            taken.add(at)
+        if slot == type_ and at not in used_slots:
+            used_slots.add(at)
             return at
     slots.append(type_)
-    taken.add(len(slots) - 1)
+    used_slots.add(len(slots) - 1)
     return len(slots) - 1

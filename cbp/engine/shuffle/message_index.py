@@ -181,7 +181,7 @@ class MessageGroups:
         return of.buckets
 
     def _receivers_of(self, table: pa.Table, size: int) -> Int64s | None:
-        """Return the buckets of a block's messages; `None`: the file stays unsorted."""
+        """Return the buckets of a block's messages; `None` if the file stays unsorted."""
         block = self._limits.message_block_bytes
         small = table.num_rows < self._receivers.rows_min and size < block
         if self._laid is None or (small and not self._laid.blocks):

@@ -19,8 +19,8 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type, conform
-from cbp.engine.columnar.file_slices import Share
+from cbp.engine.columnar.arrow_types import arrow_type, conform
+from cbp.engine.columnar.file_slices import Share, file_columns, records_read
 from cbp.engine.columnar.key_hash import bucket_shift, first_bucket, hash_columns
 from cbp.engine.shuffle.combine import combined
 from cbp.engine.shuffle.destinations import EPOCH, copies
@@ -32,7 +32,15 @@ from cbp.engine.storage.external_sort import order_by_columns
 from cbp.errors import IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
-__all__ = ["InputFile", "Replicate", "arrange", "arrival_order", "read_input", "routed"]
+__all__ = [
+    "InputFile",
+    "Replicate",
+    "arrange",
+    "arrange_messages",
+    "arrival_order",
+    "read_input",
+    "routed",
+]
 
 Replicate = Callable[
     [Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
@@ -44,7 +52,7 @@ InputFile = Share
 """Rows of one file; a list of them is in order."""
 
 Rows = npt.NDArray[np.int64] | None
-"""Rows of a table; `None`: all of them."""
+"""Rows of a table; `None` means all of them."""
 
 
 def arrange(
@@ -88,10 +96,7 @@ def arrange(
             mine = _owned(table, part, tasks=tasks, buckets=buckets)
             if input_.combine is not None and mine.any():
                 own = records.filter(pa.array(mine))
-                fewer, counts = combined(own, spec, layout, flow, stage=stage)
-                table = route(fewer)
-                at = table.column_names.index(COUNT)
-                table = table.set_column(at, table.schema.field(COUNT), counts)
+                table = _combined(own, route, spec, layout, flow, stage=stage)
                 mine = _owned(table, part, tasks=tasks, buckets=buckets)
             if input_.has_several:
                 shared = table.column(TO).is_valid()
@@ -102,8 +107,71 @@ def arrange(
             parts.append((flow, table, None if mine.all() else np.flatnonzero(mine)))
     parts.sort(key=lambda part: part[0])
     flows = [_sorted(table, rows, layout) for _, table, rows in parts]
+    if len(flows) == 1:
+        return flows[0]
     # Strings of one flow may be wide and those of another not.
     return pa.concat_tables(flows, promote_options="permissive")
+
+
+def arrange_messages(
+    messages: pa.Table,
+    spec: TranslatorSpec,
+    layout: ShuffleLayout,
+    flow: int,
+    *,
+    stage: str,
+    buckets: int,
+    hash_mask: int,
+    limits: EngineLimits,
+) -> pa.Table:
+    """Return messages that lie in memory as `arrange` returns those of files, for one task.
+
+    Args:
+        messages: In the order in which they were emitted; each has one receiver.
+        spec: The translator, whose input number `flow` reads them.
+        layout: Its layout.
+        flow: The number of the input.
+        stage: The stage's name.
+        buckets: Number of its buckets.
+        hash_mask: Applied to every hash.
+        limits: The engine's limits.
+
+    Raises:
+        AuthorCodeError: An author's function for a key, an order or a combiner failed.
+    """
+    route = partial(
+        routed,
+        spec=spec,
+        layout=layout,
+        flow=flow,
+        stage=stage,
+        buckets=buckets,
+        hash_mask=hash_mask,
+        narrow_bytes=limits.narrow_bytes,
+    )
+    numbers = pa.array(np.arange(messages.num_rows, dtype=np.int64))
+    records = messages.append_column("_seq", numbers)
+    if spec.inputs[flow].combine is None:
+        table = route(records)
+    else:
+        table = _combined(records, route, spec, layout, flow, stage=stage)
+    return _sorted(table, None, layout)
+
+
+def _combined(
+    records: pa.Table,
+    route: Callable[[pa.Table], pa.Table],
+    spec: TranslatorSpec,
+    layout: ShuffleLayout,
+    flow: int,
+    *,
+    stage: str,
+) -> pa.Table:
+    """Return the records that a combiner makes of some, routed, each with what it stands for."""
+    fewer, counts = combined(records, spec, layout, flow, stage=stage)
+    table = route(fewer)
+    at = table.column_names.index(COUNT)
+    return table.set_column(at, table.schema.field(COUNT), counts)
 
 
 def _owned(table: pa.Table, part: int, *, tasks: int, buckets: int) -> npt.NDArray[np.bool_]:
@@ -116,6 +184,8 @@ def _owned(table: pa.Table, part: int, *, tasks: int, buckets: int) -> npt.NDArr
 
 def _sorted(table: pa.Table, rows: Rows, layout: ShuffleLayout) -> pa.Table:
     """Return some rows of a flow, sorted; strings are copied once, unless they order the rows."""
+    if rows is None and table.num_rows < 2:
+        return table
     chosen = np.arange(table.num_rows) if rows is None else rows
     return table.take(pa.array(arrival_order(table, chosen, layout)))
 
@@ -143,6 +213,8 @@ def arrival_order(
     Sorting by the hash alone is several times faster than by keys. It gives the same order
     unless two keys share a hash, or the author orders an input.
     """
+    if len(rows) < 2:
+        return rows
     if not layout.orders:
         hashes = table.column("_hash").to_numpy()[rows]
         order = _stable_order(hashes.view(np.uint64))  # its high bits are the bucket
@@ -196,7 +268,7 @@ def routed(
     """Return records of an input, as `read_input` returns them, in the layout of the shuffle.
 
     Args:
-        narrow_bytes: Of larger tables, strings have offsets of 64 bits.
+        narrow_bytes: Strings of larger tables have offsets of 64 bits.
     """
     assert spec.key is not None, "a record-wise translator is not routed"
     input_ = spec.inputs[flow]
@@ -236,10 +308,10 @@ def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
     Raises:
         IncrementDamagedError: A file is missing, damaged, or has other records.
     """
-    columns = arrow_schema(input_.schema)
+    columns = file_columns(input_)
     if input_.has_several and input_.loopback:
         columns = columns.append(pa.field(EPOCH, pa.int64()))
-    table = pa.concat_tables([_read(file, columns) for file in files])
+    table = pa.concat_tables([records_read(_read(file, columns), input_) for file in files])
     return table.append_column("_seq", pa.array(np.arange(table.num_rows, dtype=np.int64)))
 
 

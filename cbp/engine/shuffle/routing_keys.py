@@ -172,7 +172,7 @@ def _called_once(function: Callable[[Any], Any], by: Computed, row: Row) -> Row:
     if len(by.types) == 1:
         return (given,)
     if len(given) != len(by.types):
-        message = f"gave {len(given)} values, {len(by.types)} are declared"
+        message = f"returned {len(given)} values, but {len(by.types)} types are declared"
         raise KeyMismatch(message)
     return tuple(given)
 

@@ -26,13 +26,13 @@ _LINE = re.compile(r"\s*([^\s=:#!][^\s=:]*)(?:\s*[=:]\s*|\s+)(.*?)\s*")
 
 
 def authentication(
-    master: str, told: Mapping[str, str], environment: Mapping[str, str]
+    master: str, settings: Mapping[str, str], environment: Mapping[str, str]
 ) -> dict[str, str]:
     """Return the settings by which a driver authenticates connections.
 
     Args:
         master: The master URL of Spark.
-        told: Settings of the operator, from `CBP_SPARK_CONF` or Spark's own defaults.
+        settings: Settings of the operator, from `CBP_SPARK_CONF` or Spark's own defaults.
         environment: Environment of this process.
 
     Raises:
@@ -41,13 +41,13 @@ def authentication(
     """
     if master.startswith("local-cluster"):
         return {}
-    asked = told.get(_ON, "true").strip().lower()
+    asked = settings.get(_ON, "true").strip().lower()
     if _LOCAL.fullmatch(master):
         return {_ON: asked}
     if asked != "true":
         raise SparkUnauthenticatedError(master, f"{_ON} is {asked}")
     if not (master == "yarn" or master.startswith("k8s://")):
-        secret = told.get(_SECRET, "") or environment.get(_GIVEN_BY_SPARK, "")
+        secret = settings.get(_SECRET, "") or environment.get(_GIVEN_BY_SPARK, "")
         if not secret.strip():
             raise SparkUnauthenticatedError(master, f"{_SECRET} is not set")
     return {_ON: "true"}

@@ -7,8 +7,8 @@ run after a worker died. A worker that is forked from here has them, and shares 
 The imported objects are frozen for the garbage collector. So the collection that Spark's daemon
 does after every task looks only at the task's own objects.
 
-A worker that Spark has ended finds a broken pipe when it reports; that is no error, and is not
-reported.
+A worker that Spark has ended gets a broken pipe when it reports. That is no error, so the worker
+prints none.
 
 Spark starts it as `python -m cbp.engine.spark.daemon` (`spark.python.daemon.module`).
 """
@@ -32,7 +32,7 @@ PREPARED = (worker_code, executor, sql)
 
 
 def ended_quietly(work: Callable[..., Any]) -> Callable[..., Any]:
-    """Return the worker's loop; it ends the process silently if Spark has closed the pipe."""
+    """Wrap a worker's loop: if Spark has closed the pipe, the process ends without a message."""
 
     def run(*arguments: Any) -> Any:
         try:

@@ -21,6 +21,7 @@ import uuid
 from collections.abc import Callable, Collection, Sequence
 from dataclasses import replace
 from functools import partial
+from pickle import PicklingError
 
 from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
@@ -31,6 +32,7 @@ from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
+from cbp.engine.spark.sql.query_check import Queries
 from cbp.engine.spark.sql_keys import Expressions, failed_expression
 from cbp.engine.spark.tasks import (
     RESULT,
@@ -44,13 +46,17 @@ from cbp.engine.spark.tasks import (
     shared_out,
 )
 from cbp.engine.spark.worker_pool import Residents
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.reports import JobLane, TaskReport, decode, encode
 from cbp.engine.task.stage_task import StageTask
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import ended_worker
-from cbp.engine.workers.shipping import ship_with_fingerprints, with_differences
+from cbp.engine.workers.shipping import (
+    refuse_unsendable,
+    ship_with_fingerprints,
+    with_differences,
+)
 from cbp.errors import (
     CbpError,
     CodeNotLoadedError,
@@ -79,7 +85,8 @@ class SparkExecutor:
     Args:
         spark: The session.
         kind: The class of the tasks.
-        resident_workers: Most processes beside a local Spark that do small runs without a job.
+        resident_workers: Maximum number of processes beside a local Spark that do small
+            runs without a job.
         job_start_seconds: See `cbp.model.dataflow.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
 
@@ -110,7 +117,7 @@ class SparkExecutor:
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
         self.bypass = Bypass(most, job_start_seconds)
         self.residents = Residents(most, _environment(spark))
-        self._expressions = Expressions(spark)
+        self._expressions, self._queries = Expressions(spark), Queries(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
 
@@ -129,8 +136,9 @@ class SparkExecutor:
         frame.mapInArrow(nothing_in_arrow, RESULT).collect()
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
-        """Raise for keys in SQL that Spark does not accept."""
+        """Raise for keys in SQL that Spark does not accept, and SQL that depends on the clock."""
         self._expressions.check(dataflow, nodes)
+        self._queries.check(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the job and return what its tasks reported."""
@@ -151,6 +159,8 @@ class SparkExecutor:
                 self._require_going(plan.run)  # before this job, or between two of its run
                 texts = bodies()
         except Exception as exc:
+            if isinstance(exc, PicklingError | TypeError):
+                refuse_unsendable((plan.node, *plan.fused))
             raise self._coded(exc, plan) from exc
         finally:
             self._cancelled.discard(plan.run)
@@ -180,10 +190,10 @@ class SparkExecutor:
 
     def _beside(self, plan: RunPlan, count: int) -> list[SqlSession]:
         """Return sessions for the parts of one stage; no other stage uses them."""
-        kept = self._sessions.setdefault((plan.folder, plan.node.name), [])
-        for _ in range(count - len(kept)):
-            kept.append(SqlSession.beside(self.spark, optimised=self._plan_optimisations))
-        return kept[:count]
+        sessions = self._sessions.setdefault((plan.folder, plan.node.name), [])
+        for _ in range(count - len(sessions)):
+            sessions.append(SqlSession.beside(self.spark, optimised=self._plan_optimisations))
+        return sessions[:count]
 
     def is_small(self, plan: RunPlan, task: TaskPlan) -> bool:
         """Tell whether it is cheaper that every task reads the whole increment than a shuffle."""
@@ -223,6 +233,10 @@ class SparkExecutor:
         numbers = self._placement.numbers(tasks)
         bodies: list[str] = self.spark.sparkContext.runJob(numbers, partial(numbered, work))
         return bodies
+
+    def waits_for(self) -> str:
+        """Return nothing: it can run at once."""
+        return ""
 
     def cancel(self, run: str) -> None:
         """Interrupt the job of a run, and the resident workers that serve it."""

@@ -26,17 +26,28 @@ from types import MappingProxyType
 
 import pyspark
 from delta import configure_spark_with_delta_pip
+from py4j.protocol import Py4JError
 from pyspark import SparkConf, SparkContext
+from pyspark.errors import PySparkRuntimeError
+from pyspark.java_gateway import launch_gateway
 from pyspark.sql import SparkSession
 
 from cbp.engine.spark.authentication import authentication, spark_defaults
+from cbp.engine.spark.jvm_output import JvmOutput
 from cbp.engine.spark.scratch import root_of_user, take_scratch
 from cbp.engine.spark.worker_pool import safe_path
-from cbp.errors import SparkSettingError
+from cbp.errors import SparkSettingError, SparkUnstartedError
 from cbp.errors.masks import SECRET_NAME, mask_credentials
 from cbp.model.dataflow.lanes import JOB_START_SECONDS
 
-__all__ = ["SparkSettings", "python_of_workers", "require_safe", "start_session", "with_room"]
+__all__ = [
+    "SparkSettings",
+    "local_slots",
+    "python_of_workers",
+    "require_safe",
+    "start_session",
+    "with_room",
+]
 
 _ORDER_CHECKED = "spark.sql.shuffle.orderIndependentChecksum"
 _REQUIRED = {
@@ -86,7 +97,12 @@ _SETTINGS = {
 }
 
 
+_LOCAL = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
+
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
+
+_LAST_LINES_SECONDS = 5.0
+"""How long the last lines of a JVM that ended are waited for."""
 
 _LOCKS: list[int] = []
 """Locks of scratch folders; open while this process lives, so that no other removes them."""
@@ -102,8 +118,8 @@ class SparkSettings:
         conf: More Spark settings; they override the built-in ones, except those that
             `require_safe` checks.
         room: Whether a local master gets slots for a second run; see the module header.
-        resident_workers: Most processes beside a local Spark that do small runs without a job;
-            0: every run is a job. See `cbp.engine.spark.worker_pool`.
+        resident_workers: Maximum number of processes beside a local Spark that do small runs
+            without a job; 0 means that every run is a job. See `cbp.engine.spark.worker_pool`.
         job_start_seconds: Cost of a job's start; see `cbp.model.dataflow.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         scratch: Whether a local Spark has its temporary files in a folder of its own, which is
@@ -124,8 +140,11 @@ class SparkSettings:
 def start_session(settings: SparkSettings) -> SparkSession:
     """Start this process's session, or return the existing one.
 
+    What the JVM writes meanwhile is shown only if the start fails.
+
     Raises:
         SparkSettingError: If it runs with settings under which results are not safe.
+        SparkUnstartedError: If it cannot be started, with what the JVM said.
         SparkUnauthenticatedError: If the master is a cluster and has no secret.
     """
     defaults = spark_defaults(os.environ, home=str(Path(pyspark.__file__).parent))
@@ -134,7 +153,7 @@ def start_session(settings: SparkSettings) -> SparkSession:
     os.environ["PYSPARK_PYTHON"] = python
     os.environ["PYSPARK_DRIVER_PYTHON"] = sys.executable
     if settings.master.startswith("local"):
-        os.environ.setdefault("SPARK_LOCAL_IP", "127.0.0.1")
+        os.environ["SPARK_LOCAL_IP"] = os.environ.get("SPARK_LOCAL_IP") or "127.0.0.1"
     master, own = with_room(settings.master) if settings.room else (settings.master, {})
     builder = SparkSession.builder.master(master).appName(settings.app_name)
     builder = builder.config("spark.driver.memory", settings.driver_memory)
@@ -143,13 +162,22 @@ def start_session(settings: SparkSettings) -> SparkSession:
     for key, value in given.items():
         builder = builder.config(key, value)
     builder = configure_spark_with_delta_pip(builder)
-    _start_jvm({**builder._options})
-    session = builder.getOrCreate()
+    output = JvmOutput() if SparkContext._gateway is None else None
+    try:
+        _start_jvm({**builder._options}, output)
+        session = builder.getOrCreate()
+    except (PySparkRuntimeError, Py4JError) as error:
+        if output is None:
+            raise
+        raise SparkUnstartedError(output.reason() or str(error)) from error
+    finally:
+        if output is not None:
+            output.pass_on()
     require_safe(session)
     return session
 
 
-def _start_jvm(options: Mapping[str, str]) -> None:
+def _start_jvm(options: Mapping[str, str], output: JvmOutput | None) -> None:
     """Start the JVM without secrets; the session gives them to it later.
 
     PySpark would write every setting on the JVM's command line, which all users of the machine see.
@@ -159,7 +187,19 @@ def _start_jvm(options: Mapping[str, str]) -> None:
     for name, value in options.items():
         if not SECRET_NAME.search(name) and mask_credentials(value) == value:
             spark_conf.set(name, value)
-    SparkContext._ensure_initialized(conf=spark_conf)
+    if output is None:
+        SparkContext._ensure_initialized(conf=spark_conf)
+        return
+    try:
+        gateway = launch_gateway(  # type: ignore[no-untyped-call]
+            spark_conf, {"stderr": output.descriptor}
+        )
+    except PySparkRuntimeError:
+        output.detach()
+        output.wait(_LAST_LINES_SECONDS)
+        raise
+    output.detach()
+    SparkContext._ensure_initialized(gateway=gateway, conf=spark_conf)
 
 
 def _scratch(settings: SparkSettings) -> dict[str, str]:
@@ -211,12 +251,19 @@ def with_room(master: str) -> tuple[str, dict[str, str]]:
     Returns:
         The master, and the settings by which Spark plans for the actual processors.
     """
-    match = re.fullmatch(r"local\[(\d+|\*)(,\d+)?\]", master)
-    if match is None:
+    match, slots = _LOCAL.fullmatch(master), local_slots(master)
+    if match is None or slots is None:
         return master, {}
-    slots = _processors() if match[1] == "*" else int(match[1])
     room = f"local[{2 * slots}{match[2] or ''}]"
     return room, {"spark.default.parallelism": str(slots)}
+
+
+def local_slots(master: str) -> int | None:
+    """Return how many tasks a local Spark is planned for; `None` for any other master."""
+    match = _LOCAL.fullmatch(master)
+    if match is None:
+        return None
+    return _processors() if match[1] == "*" else int(match[1])
 
 
 def _processors() -> int:

@@ -27,8 +27,9 @@ from cbp.engine.shuffle.layout import SEQUENCE_BITS, FlowLayout, ShuffleLayout
 from cbp.engine.shuffle.routing_keys import computes, sql_column, sql_columns
 from cbp.engine.spark.tasks import PLACE, route_task, slots_ddl
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
-from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.changes import AFTER, CHANGE_TYPE
 from cbp.model.flow.increment import DataFile
 from cbp.model.flow.schema import DataType
 
@@ -125,10 +126,17 @@ def _read_files(
     names, schema_text = [quoted(name) for name in input_.schema.names], ddl(input_.schema)
     if input_.loopback and input_.has_several:
         names, schema_text = [*names, EPOCH], f"{schema_text}, {EPOCH} BIGINT"
+    after = input_.changes == "after"
+    if after:
+        schema_text = f"{schema_text}, {CHANGE_TYPE} STRING"
     in_sql = [f"({text}) AS {column}" for column, text in sql_columns(input_).items()]
     # Brackets or stars in a folder's name must not be read as a pattern.
     reader = spark.read.option("__globPaths__", "false").schema(schema_text)
-    return reader.parquet(*paths).selectExpr(*names, *in_sql, f"{sequence} AS _seq")
+    frame = reader.parquet(*paths)
+    if after:
+        types = ", ".join(map(repr, AFTER))
+        frame = frame.where(f"{CHANGE_TYPE} IS NULL OR {CHANGE_TYPE} IN ({types})")
+    return frame.selectExpr(*names, *in_sql, f"{sequence} AS _seq")
 
 
 def within_slots(frame: DataFrame, plan: RunPlan) -> DataFrame:

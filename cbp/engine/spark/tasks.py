@@ -30,9 +30,9 @@ from cbp.engine.shuffle.destinations import copies
 from cbp.engine.shuffle.layout import COUNT, TO, ShuffleLayout
 from cbp.engine.shuffle.replicated_read import Replicate
 from cbp.engine.shuffle.routing_keys import slot_columns
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport, encode
 from cbp.engine.task.stage_task import StageTask
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carrying_errors
 
 __all__ = [

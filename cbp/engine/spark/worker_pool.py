@@ -74,7 +74,7 @@ class Residents:
     """The resident workers of one executor; safe to use from several threads.
 
     Args:
-        most: Maximum number of workers; 0: none. Each holds some hundred megabytes.
+        most: Maximum number of workers; 0 means none. Each holds some hundred megabytes.
         environment: The variables that Spark's workers get on top of this process's own.
 
     Attributes:
@@ -116,7 +116,7 @@ class Residents:
         going: Callable[[], None],
         after: int,
     ) -> list[str] | None:
-        """Do a run's tasks, all at the same time; `None`: Spark has to do them.
+        """Do a run's tasks, all at the same time; `None` if Spark has to do them.
 
         Args:
             run: Id of the run, for `cancel`.
@@ -137,7 +137,7 @@ class Residents:
             self._give_back(run, workers, lost=busy)
         if isinstance(answers, str):
             going()  # raises if the worker ended because the run was cancelled
-            _log.warning("a resident worker failed, Spark does its run: %s", answers)
+            _log.warning("a resident worker failed, so Spark repeats the run: %s", answers)
             return None
         return answers
 

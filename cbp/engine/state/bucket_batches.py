@@ -22,7 +22,7 @@ __all__ = ["bucket_edges", "neighbors", "parted", "state_weight"]
 
 Int64s = npt.NDArray[np.int64]
 
-_FOUND_SHARE = 512
+_STATE_RECORDS_PER_INPUT = 512
 """Number of state records that weigh as much as one arrived record, since most are not found. If
 all are found, because the groups are large, their places take 24 bytes each: 200 MB a window."""
 
@@ -33,7 +33,7 @@ def neighbors(sizes: Mapping[int, int], *, buckets: int, most: int) -> list[tupl
     Args:
         sizes: Bucket to its number of records, as far as known beforehand.
         buckets: Number of buckets of the table.
-        most: Most records of a batch; a bucket with more is alone.
+        most: Maximum number of records of a batch; a bucket with more is alone.
     """
     batches: list[tuple[int, ...]] = []
     total = 0
@@ -55,7 +55,7 @@ def state_weight(records: int, *, whole: bool) -> int:
         records: Number of live state records.
         whole: Whether the groups of all of them are called.
     """
-    return records if whole else records // _FOUND_SHARE
+    return records if whole else records // _STATE_RECORDS_PER_INPUT
 
 
 def bucket_edges(hashes: Int64s, chosen: Sequence[int], *, buckets: int) -> list[int]:

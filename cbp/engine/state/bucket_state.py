@@ -70,11 +70,13 @@ class StateTable:
     Attributes:
         folder: Full path of the table.
         id: The table's id; names its index copies.
+        order: Columns by which rows of one hash are ordered in a file; empty if in any order.
     """
 
     folder: str
     id: str
     live: dict[int, tuple[LiveFile, ...]]
+    order: tuple[str, ...] = ()
 
 
 @dataclass(slots=True)
@@ -147,13 +149,16 @@ class BucketState:
         rows = sum(self.files[at].rows for at in self._readers)
         return sum(reader.memory for reader in self._readers.values()) // max(1, rows)
 
-    def places(self, bucket: int) -> range:
+    def places(self, bucket: int) -> Sequence[int]:
         """Return the indexes of a bucket's files in `files`."""
         number = self.buckets.index(bucket)
         return range(self._starts[number], self._starts[number + 1])
 
     def open(self, at: int) -> IndexedFile:
-        """Return all rows of the file `files[at]`, which is about to be replaced."""
+        """Return all rows of the file `files[at]`, which is about to be replaced.
+
+        Makes no index copy of it, since nothing would read the copy after the run.
+        """
         file = self.files[at]
         return self.cache.open(
             self.table.folder, self.table.id, file.path, size=file.size, rows=file.rows, copy=False
@@ -164,7 +169,7 @@ class BucketState:
         file = self._readers.get(at)
         if not isinstance(file, IndexedFile):
             file = self._readers[at] = self.reader(at, None)
-        assert isinstance(file, IndexedFile), "who wants everything gets everything"
+        assert isinstance(file, IndexedFile), "a reader that asks for everything gets everything"
         return file
 
     def known(self, at: int, wanted: Positions | None) -> StateRows:
@@ -198,8 +203,19 @@ class BucketState:
             self._dead[at] = bitmap
         return bitmap
 
+    def live(self, at: int, rows: Positions) -> Positions:
+        """Return those of some rows of the file `files[at]` that were not deleted before."""
+        return rows[self.is_live(at, rows)]
+
+    def is_live(self, at: int, rows: Positions) -> npt.NDArray[np.bool_]:
+        """Return which of some rows of the file `files[at]` were not deleted before."""
+        dead = self.dead_rows(at) if len(rows) else None
+        if not dead:
+            return np.ones(len(rows), np.bool_)
+        return ~_contains(dead, rows, self.files[at].rows)
+
     def find(self, wanted: Positions | None) -> RecordPositions:
-        """Return the live records of these hashes (ascending, unique); `None`: all."""
+        """Return the live records of these hashes (ascending, unique); `None` means all."""
         parts = [
             self._find_in(at, mine)
             for bucket, mine in zip(self.buckets, self._by_bucket(wanted), strict=True)
@@ -237,12 +253,12 @@ class BucketState:
             positions, hashes = positions[live], hashes[live]
         return RecordPositions(hashes, np.full(len(positions), at, np.int64), positions)
 
-    def take(self, found: RecordPositions, columns: Sequence[str]) -> pa.Table:
-        """Return the rows of some records (at least one) of `find`, in the order of `found`."""
+    def take(self, positions: RecordPositions, columns: Sequence[str]) -> pa.Table:
+        """Return the rows of some records (at least one) of `find`, in the order of `positions`."""
         parts, places = [], []
-        for at in np.unique(found.file).tolist():
-            mine = np.flatnonzero(found.file == at)
-            parts.append(self._readers[at].take(found.position[mine], columns))
+        for at in np.unique(positions.file).tolist():
+            mine = np.flatnonzero(positions.file == at)
+            parts.append(self._readers[at].take(positions.position[mine], columns))
             places.append(mine)
         table = pa.concat_tables(parts)
         self.bytes_read += table.nbytes
@@ -253,7 +269,8 @@ class BucketState:
     def records(self, columns: Sequence[str]) -> Iterator[pa.Table]:
         """Yield all live records ordered by hash, in batches: smaller ones if they are wide."""
         positions = self.find(None)
-        step = min((self.whole(at).at_a_time(columns) for at in range(len(self.files))), default=1)
+        files = (self.whole(at) for at in range(len(self.files)))
+        step = min((file.at_a_time(columns, self.cache.limits) for file in files), default=1)
         for start in range(0, len(positions.hashes), step):
             yield self.take(positions.part(start, start + step), columns)
 

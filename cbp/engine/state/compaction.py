@@ -15,8 +15,8 @@ at most a few times what it saves, and leaves the bucket as if it had just been 
 Full files (`cbp.engine.storage.file_sizes`) are not merged. A bucket of any size is merged in the
 memory of a few pieces, since the index copies are cut at the same hashes.
 
-The merged file holds the records that are live after this run, sorted by hash: the
-same records in another layout (`dataChange` is false).
+The merged file holds the records that are live after this run, sorted by hash, and by the columns
+of `StateTable.order` if there are any: the same records in another layout (`dataChange` is false).
 """
 
 from __future__ import annotations
@@ -33,6 +33,7 @@ from pyroaring import BitMap64
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
 from cbp.engine.storage.file_sizes import is_full
 
 __all__ = ["FANOUT_LARGE", "Merged", "compact", "live_records"]
@@ -58,7 +59,9 @@ class Merged:
     replaces: tuple[int, ...]
 
 
-def compact(state: BucketState, places: range, died: Mapping[int, BitMap64]) -> Merged | None:
+def compact(
+    state: BucketState, places: Sequence[int], died: Mapping[int, BitMap64]
+) -> Merged | None:
     """Merge the files of a bucket that are worth merging; `None` if there are none.
 
     Args:
@@ -70,15 +73,15 @@ def compact(state: BucketState, places: range, died: Mapping[int, BitMap64]) -> 
     live = [_live_rows(state, at, died) for at in places]
     files = [state.files[at] for at in places]
     rows = [file.rows for file in files]
-    full = [is_full(rows=file.rows, size=file.size) for file in files]
+    full = [is_full(limits, rows=file.rows, size=file.size) for file in files]
     chosen = choose(live, rows, full, limits)
     if len(chosen) > 1:
         # The log knows only the size in Parquet. A file that compresses well can be full all the
         # same, and merging it would give as many files again, run after run.
         full = [
             full[at]
-            or (at in chosen and is_full(rows=rows[at], memory=state.open(places[at]).memory))
-            for at in range(len(rows))
+            or (at in chosen and is_full(limits, rows=rows[at], memory=state.open(place).memory))
+            for at, place in enumerate(places)
         ]
         chosen = choose(live, rows, full, limits)
     merged = tuple(places[at] for at in chosen)
@@ -100,8 +103,9 @@ def _merged(
     """
     files = [state.open(at) for at in chosen]
     dead = [state.dead_rows(at) | died[at] if at in died else state.dead_rows(at) for at in chosen]
+    limits, order = state.cache.limits, state.table.order
     longest = max((file.hashes for file in files), key=len)
-    most = state.cache.limits.merge_rows
+    most = limits.merge_rows
     step = max(1, most // len(files))
     size = max(file.memory / max(len(file.hashes), 1) for file in files)
     step = max(1, min(step, int(_PIECE_BYTES / len(files) / max(size, 1))))
@@ -115,12 +119,18 @@ def _merged(
             starts[i] = stop
         ends = {int(files[i].hashes[at]) for i, a, b in spans for at in (a, b - 1)}
         pieces = (piece for span in spans for piece in _live(files, dead, span, most))
-        if len(ends) == 1:
-            yield from pieces  # one group, perhaps a huge one: its records need no order
+        if len(ends) == 1:  # one group, perhaps a huge one
+            yield from sorted_tables(pieces, order, limits=limits) if order else pieces
         elif parts := list(pieces):
             table = pa.concat_tables(parts)
-            order = np.argsort(table.column("_hash").to_numpy(), kind="stable")
-            yield table.take(pa.array(order)) if len(parts) > 1 else table
+            yield _in_order(table, order) if len(parts) > 1 or order else table
+
+
+def _in_order(table: pa.Table, order: Sequence[str]) -> pa.Table:
+    """Return records by hash, and those of one hash by the columns of `order`."""
+    if order:
+        return table.take(pa.array(order_by_columns(table, ["_hash", *order])))
+    return table.take(pa.array(np.argsort(table.column("_hash").to_numpy(), kind="stable")))
 
 
 def _live(

@@ -1,6 +1,6 @@
 """The file format of index copies: Arrow rows, followed by a checksum of every block.
 
-    Arrow file | xxh3-64 of each block of 64 KiB | "CBPCOPY2", sizes, xxh3-128 of name and checksums
+    Arrow file | xxh3-64 of each block (64 KiB) | "CBPCOPY2", sizes, xxh3-128 of name and checksums
 
 Wrong data in a copy would be written into state, so no byte is used before its block was
 checked. The metadata of the rows is checked when the file is mapped, the rows when a look-up
@@ -9,8 +9,8 @@ file, not through the map: an unreadable sector or a truncated file is then an e
 map it would be a signal that kills the process.
 
 Cost: 0.1 ms per MB, once per process and copy; afterwards one test per look-up. A copy of up
-to 4 MiB is checked as a whole at once. A larger one is checked as it is touched, and as a whole
-once half of it was touched or it was asked often.
+to 4 MiB (`EngineLimits.whole_copy_bytes`) is checked as a whole at once. A larger one is checked as
+it is touched, and as a whole once half of it was touched or it was asked often.
 
 Guaranteed: bytes that `Guard` accepted are those that `write_copy` wrote under this name
 (tests/cbp/engine/state/test_copies.py flips each). Not guaranteed: that memory or disk leaves
@@ -30,13 +30,11 @@ import numpy.typing as npt
 import pyarrow as pa
 import xxhash
 
+from cbp.engine.storage.engine_limits import EngineLimits
+
 __all__ = ["CopyDamagedError", "CopyForeignError", "Guard", "MappedCopy", "map_copy", "write_copy"]
 
 Int64s = npt.NDArray[np.int64]
-
-BLOCK = 64 << 10
-WHOLE_BYTES = 4 << 20
-"""Up to this size a copy is checked as a whole at once; that takes 0.4 ms."""
 
 ASKS_MAX = 32
 """After so many look-ups a copy is hot: all of it is checked, and no more tests are needed."""
@@ -66,7 +64,7 @@ class MappedCopy:
     guard: Guard
 
 
-def write_copy(path: Path, name: str, batch: pa.RecordBatch) -> None:
+def write_copy(path: Path, name: str, batch: pa.RecordBatch, *, limits: EngineLimits) -> None:
     """Write a copy with its checksums; the caller renames the file to its final name.
 
     Raises:
@@ -74,17 +72,18 @@ def write_copy(path: Path, name: str, batch: pa.RecordBatch) -> None:
     """
     with pa.OSFile(str(path), "wb") as sink, pa.ipc.new_file(sink, batch.schema) as writer:
         writer.write_batch(batch)
+    block = limits.copy_block_bytes
     with path.open("r+b") as file:
         sums = bytearray()
         size = 0
         while part := file.read(_READ_BYTES):
-            sums += b"".join(_sum(block).to_bytes(8, "little") for block in _blocks(part))
+            sums += b"".join(_sum(one).to_bytes(8, "little") for one in _blocks(part, block))
             size += len(part)
         file.write(sums)
-        file.write(_TAIL.pack(_MAGIC, size, BLOCK, _seal(name, size, BLOCK, bytes(sums))))
+        file.write(_TAIL.pack(_MAGIC, size, block, _seal(name, size, block, bytes(sums))))
 
 
-def map_copy(path: Path, name: str) -> MappedCopy:
+def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
     """Map a copy; the metadata of the rows is checked, the rows are not.
 
     Raises:
@@ -92,21 +91,22 @@ def map_copy(path: Path, name: str) -> MappedCopy:
         CopyDamagedError: It does not hold what was written under this name.
         OSError: It does not exist, or maps are refused.
     """
+    block = limits.copy_block_bytes
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK)  # a FIFO has no bytes, and never blocks
     try:
         status = os.fstat(handle)
         if status.st_size < _TAIL.size:
             message = f"it has {status.st_size} bytes"
             raise CopyDamagedError(message)
-        sums, size = _read_sums(handle, name, status.st_size)
+        sums, size = _read_sums(handle, name, status.st_size, block)
         memory = pa.memory_map(f"/dev/fd/{handle}").read_buffer(size)
     finally:
         os.close(handle)
-    guard = Guard(path, (status.st_dev, status.st_ino), memory, sums)
+    guard = Guard(path, (status.st_dev, status.st_ino), memory, sums, block)
     guard.span(max(0, size - _ARROW_END.size), size)
     length, magic = _ARROW_END.unpack(memory[size - _ARROW_END.size :])
     guard.span(max(0, size - _ARROW_END.size - length), size)
-    guard.span(0, min(size, BLOCK))
+    guard.span(0, min(size, block))
     if magic != _ARROW_MAGIC:
         message = "it does not end as an Arrow file"
         raise CopyDamagedError(message)
@@ -117,7 +117,7 @@ def map_copy(path: Path, name: str) -> MappedCopy:
         guard.span(0, first)
     except pa.ArrowException as exc:
         raise CopyDamagedError(str(exc)) from exc
-    if size <= WHOLE_BYTES:
+    if size <= limits.whole_copy_bytes:
         guard.everything()
     return MappedCopy(batch, guard)
 
@@ -130,6 +130,7 @@ class Guard:
         inode: Device and inode of the mapped file.
         memory: All Arrow bytes.
         sums: Checksum of each block.
+        block: Bytes of a block.
 
     Attributes:
         path: As given.
@@ -138,10 +139,15 @@ class Guard:
     """
 
     def __init__(
-        self, path: Path, inode: tuple[int, int], memory: pa.Buffer, sums: npt.NDArray[np.uint64]
+        self,
+        path: Path,
+        inode: tuple[int, int],
+        memory: pa.Buffer,
+        sums: npt.NDArray[np.uint64],
+        block: int,
     ) -> None:
         self.path, self.inode, self.done = path, inode, False
-        self._memory, self._sums = memory, sums
+        self._memory, self._sums, self._block = memory, sums, block
         self._passed = np.zeros(len(sums), np.bool_)
         self._asks = 0
 
@@ -152,7 +158,7 @@ class Guard:
             CopyDamagedError: A block is not what was written; as for every method.
         """
         if stop > start:
-            self._check(np.arange(start // BLOCK, (stop - 1) // BLOCK + 1))
+            self._check(np.arange(start // self._block, (stop - 1) // self._block + 1))
 
     def everything(self) -> None:
         """Check all blocks that were not checked yet."""
@@ -204,8 +210,8 @@ class Guard:
     def _bytes(self, buffer: pa.Buffer, starts: Int64s, sizes: Int64s | int) -> None:
         """Check some ranges of a buffer."""
         first = starts + (buffer.address - self._memory.address)
-        last = (first + np.maximum(sizes, 1) - 1) // BLOCK
-        first //= BLOCK
+        last = (first + np.maximum(sizes, 1) - 1) // self._block
+        first //= self._block
         # An empty text in the last row may begin after the last byte.
         last, first = (np.minimum(x, len(self._sums) - 1) for x in (last, first))
         if np.all(self._passed[first]) and np.all(self._passed[last]) and np.all(last - first < 2):
@@ -230,10 +236,10 @@ class Guard:
         handle = self._handle()
         room = None if handle is None else memoryview(bytearray(_READ_BYTES))
         try:
-            step = _READ_BYTES // BLOCK
+            step = _READ_BYTES // self._block
             for first in range(start, stop, step):
                 last = min(first + step, stop)
-                low, high = first * BLOCK, min(last * BLOCK, self._memory.size)
+                low, high = first * self._block, min(last * self._block, self._memory.size)
                 if handle is None or room is None:
                     part = memoryview(self._memory)[low:high]
                 else:
@@ -241,7 +247,7 @@ class Guard:
                 if len(part) != high - low:
                     message = f"it ends after {low + len(part)} bytes"
                     raise CopyDamagedError(message)
-                sums = np.fromiter(map(_sum, _blocks(part)), np.uint64, last - first)
+                sums = np.fromiter(map(_sum, _blocks(part, self._block)), np.uint64, last - first)
                 wrong = np.flatnonzero(sums != self._sums[first:last])
                 if len(wrong):
                     message = f"the checksum of its block {first + int(wrong[0])} is wrong"
@@ -266,7 +272,9 @@ class Guard:
         return None
 
 
-def _read_sums(handle: int, name: str, size: int) -> tuple[npt.NDArray[np.uint64], int]:
+def _read_sums(
+    handle: int, name: str, size: int, block_wanted: int
+) -> tuple[npt.NDArray[np.uint64], int]:
     """Return the checksum of each block, and the number of bytes that they cover."""
     end = os.pread(handle, _TAIL.size, size - _TAIL.size)
     magic, bytes_, block, seal = _TAIL.unpack(end)
@@ -281,7 +289,7 @@ def _read_sums(handle: int, name: str, size: int) -> tuple[npt.NDArray[np.uint64
         # Either damage, or an intact copy that was written under another name: not to be used.
         message = "its checksums are damaged, or those of another copy"
         raise CopyDamagedError(message)
-    if block != BLOCK or len(sums) != 8 * -(-bytes_ // BLOCK):
+    if block != block_wanted or len(sums) != 8 * -(-bytes_ // block):
         message = f"it has blocks of {block} bytes"
         raise CopyForeignError(message)
     return np.frombuffer(sums, "<u8").astype(np.uint64), bytes_
@@ -309,9 +317,9 @@ def _places(batch: pa.RecordBatch, memory: pa.Buffer) -> Iterator[tuple[int, int
                 yield start, start + buffer.size
 
 
-def _blocks(part: bytes | memoryview) -> Iterator[memoryview]:
+def _blocks(part: bytes | memoryview, block: int) -> Iterator[memoryview]:
     view = memoryview(part)
-    return (view[at : at + BLOCK] for at in range(0, len(view), BLOCK))
+    return (view[at : at + block] for at in range(0, len(view), block))
 
 
 def _sum(block: memoryview) -> int:

@@ -1,7 +1,9 @@
-"""Cache of index copies: local, memory-mapped copies of immutable data files, sorted by `_hash`.
+"""Cache of index copies: local, memory-mapped copies of immutable data files of states.
 
-With random keys, every Parquet reader reads the whole file, whatever the hit rate. A
-mapped copy answers `searchsorted` by touching a few pages. A copy is only a cache:
+A copy has the rows of its file in the file's order, which is by `_hash`. So a mapped copy answers
+`searchsorted` by touching a few pages, while a reader of Parquet decodes each row group that has a
+wanted key. The rows of small files are held in memory without a copy. A large file that has no copy
+yet is read by row groups while that is cheaper (`access_path.py`). A copy is only a cache:
 
 - It belongs to one data file. Its name holds table id, path and size, and data files
   never change. The content holds the name too: if a copy of another file lies under this
@@ -54,6 +56,7 @@ from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import map_is_refused
 from cbp.errors import DiskFullError, FileDamagedError, InvariantError
+from cbp.errors.counts import format_count
 
 __all__ = ["IndexCache", "index_cache"]
 
@@ -72,7 +75,7 @@ _SWEEPS = 8
 """A process sweeps again after it has written this fraction of the bytes that copies may have."""
 
 _ORDER, _PHYSICAL = b"cbp.order", b"physical"
-"""Marks a copy whose rows do not ascend by hash; only the black box writes such files."""
+"""Marks a copy whose rows do not ascend by hash; only the black box makes such files."""
 
 
 _log = logging.getLogger(__name__)
@@ -106,7 +109,8 @@ class IndexCache:
 
     Args:
         folder: Folder that holds a folder per boot.
-        bytes_max: Most bytes of copies on the disk after a sweep; a single copy may be larger.
+        bytes_max: Maximum number of bytes of copies on the disk after a sweep; a single copy may
+            be larger.
         clock: Current time in seconds, on the clock of the files' times.
         limits: Which files get copies, how much is held without, how state is merged.
 
@@ -154,7 +158,7 @@ class IndexCache:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.
         """
         wanted = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
-        indexed = self._kept(wanted)
+        indexed = self._cached(wanted)
         if indexed is None:
             copy = copy and not self._is_small(rows, size)
             indexed = self._ready(wanted, copy=copy)
@@ -176,7 +180,7 @@ class IndexCache:
             FileDamagedError: The data file is gone, damaged, or has another number of rows.
         """
         file = _Wanted(_name(table_id, path, size), f"{table}/{path}", rows)
-        kept_rows = self._kept(file)
+        kept_rows = self._cached(file)
         if kept_rows is not None:
             return kept_rows
         small = self._is_small(rows, size)
@@ -213,7 +217,7 @@ class IndexCache:
     def _is_small(self, rows: int, size: int) -> bool:
         return is_small(rows=rows, size=size, rows_max=self.limits.small_file_rows)
 
-    def _kept(self, wanted: _Wanted) -> IndexedFile | None:
+    def _cached(self, wanted: _Wanted) -> IndexedFile | None:
         name = wanted.name
         with self._lock:
             if name in self._held:
@@ -283,7 +287,7 @@ class IndexCache:
         name = wanted.name
         path = self._folder / name
         try:
-            indexed_file = map_copy(path, name)
+            indexed_file = map_copy(path, name, limits=self.limits)
             now = self._clock()
             os.utime(path, (now, now))
         except OSError as exc:
@@ -355,7 +359,7 @@ class IndexCache:
         self._folder.mkdir(parents=True, exist_ok=True)
         temporary = self._folder / f"{uuid.uuid4().hex}.tmp"
         try:
-            write_copy(temporary, name, batch)
+            write_copy(temporary, name, batch, limits=self.limits)
             temporary.rename(self._folder / name)
         except OSError:
             temporary.unlink(missing_ok=True)
@@ -403,7 +407,9 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
             raise
         file = open_parquet(source)
     if file.metadata.num_rows != rows:
-        raise FileDamagedError(source, f"it has {file.metadata.num_rows} rows, its log says {rows}")
+        raise FileDamagedError(
+            source, f"it has {format_count(file.metadata.num_rows, 'row')}, its log says {rows}"
+        )
     return file
 
 

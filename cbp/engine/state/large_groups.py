@@ -64,7 +64,7 @@ def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[
 
     Args:
         state: The state of the buckets.
-        wanted: The only hashes that matter (ascending); `None`: all.
+        wanted: The only hashes that matter (ascending); `None` means all.
         above: Number of records.
     """
     hashes: set[int] = set()
@@ -80,7 +80,7 @@ def large_groups(state: BucketState, wanted: Int64s | None, above: int) -> dict[
 
 
 def without(state: BucketState, groups: Sequence[int], wanted: Int64s | None) -> RecordPositions:
-    """Return the live records of `wanted` (`None`: all), except those of some groups."""
+    """Return the live records of `wanted` (`None` means all), except those of some groups."""
     if not groups:
         return state.find(wanted)
     gone = np.array(groups, np.int64)

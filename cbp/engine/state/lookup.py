@@ -6,12 +6,15 @@ those row groups of the Parquet file that can hold wanted rows.
 
 Both find the same rows for the same hashes, in ascending position within ascending hash
 (tests/cbp/engine/state/test_lookup.py).
+
+The look-up in another stage's table, which an author declares, is `cbp.sdk.lookups`; that of a
+client, by key, is `cbp.engine.read.lookup`.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
-from typing import Protocol
+from typing import Any, Protocol
 
 import numpy as np
 import numpy.typing as npt
@@ -23,8 +26,12 @@ from cbp.engine.columnar.group_keys import span_rows
 from cbp.engine.delta.deletion_vectors import live_in, rows_of
 from cbp.engine.state.access_path import choose_search
 from cbp.engine.state.copies import CopyDamagedError, Guard
+from cbp.engine.state.second_key_order import SecondOrder
+from cbp.engine.state.time_order import TimeOrder
 from cbp.engine.storage.checked_parquet import CheckedFile
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.file_sizes import bytes_unpacked, rows_at_a_time
+from cbp.model.flow.schema import Schema
 
 __all__ = ["IndexedFile", "RowGroups", "StateRows", "ascending", "hashes_of", "matches"]
 
@@ -43,12 +50,12 @@ class StateRows(Protocol):
         """Return positions and hashes of the rows with these hashes, by (hash, position).
 
         Args:
-            wanted: Ascending, unique; `None`: every row.
+            wanted: Ascending, unique; `None` means every row.
         """
         ...
 
     def take(self, positions: Int64s, columns: Sequence[str]) -> pa.Table:
-        """Return some rows (at least one) in the given order; a view if they are adjacent."""
+        """Return some rows (at least one) in the given order; adjacent rows are not copied."""
         ...
 
     def way(self, wanted: Int64s | None) -> str:
@@ -69,7 +76,7 @@ class IndexedFile:
     Args:
         batch: All columns, all rows, in physical order.
         sorted_: Whether the rows are sorted by hash.
-        guard: Checks a mapped copy; `None`: the rows lie in memory.
+        guard: Checks a mapped copy; `None` if the rows lie in memory.
         replace: Returns the rows of the data file, to replace a damaged copy.
     """
 
@@ -84,11 +91,15 @@ class IndexedFile:
         self._batch, self._sorted, self._guard, self._replace = batch, sorted_, guard, replace
         self._hashes: Int64s | None = None
         self._order: Int64s | None = None
+        self._memory: int | None = None
         self._repeated: dict[int, set[int]] = {}
+        self._columns: dict[str, pa.Array] = {}
+        self._second_orders: dict[tuple[str, ...], SecondOrder] = {}
+        self._times: TimeOrder | None = None
 
     @property
     def batch(self) -> pa.RecordBatch:
-        """All columns, all rows, in physical order; checks all of a mapped copy."""
+        """All columns and rows, in physical order; checks every block of a mapped copy first."""
         self._checked(lambda guard: guard.everything())
         return self._batch
 
@@ -113,8 +124,10 @@ class IndexedFile:
 
     @property
     def memory(self) -> int:
-        """Bytes of all rows."""
-        return int(self._batch.nbytes)
+        """Bytes of all rows, asked in every run; Arrow takes 14 us to add up its buffers."""
+        if self._memory is None:
+            self._memory = int(self._batch.nbytes)
+        return self._memory
 
     @property
     def in_order(self) -> bool:
@@ -123,7 +136,7 @@ class IndexedFile:
 
     @property
     def guard(self) -> Guard | None:
-        """The guard of a mapped copy; `None`: the rows lie in memory."""
+        """The guard of a mapped copy; `None` if the rows lie in memory."""
         return self._guard
 
     def _checked(self, check: Callable[[Guard], None]) -> None:
@@ -136,7 +149,8 @@ class IndexedFile:
                 assert self._replace is not None, "a copy has a data file"
                 other = self._replace(error)
             self._batch, self._sorted, self._guard = other._batch, other._sorted, other._guard
-            self._hashes = self._order = None
+            self._hashes = self._order = self._memory = None
+            self._columns = {}
             self._replace = other._replace
 
     def find(self, wanted: Int64s | None) -> tuple[Int64s, Int64s]:
@@ -158,14 +172,56 @@ class IndexedFile:
             return pa.Table.from_batches([batch.slice(first, many)])
         return pa.Table.from_batches([batch.take(pa.array(positions))])
 
+    def record(self, row: int, columns: Sequence[str]) -> tuple[Any, ...]:
+        """Return the values of one row; columns of atoms only."""
+        if self._guard is not None and not self._guard.done:
+            self._checked(lambda guard: self._pass(guard, np.array([row]), columns))
+        return tuple([self._column(name)[row].as_py() for name in columns])
+
     def _pass(self, guard: Guard, positions: Int64s, columns: Sequence[str]) -> None:
         for name in columns:
             guard.rows(self._batch.column(self._batch.schema.get_field_index(name)), positions)
 
-    def at_a_time(self, columns: Sequence[str]) -> int:
+    def second_order(self, columns: Schema) -> SecondOrder:
+        """Return the places of the rows in the order of (hash, columns); made once per file."""
+        order = self._second_orders.get(columns.names)
+        if order is None:
+            self._checked(lambda guard: self._pass_columns(guard, ("_hash", *columns.names)))
+            hashes = self.hashes
+            arrays = [self._column(name) for name in columns.names]
+            types = [column.type for column in columns.fields]
+            order = SecondOrder(hashes, self._order, arrays, types)
+            self._second_orders[columns.names] = order
+        return order
+
+    def time_order(self, column: str, *, ahead: int) -> TimeOrder:
+        """Return the rows in the order of a column of times; made once per file.
+
+        Args:
+            column: The column, which has no nulls.
+            ahead: Rows that are sorted beyond those that are asked for.
+        """
+        if self._times is None:
+            self._checked(lambda guard: self._pass_columns(guard, (column,)))
+            times = self._column(column).cast(pa.int64()).to_numpy()
+            self._times = TimeOrder(times, ahead=ahead)
+        return self._times
+
+    def _pass_columns(self, guard: Guard, columns: Sequence[str]) -> None:
+        for name in columns:
+            guard.column(self._column(name))
+
+    def _column(self, name: str) -> pa.Array:
+        column = self._columns.get(name)
+        if column is None:
+            at = self._batch.schema.get_field_index(name)
+            column = self._columns[name] = self._batch.column(at)
+        return column
+
+    def at_a_time(self, columns: Sequence[str], limits: EngineLimits) -> int:
         """Return how many rows to read at a time, so that memory stays bounded."""
         size = self._batch.select(list(columns)).nbytes
-        return rows_at_a_time(rows=self._batch.num_rows, memory=size)
+        return rows_at_a_time(limits, rows=self._batch.num_rows, memory=size)
 
     def repeated(self, stride: int, wanted: Int64s | None = None) -> set[int]:
         """Return hashes that repeat; see `StateRows`. Empty if the rows are not sorted."""
@@ -192,12 +248,16 @@ class IndexedFile:
         return rows[~np.isin(rows, rows_of(dead))]
 
     def others(self, gone: Int64s) -> Int64s:
-        """Return all hashes except some (ascending, unique); repeated hashes stay repeated."""
+        """Return the hashes that are not in `gone`; a hash of several rows comes several times.
+
+        Args:
+            gone: Ascending and unique.
+        """
         spans = [self.span(hash_) for hash_ in gone.tolist()]
         starts = [0, *(last for _, last in spans)]
         stops = [*(first for first, _ in spans), len(self.hashes)]
-        kept = [self.hashes[a:b] for a, b in zip(starts, stops, strict=True)]
-        return np.concatenate(kept)
+        pieces = [self.hashes[a:b] for a, b in zip(starts, stops, strict=True)]
+        return np.concatenate(pieces)
 
     def way(self, wanted: Int64s | None) -> str:
         """Return how `find` would search; see `StateRows`."""

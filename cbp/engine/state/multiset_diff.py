@@ -25,16 +25,12 @@ import numpy as np
 
 from cbp.engine.columnar.row_codec import Row
 from cbp.engine.state.bucket_state import RecordPositions
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.spill_files import BlockFile
 from cbp.model.dataflow.equality import identity
 
-__all__ = ["PENDING_ROWS_MAX", "Difference"]
+__all__ = ["Difference"]
 
-PENDING_ROWS_MAX = 262_144
-"""Records of both sides that wait in memory for their counterpart: about 80 MB."""
-
-_PARTITIONS = 128
-_BLOCK_ROWS = 512
 _Old = tuple[Row, int, int, int]
 """A record, and its place: hash, file, position."""
 
@@ -45,12 +41,16 @@ class Difference:
     Args:
         died: Called with the places of records that were not emitted again.
         born: Called with records that were not there before.
+        limits: How many records wait in memory, and how they are cut on disk.
     """
 
     def __init__(
-        self, died: Callable[[RecordPositions], None], born: Callable[[list[Row]], None]
+        self,
+        died: Callable[[RecordPositions], None],
+        born: Callable[[list[Row]], None],
+        limits: EngineLimits,
     ) -> None:
-        self._died, self._born = died, born
+        self._died, self._born, self._limits = died, born, limits
         self._fresh_olds: list[_Old] = []
         self._fresh_news: list[Row] = []
         self._pending = _Pending()
@@ -102,16 +102,16 @@ class Difference:
         """Cancel equal records; while there is room, wait for the other side."""
         olds, news = self._fresh_olds, self._fresh_news
         waiting = len(olds) + len(news)
-        if not (last or self._complete or (olds and news)) and waiting <= PENDING_ROWS_MAX:
+        if not (last or self._complete or (olds and news)) and waiting <= self._limits.pending_rows:
             return
         same = _common(olds, news)
         self._pending.add(olds[same:], news[same:])
         self._fresh_olds, self._fresh_news = [], []
         if self._complete and self._spill is None and self._pending.news:
             self._born(self._pending.take_news())
-        if self._pending.olds + self._pending.news > PENDING_ROWS_MAX:
+        if self._pending.olds + self._pending.news > self._limits.pending_rows:
             if self._spill is None:
-                self._spill = _Spill()
+                self._spill = _Spill(self._limits)
             self._spill.add(*self._pending.take())
 
     def _hand_on(self, olds: list[_Old], news: list[Row]) -> None:
@@ -178,27 +178,28 @@ class _Pending:
 class _Spill:
     """Records of both sides on disk, partitioned by hash, in one nameless temporary file."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: EngineLimits) -> None:
+        self._partitions, self._block_rows = limits.spill_partitions, limits.spill_block_rows
         self._file = BlockFile()
         self._blocks: dict[tuple[int, bool], list[int]] = defaultdict(list)
         self._waiting: dict[tuple[int, bool], list[_Old | Row]] = defaultdict(list)
 
     def add(self, olds: list[_Old], news: list[Row]) -> None:
         for old in olds:
-            self._put((hash(identity(old[0])) % _PARTITIONS, True), old)
+            self._put((hash(identity(old[0])) % self._partitions, True), old)
         for new in news:
-            self._put((hash(identity(new)) % _PARTITIONS, False), new)
+            self._put((hash(identity(new)) % self._partitions, False), new)
 
     def _put(self, key: tuple[int, bool], record: _Old | Row) -> None:
         waiting = self._waiting[key]
         waiting.append(record)
-        if len(waiting) >= _BLOCK_ROWS:
+        if len(waiting) >= self._block_rows:
             self._blocks[key].append(self._file.add(waiting))
             waiting.clear()
 
     def partitions(self) -> Iterator[tuple[list[_Old], list[Row]]]:
         """Yield both sides of every partition."""
-        for partition in range(_PARTITIONS):
+        for partition in range(self._partitions):
             yield self._load((partition, True)), self._load((partition, False))
 
     def _load(self, key: tuple[int, bool]) -> list[Any]:

@@ -79,7 +79,7 @@ def write_deletes(
         table: Folder of the table.
         name: Name of the file, unique to run, attempt and task.
         bitmaps: Data file to rows; none of them empty.
-        inline_bytes_max: Most bytes of all bitmaps that need no file.
+        inline_bytes_max: Maximum number of bytes of all bitmaps that need no file.
         files: Where to write; by default local files.
 
     Returns:

@@ -12,14 +12,22 @@ from itertools import chain, count
 
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.file_names import bucket_file
 from cbp.engine.storage.file_sizes import Cutter
 from cbp.engine.storage.parquet_writer import ParquetSink
+from cbp.model.dataflow.stage import StateSpec
 
-__all__ = ["RunFiles", "WrittenRun"]
+__all__ = ["RunFiles", "WrittenRun", "state_file_schema"]
+
+
+def state_file_schema(spec: StateSpec) -> pa.Schema:
+    """Return the schema of a state table's data files: the state's columns and the hash."""
+    return arrow_schema(spec.schema).append(pa.field("_hash", pa.int64()))
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,7 +55,8 @@ class RunFiles:
 
     Args:
         run: Id of the run and the attempt; part of the files' names.
-        cache: Keeps the files' index copies; `None`: no copies.
+        cache: Keeps the files' index copies; `None` means no copies.
+        limits: How large a file becomes.
         written: Receives the full paths of files that are not synced yet.
     """
 
@@ -60,12 +69,13 @@ class RunFiles:
         run: str,
         cache: IndexCache | None,
         written: list[str],
+        limits: EngineLimits,
         faults: Faults = NO_FAULTS,
     ) -> None:
         self._table, self._bucket = table, bucket
         self._epoch, self._run, self._cache = epoch, run, cache
         self._written, self._faults = written, faults
-        self._cutter = Cutter()
+        self._cutter = Cutter(limits)
         self._numbers = count()
         self.rows = 0
         self.done: list[WrittenRun] = []

@@ -3,7 +3,7 @@
     {"stage":"count","epoch":7,...,"_name":"_intentions/count/7.json","_digest":"8f0c5d1be1a2c3f4"}
 
 Readers that access members by name see no difference. Records of earlier versions have no digest
-and are read without a check. A record whose digest does not fit is never believed: with one
+and are read without a check. A record whose digest does not fit is never used: with one
 flipped digit in a number or in a name it would be a record of something else. The member `_name`
 detects an old copy, or the record of another epoch, under a record's name.
 

@@ -1,4 +1,4 @@
-"""Parquet files with checksums: what we write is checked before it is believed.
+"""Parquet files with checksums: what we write is checked before it is used.
 
     pages | seal | footer | length of the footer | "PAR1"
 
@@ -60,7 +60,7 @@ BLOCK = 64 << 10
 _SMALL_BYTES = 1 << 20
 """Up to this size all pages are checked when the file is opened; that takes 0.1 ms."""
 
-_TOLD = struct.Struct("<QQQQ")
+_FIXED_PART = struct.Struct("<QQQQ")
 _TAIL = struct.Struct("<QQQQQ8s")
 _MAGIC, _NAMELESS = b"CBPSEAL2", b"CBPSEAL1"
 """The magic of current seals, and of an earlier version's seals, which hold no name."""
@@ -98,7 +98,7 @@ def sealed(data: bytes, path: str) -> bytes:
 
 
 def _seal_of(pages: int, sums: bytes, footer: bytes, path: str) -> bytes:
-    fixed_part = _TOLD.pack(_name_sum(path), pages, BLOCK, xxhash.xxh3_64_intdigest(footer))
+    fixed_part = _FIXED_PART.pack(_name_sum(path), pages, BLOCK, xxhash.xxh3_64_intdigest(footer))
     own = xxhash.xxh3_64_digest(sums + fixed_part)
     return sums + fixed_part + own + _MAGIC
 
@@ -110,6 +110,8 @@ def _name_sum(path: str) -> int:
 
 
 def _sums_of(pages: bytes) -> bytes:
+    if len(pages) <= BLOCK:
+        return xxhash.xxh3_64_intdigest(pages).to_bytes(8, "little") if pages else b""
     view = memoryview(pages)
     sums = (xxhash.xxh3_64_intdigest(view[at : at + BLOCK]) for at in range(0, len(view), BLOCK))
     return np.fromiter(sums, "<u8").tobytes()
@@ -324,7 +326,7 @@ def _read_seal(source: pa.NativeFile, path: str) -> tuple[Sums | None, int]:
     if magic not in (_MAGIC, _NAMELESS):
         return None, 0
     named = magic == _MAGIC
-    fixed_part = tail[: _TOLD.size] if named else tail[8 : _TOLD.size]
+    fixed_part = tail[: _FIXED_PART.size] if named else tail[8 : _FIXED_PART.size]
     count = -(-pages // BLOCK)
     if block != BLOCK or pages + 8 * count + len(fixed_part) + 16 + footer != size:
         raise FileDamagedError(path, "its seal is damaged")

@@ -1,8 +1,8 @@
 """The limits of an engine: sizes from which it cuts, spills, merges or works in parallel.
 
 An engine is constructed with one `EngineLimits`. It hands them to its readers, and in the plan of
-each run to the tasks, also to those in other processes (`cbp.engine.task.plan`). No limit changes
-a result: it only decides how much is in memory, in a file or in a task at a time.
+each run to the tasks, also to those in other processes (`cbp.engine.task.task_plan`). No limit
+changes a result: it only decides how much is in memory, in a file or in a task at a time.
 
 Here is what a test makes small, so that few records reach it. What is part of a format or of an
 algorithm is a constant in its module.
@@ -50,6 +50,7 @@ class EngineLimits:
             the limit.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
             record.
+        settings_rows: Maximum number of records of a table that every group is given as a whole.
         remote_bytes: Bytes of remote writes held per state before they are written; sorting needs
             about three times as much.
         inline_deletes_bytes: Bytes of a state's bitmaps of deleted rows that an intention holds
@@ -73,9 +74,33 @@ class EngineLimits:
         checkpoint_entries: Entries of a table's log after which a checkpoint is written.
         state_fanout: Files of a bucket's lowest tier that start a merge.
         state_tier_rows: Records of a file of state up to which it belongs to the lowest tier.
+        listed_rows: Records of a group's kept state that are listed by their second keys in the
+            time of one search. Once the searches of a call have taken as long as a list of all,
+            they are listed.
+        named_rows: Records of a window from which on its kept records are found together: those
+            whose second keys the window's inputs name, at its first look-up. For fewer, searches
+            one by one cost less.
+        timers_ahead: Timers of a file that are sorted by time together with those that are due, for
+            the runs to come: 16 bytes each.
         merge_rows: Records of the pieces in which files of state are merged.
         small_file_rows: Records up to which a file of state gets no index copy: reading it is as
             fast.
+        file_rows: Records of a file of state. A file is read, copied and merged as a whole.
+        file_bytes: Bytes of a file of state, as Arrow holds them; a task needs about three times
+            as much.
+        read_rows: Records that a reader makes Python objects of at a time.
+        read_bytes: Bytes of these records; as Python objects they take several times as much.
+        pending_rows: Records of a large group, read or emitted, that wait in memory for an equal
+            one of the other side: about 80 MB. More go to disk.
+        spill_partitions: Parts into which these records are cut on disk; one fits in memory.
+        spill_block_rows: Records that are written to such a part together.
+        compared_rows: Records of the parts into which a comparison of two tables cuts them.
+        output_fanout: Neighboring epochs of an output of one size that start a merge, and runs
+            between two looks for such epochs.
+        copy_block_bytes: Bytes of an index copy under one checksum; a copy with other blocks is
+            made anew.
+        whole_copy_bytes: Bytes up to which an index copy is checked as a whole when it is opened:
+            that takes 0.4 ms.
         held_bytes: Bytes of rows without an index copy that a process keeps for its next run:
             small files, and files for whose copies there is no space.
     """
@@ -94,6 +119,7 @@ class EngineLimits:
     call_rows: int = 524_288
     call_bytes: int = 256 << 20
     jvm_batch_bytes: int = 64 << 20
+    settings_rows: int = 65_536
     remote_bytes: int = 32 << 20
     inline_deletes_bytes: int = 256 << 10
     message_block_bytes: int = 32 << 20
@@ -108,8 +134,22 @@ class EngineLimits:
     checkpoint_entries: int = 50
     state_fanout: int = 8
     state_tier_rows: int = 4_096
+    listed_rows: int = 64
+    named_rows: int = 64
+    timers_ahead: int = 16_384
     merge_rows: int = 500_000
     small_file_rows: int = 4_096
+    file_rows: int = 4_000_000
+    file_bytes: int = 128 << 20
+    read_rows: int = 16_384
+    read_bytes: int = 32 << 20
+    pending_rows: int = 262_144
+    spill_partitions: int = 128
+    spill_block_rows: int = 512
+    compared_rows: int = 250_000
+    output_fanout: int = 8
+    copy_block_bytes: int = 64 << 10
+    whole_copy_bytes: int = 4 << 20
     held_bytes: int = 64 << 20
 
     def rows_per_task_of(self, form: str) -> int:

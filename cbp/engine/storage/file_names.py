@@ -6,7 +6,15 @@ import hashlib
 import re
 import uuid
 
-__all__ = ["bucket_file", "file_epoch", "flow_file", "merged_file", "rewritten_file", "vectors_id"]
+__all__ = [
+    "bucket_file",
+    "change_file",
+    "file_epoch",
+    "flow_file",
+    "merged_file",
+    "rewritten_file",
+    "vectors_id",
+]
 
 
 def flow_file(index: int, part: int, run: str) -> str:
@@ -29,6 +37,11 @@ def bucket_file(bucket: int, epoch: int, run: str, number: int) -> str:
     return f"_runs/_bucket={bucket}/{epoch:012d}-{number:05d}-{run}.parquet"
 
 
+def change_file(epoch: int, number: int, digest: str) -> str:
+    """Return a change file of a view's table, named by its content; relative to the table."""
+    return f"_change_data/{flow_file(epoch, number, digest)}"
+
+
 def vectors_id(epoch: int, content: bytes) -> uuid.UUID:
     """Return the id of a file of deletion vectors: 48 bits of epoch, then 80 of its content.
 
@@ -43,7 +56,7 @@ def file_epoch(path: str) -> int | None:
     """Return the epoch in a file's name, or `None` if no run gives such a name.
 
     For a data file or a file of deletes: the epoch whose run wrote it. For a file of deletion
-    vectors: the last epoch that it covers.
+    vectors and a change file: the last epoch that it covers.
     """
     match = _WRITTEN.search(path)
     if match is None:

@@ -1,8 +1,8 @@
 """Size limits of run files of state, and how much of a file is read at a time; pure.
 
 A file is read, copied and merged as a whole, so its size bounds the memory of a task: about
-three times `FILE_BYTES_MAX`. A file above half of that limit is *full*: merging does not improve
-it, so compaction leaves it alone until much of it is dead.
+three times `EngineLimits.file_bytes`. A file above half of that limit is *full*: merging does not
+improve it, so compaction leaves it alone until much of it is dead.
 
 Bytes are counted as Arrow holds them. A table is cut before a string column reaches 2 GB,
 the limit of Arrow's `string`. A single record is never cut.
@@ -15,21 +15,9 @@ from collections.abc import Iterator
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-__all__ = [
-    "FILE_BYTES_MAX",
-    "FILE_ROWS_MAX",
-    "Cutter",
-    "bytes_unpacked",
-    "halves",
-    "is_full",
-    "rows_at_a_time",
-]
+from cbp.engine.storage.engine_limits import EngineLimits
 
-FILE_ROWS_MAX = 4_000_000
-FILE_BYTES_MAX = 128 << 20
-READ_ROWS_MAX = 16_384
-READ_BYTES_MAX = 32 << 20
-"""For records that become Python objects, which take several times as much memory."""
+__all__ = ["Cutter", "bytes_unpacked", "halves", "is_full", "rows_at_a_time"]
 
 _FULL_BYTES = 64 << 20
 """In Parquet; a larger file is full. Arrow needs two to four times as much."""
@@ -38,18 +26,23 @@ _FULL_BYTES = 64 << 20
 class Cutter:
     """Cuts a stream of rows into pieces, each for one file; keeps the order of the rows."""
 
-    def __init__(self) -> None:
+    def __init__(self, limits: EngineLimits) -> None:
+        self._rows_max, self._bytes_max = limits.file_rows, limits.file_bytes
         self._held: list[pa.Table] = []
         self._rows = self._bytes = 0
 
     def add(self, table: pa.Table) -> Iterator[pa.Table]:
         """Take rows; yield the pieces that are full."""
-        for part in halves(table, rows_max=FILE_ROWS_MAX, bytes_max=FILE_BYTES_MAX):
-            if self._held and not _fits(self._rows + part.num_rows, self._bytes + part.nbytes):
+        for part in halves(table, rows_max=self._rows_max, bytes_max=self._bytes_max):
+            if self._held and not self._has_room(part):
                 yield from self.rest()
             self._held.append(part)
             self._rows += part.num_rows
             self._bytes += part.nbytes
+
+    def _has_room(self, part: pa.Table) -> bool:
+        rows, size = self._rows + part.num_rows, self._bytes + part.nbytes
+        return bool(rows <= self._rows_max and size <= self._bytes_max)
 
     def rest(self) -> Iterator[pa.Table]:
         """Yield the remaining rows, if there are any."""
@@ -73,14 +66,17 @@ def halves(table: pa.Table, *, rows_max: int, bytes_max: int) -> Iterator[pa.Tab
         yield table
 
 
-def is_full(*, rows: int, size: int = 0, memory: int = 0) -> bool:
+def is_full(limits: EngineLimits, *, rows: int, size: int = 0, memory: int = 0) -> bool:
     """Return whether a file is so large that merging does not improve it.
 
     Args:
+        limits: The engine's limits.
+        rows: Number of its records.
         size: Its size in Parquet, in bytes.
         memory: Its size in Arrow, in bytes, if known.
     """
-    return rows > FILE_ROWS_MAX // 2 or size > _FULL_BYTES or memory > FILE_BYTES_MAX // 2
+    too_wide = size > _FULL_BYTES or memory > limits.file_bytes // 2
+    return rows > limits.file_rows // 2 or too_wide
 
 
 def bytes_unpacked(meta: pq.FileMetaData) -> int:
@@ -88,10 +84,6 @@ def bytes_unpacked(meta: pq.FileMetaData) -> int:
     return sum(meta.row_group(group).total_byte_size for group in range(meta.num_row_groups))
 
 
-def rows_at_a_time(*, rows: int, memory: int) -> int:
+def rows_at_a_time(limits: EngineLimits, *, rows: int, memory: int) -> int:
     """Return how many records to read at a time from a file of `rows` records, `memory` bytes."""
-    return max(1, min(READ_ROWS_MAX, READ_BYTES_MAX * rows // max(1, memory)))
-
-
-def _fits(rows: int, size: int) -> bool:
-    return rows <= FILE_ROWS_MAX and size <= FILE_BYTES_MAX
+    return max(1, min(limits.read_rows, limits.read_bytes * rows // max(1, memory)))

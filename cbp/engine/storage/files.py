@@ -94,7 +94,7 @@ class Files(Protocol):
             path: The file's path.
             data: The file's bytes.
             what: The effect, for fault injection.
-            staged: Folder of the same file system for the temporary file; `""`: beside `path`.
+            staged: Folder of the same file system for the temporary file; `""` means beside `path`.
                 Renaming this folder makes every put fail that is staged in it, now or later.
 
         Raises:
@@ -126,8 +126,8 @@ class Files(Protocol):
         another process would fail with OperatingError and write nothing.
         """
 
-    def make_dirs(self, path: str) -> None:
-        """Create a folder and its missing parents, durably."""
+    def make_dirs(self, *paths: str) -> None:
+        """Create folders and their missing parents, durably; each parent is synced once."""
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a folder durable."""
@@ -257,18 +257,13 @@ class LocalFiles:
             self.remove(f"{local_path(path)}/{name}")
         return len(left)
 
-    def make_dirs(self, path: str) -> None:
-        """Create a folder and its missing parents, durably; see `Files`."""
-        path = local_path(path).rstrip("/") or "/"
-        if os.path.isdir(path):
-            return
-        parent = os.path.dirname(path)
-        if parent:
-            self.make_dirs(parent)
-        with _operating(path):
-            with suppress(FileExistsError):
-                os.mkdir(path)
-            _fsync(parent or ".")
+    def make_dirs(self, *paths: str) -> None:
+        """Create folders and their missing parents, durably; see `Files`."""
+        grown: dict[str, None] = {}
+        for path in paths:
+            _make_dirs(local_path(path).rstrip("/") or "/", grown)
+        for parent in grown:
+            self.sync_dir(parent)
 
     def sync_dir(self, path: str) -> None:
         """Make the names in a folder durable; see `Files`."""
@@ -341,6 +336,18 @@ def _is_same_file(one: str, other: str) -> bool:
         return os.path.samefile(one, other)
     except OSError:
         return False
+
+
+def _make_dirs(path: str, grown: dict[str, None]) -> None:
+    """Create a folder and its missing parents; add the folders that got a name to `grown`."""
+    if os.path.isdir(path):
+        return
+    parent = os.path.dirname(path)
+    if parent:
+        _make_dirs(parent, grown)
+    with _operating(path), suppress(FileExistsError):
+        os.mkdir(path)
+    grown[parent or "."] = None
 
 
 def _fsync(path: str) -> None:

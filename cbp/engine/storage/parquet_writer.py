@@ -20,16 +20,19 @@ from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import DiskFullError
 
-__all__ = ["ROWS_PER_GROUP", "ParquetSink", "RowGroups", "WrittenFile", "sync_files"]
+__all__ = ["ROWS_PER_GROUP", "InOrder", "ParquetSink", "RowGroups", "WrittenFile", "sync_files"]
 
 ROWS_PER_GROUP = 131_072
 BYTES_PER_GROUP = 64 << 20
-"""In Arrow. A row group ends at this many rows or bytes, so that wide rows do not fill memory."""
 
 SMALL_ROWS, SMALL_BYTES = 1_024, 64 << 10
 """Up to this size a file is written at once, with Snappy. A whole file of 8 columns takes 0.17 ms
 so, and 0.41 ms with Zstandard, which makes a context per column. Small runs write many such files,
 and compaction merges them after a few runs."""
+
+_WHOLE_BYTES = 1 << 20
+"""Up to this size (in Arrow) a file is made in memory, with its seal: a seal that is added to a
+closed file has to read it again, which takes 0.1 ms."""
 
 _SYNC_THREADS = 16
 
@@ -104,16 +107,28 @@ class RowGroups(Protocol):
         ...
 
 
-class _InOrder:
-    """Rows in the order in which they came, in row groups of bounded size."""
+@dataclass(frozen=True, slots=True)
+class InOrder:
+    """Rows in the order in which they came; a row group ends at so many rows or bytes.
+
+    Attributes:
+        rows_max: Rows of a row group.
+        bytes_max: Bytes of a row group, as Arrow holds them, so that wide rows do not fill memory.
+    """
+
+    rows_max: int = ROWS_PER_GROUP
+    bytes_max: int = BYTES_PER_GROUP
 
     def is_full(self, rows: int, size: int) -> bool:
-        return rows >= ROWS_PER_GROUP or size >= BYTES_PER_GROUP
+        """See `RowGroups.is_full`."""
+        return rows >= self.rows_max or size >= self.bytes_max
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:
+        """See `RowGroups.cut`."""
         yield table
 
     def finish(self, writer: pq.ParquetWriter, rows: int) -> int:
+        """See `RowGroups.finish`; rows in order have no buckets."""
         return 0
 
 
@@ -132,7 +147,7 @@ class ParquetSink:
     ) -> None:
         self.schema = schema
         self._path, self._fault = path, faults
-        self._groups = groups or _InOrder()
+        self._groups = groups or InOrder()
         self._pending: list[pa.Table] = []
         self._pending_rows = self._pending_bytes = 0
         self._rows = 0
@@ -176,7 +191,7 @@ class ParquetSink:
             file.close()
             return seal(self._path)
         data = sealed(file.getvalue().to_pybytes(), self._path)
-        with open(self._path, "wb", buffering=0) as whole:
+        with open(self._path, "wb") as whole:  # unbuffered, a full disk would shorten it silently
             return whole.write(data)
 
     def _flush(self, *, last: bool = False) -> None:
@@ -185,9 +200,9 @@ class ParquetSink:
         try:
             if self._writer is None:
                 os.makedirs(os.path.dirname(self._path), exist_ok=True)
-                # A small file is made in memory, with its seal, and written at once.
                 small = last and self._rows <= SMALL_ROWS and self._pending_bytes <= SMALL_BYTES
-                self._file = pa.BufferOutputStream() if small else pa.OSFile(self._path, "wb")
+                whole = last and self._pending_bytes <= _WHOLE_BYTES
+                self._file = pa.BufferOutputStream() if whole else pa.OSFile(self._path, "wb")
                 self._writer = pq.ParquetWriter(
                     self._file,
                     self.schema,

@@ -3,10 +3,11 @@
 `BatchFile` holds Arrow batches that are written once and then read. `BlockFile` holds lists of
 Python values. Both lie in the temporary folder (`TMPDIR`), and vanish with their last reader.
 
-Guaranteed: a full disk or quota raises `DiskFullError`. A process's address space can be bounded
-(`spark.executor.pyspark.memory`). Reading single batches then needs no map. Reading all batches
-at once falls back from a map to memory; if they do not fit, the error names the setting.
-Nothing is synced, and nothing outlives the process.
+Guaranteed: a full disk or quota raises `DiskFullError`. Reading single batches needs no memory map,
+so it works where the address space of a process is bounded (`spark.executor.pyspark.memory`).
+Reading all batches at once maps the file, or reads it into memory if it cannot be mapped. If it
+does not fit there, the error names the setting. Nothing is synced, and
+nothing outlives the process.
 """
 
 from __future__ import annotations
@@ -29,7 +30,7 @@ __all__ = ["BatchFile", "BlockFile", "map_is_refused"]
 class BatchFile:
     """Batches of one schema in the order of writing; the owner closes the file.
 
-    Tables and readers taken from it stay valid after that.
+    Tables and readers that it returned stay valid after that.
 
     Raises:
         DiskFullError: By every method that writes.

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from cbp.model.dataflow.dataflow import StageNode
 
-__all__ = ["flow_table", "source_folder", "stage_tables", "state_table"]
+__all__ = ["flow_table", "rejects_table", "source_folder", "stage_tables", "state_table"]
 
 
 def state_table(stage: str, state: str) -> str:
@@ -21,6 +21,11 @@ def stage_tables(node: StageNode) -> list[str]:
     """Return the folders of a stage's tables, state first."""
     states = [state_table(node.name, state.name) for state in node.translator.states]
     return states + [flow_table(node.name, output.name) for output in node.translator.outputs]
+
+
+def rejects_table(source: str) -> str:
+    """Return the folder of the records of a source that were put aside, in the same way."""
+    return f"rejects/{source}"
 
 
 def source_folder(source: str) -> str:

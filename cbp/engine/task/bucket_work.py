@@ -3,13 +3,16 @@
     arrived records -> batches of neighboring buckets -> flow runs, states -> a kernel -> state
 
 What runs on a batch is handed in: the author's translator (`author_work`), or the results of a
-plan in SQL.
+plan in SQL. A batch reads the buckets of looked-up tables that lie beside its own (`looked_up`);
+`cbp.engine.task.whole_tables` reads the tables whose records are all given to every group.
 """
 
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
+from functools import partial
+from types import MappingProxyType
 from typing import Protocol
 
 import pyarrow as pa
@@ -23,12 +26,16 @@ from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_batches import neighbors, parted, state_weight
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache
-from cbp.engine.task.plan import TaskPlan
+from cbp.engine.state.timers import Woken, due_groups
+from cbp.engine.task.aging import AgingWork
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters, count_look_ups
 from cbp.model.dataflow.stage import TranslatorSpec
 
 __all__ = [
+    "NO_LOOKUPS",
     "BucketWork",
+    "Lookups",
     "WriteState",
     "author_work",
     "bucket_batches",
@@ -36,9 +43,16 @@ __all__ = [
     "deliveries_of",
     "flow_run",
     "flow_runs",
+    "looked_up",
     "run_batch",
     "shared_records",
+    "woken_groups",
 ]
+
+Lookups = Mapping[str, BucketState]
+"""Looked-up tables by name, each with the files of the buckets that hold the groups."""
+
+NO_LOOKUPS: Lookups = MappingProxyType({})
 
 WriteState = Callable[[str, pa.Table], None]
 """Takes a state's name and new records of it, which ascend by hash."""
@@ -74,6 +88,8 @@ def _sizes(plan: TaskPlan, part: int, spool: Spool, shared: Shared | None) -> di
         size_by_bucket.update(shared.sizes())
     for spec in plan.spec.states:
         live = plan.states[spec.name].live
+        if (spec.timers and plan.wakes) or (spec.expire_ms and plan.ages):
+            size_by_bucket.update({b: 0 for b in live if plan.owner(b) == part})
         whole = spec.grouping == "outer" or bool(shared and shared.reaches(spec.name))
         mine = {bucket for bucket in live if plan.owner(bucket) == part} if whole else set()
         for bucket in mine if whole else size_by_bucket.keys() & live.keys():
@@ -154,7 +170,7 @@ def run_batch(
     writers: TaskWriters,
     buckets: tuple[int, ...],
     cache: IndexCache,
-    start: Callable[[dict[str, BucketState], WriteState], BucketWork],
+    start: Callable[[dict[str, BucketState], Lookups, WriteState], BucketWork],
 ) -> None:
     """Open the states of some neighboring buckets, do the work on them, and record the states.
 
@@ -162,26 +178,40 @@ def run_batch(
         writers: The task's writers.
         buckets: The buckets, ascending.
         cache: The cache of index copies.
-        start: Makes the work from the states and from what takes new state records.
+        start: Makes the work from the states, the looked-up tables, and what takes new state
+            records.
     """
     plan, of = writers.plan, writers.plan.buckets
     states = {name: BucketState(table, cache, buckets, of) for name, table in plan.states.items()}
+    lookups = looked_up(plan, buckets, cache)
     files = {
         name: {bucket: writers.state.files(name, bucket, cache) for bucket in buckets}
         for name in states
     }
 
     def write(name: str, rows: pa.Table) -> None:
+        writers.note_records(name, rows)
         hashes = rows.column("_hash").to_numpy()
         for bucket, first, stop in parted(hashes, buckets, buckets=of):
             files[name][bucket].add(rows.slice(first, stop - first))
 
-    work = start(states, write)
+    work = start(states, lookups, write)
     work.run()
     writers.counts["groups"] += work.groups
     for name, state in states.items():
         writers.state.finish(name, state, files[name])
         count_look_ups(writers.counts, state)
+    for table in lookups.values():
+        count_look_ups(writers.counts, table)
+
+
+def looked_up(plan: TaskPlan, buckets: Sequence[int], cache: IndexCache) -> Lookups:
+    """Return the looked-up tables, each with the buckets that hold the groups of some buckets."""
+    tables = ((spec.name, plan.lookups[spec.name]) for spec in plan.spec.lookups if spec.by)
+    return {
+        name: BucketState(one.table, cache, one.beside(buckets, plan.buckets), one.buckets)
+        for name, one in tables
+    }
 
 
 def author_work(
@@ -191,8 +221,29 @@ def author_work(
     states: dict[str, BucketState],
     write_state: WriteState,
     deliveries: Deliveries | None = None,
-) -> BucketRun | VectorisedRun:
+    lookups: Lookups = NO_LOOKUPS,
+) -> BucketWork:
     """Return what calls the author's translator for all groups of a batch of buckets."""
+    woken = woken_groups(writers.plan, states, writers.note_timer)
+    start = partial(_calls, writers, spec, runs, states, deliveries, woken, lookups)
+    if woken is None or not writers.plan.ages or not spec.expiries:
+        return start(write_state)
+    shared = [] if deliveries is None else [deliveries.hashes]
+    busy = [woken.hashes, *shared, *(run.hashes for run in runs)]
+    return AgingWork(spec, states, writers.plan.context, start, write_state, busy)
+
+
+def _calls(
+    writers: TaskWriters,
+    spec: TranslatorSpec,
+    runs: list[FlowRun],
+    states: dict[str, BucketState],
+    deliveries: Deliveries | None,
+    woken: Woken | None,
+    lookups: Lookups,
+    write_state: WriteState,
+) -> BucketRun | VectorisedRun:
+    """Return the kernel of the translator's form."""
     stage, limits = writers.plan.stage, writers.plan.limits
     if spec.form == "arrow":
         return VectorisedRun(
@@ -204,6 +255,10 @@ def author_work(
             write_state,
             deliveries=deliveries,
             limits=limits,
+            context=writers.plan.context,
+            woken=woken,
+            lookups=lookups,
+            whole_tables=writers.whole_arrow_tables,
         )
     return BucketRun(
         stage=stage,
@@ -217,4 +272,28 @@ def author_work(
         write_bindings=writers.write_bindings,
         limits=limits,
         deliveries=deliveries,
+        context=writers.plan.context,
+        woken=woken,
+        lookups=lookups,
+        whole_tables=writers.whole_tables,
     )
+
+
+def woken_groups(
+    plan: TaskPlan,
+    states: Mapping[str, BucketState],
+    note: Callable[[int | None], None] = lambda at_us: None,
+) -> Woken | None:
+    """Return the groups to call for their timers; `None` if the run does not look for any.
+
+    Args:
+        plan: The plan of the run.
+        states: Its states, of some buckets.
+        note: Takes the earliest timer that is not due, in microseconds since 1970.
+    """
+    if not plan.wakes or not plan.spec.timers:
+        return None
+    timers = [states[one.name] for one in plan.spec.timers]
+    woken, later_us = due_groups(timers, plan.context.time)
+    note(later_us)
+    return woken

@@ -25,7 +25,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.file_slices import Share, windows
 from cbp.engine.columnar.key_hash import first_bucket
 from cbp.engine.shuffle.layout import ShuffleLayout
@@ -33,7 +32,7 @@ from cbp.engine.shuffle.message_index import MessageIndex
 from cbp.engine.shuffle.replicated_read import arrival_order, routed
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.external_sort import sorted_tables
-from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.task_plan import TaskPlan
 
 __all__ = ["Mail", "Misplaced"]
 
@@ -95,7 +94,6 @@ class _Flow:
     ) -> None:
         self._plan, self._layout, self._at, self._mail = plan, layout, at, mail
         self._input = plan.spec.inputs[at]
-        self._columns = arrow_schema(self._input.schema)
         self._part = part
         files = plan.inputs[self._input.name]
         starts = accumulate((file.stop - file.start for file in files), initial=0)
@@ -184,7 +182,7 @@ class _Flow:
     def _routed(self, rows: Share, start: int) -> Iterator[pa.Table]:
         """Yield rows of a file in the shuffle's layout; `start` is the first row's position."""
         plan = self._plan
-        for table in windows(rows, self._columns, plan.limits.message_group_rows_max):
+        for table in windows(rows, self._input, plan.limits.message_group_rows_max):
             positions = np.arange(start, start + table.num_rows, dtype=np.int64)
             start += table.num_rows
             yield routed(

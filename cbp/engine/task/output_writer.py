@@ -26,6 +26,7 @@ from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.engine.storage.table_names import flow_table
 from cbp.engine.task.record_task import RecordRun
 from cbp.engine.task.reports import OutputFile
+from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
 
 __all__ = ["Follower", "TaskOutputs", "output_schema"]
@@ -37,11 +38,13 @@ class Follower:
 
     Attributes:
         flow: The flow that it reads, as `stage.output`.
+        context: What its author's code may know of the run.
     """
 
     stage: str
     spec: TranslatorSpec
     flow: str
+    context: RunContext = NO_RUN
 
 
 def output_schema(schema: pa.Schema) -> pa.Schema:
@@ -88,7 +91,14 @@ class TaskOutputs:
             self._open(follower.stage, follower.spec, {})
             write = partial(self.write, follower.stage)
             emitted = Emitted(follower.spec)
-            run = RecordRun(follower.stage, follower.spec, emitted, write, limits=limits)
+            run = RecordRun(
+                follower.stage,
+                follower.spec,
+                emitted,
+                write,
+                limits=limits,
+                context=follower.context,
+            )
             self._readers[follower.flow].append(run)
             self._runs.append(run)
 

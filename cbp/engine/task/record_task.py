@@ -17,9 +17,8 @@ from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
-from cbp.engine.columnar.file_slices import InputShare, Share, share_of, windows
+from cbp.engine.columnar.file_slices import InputShare, Share, records_read, share_of, windows
 from cbp.engine.columnar.row_codec import (
     ENCODE_ERRORS,
     Row,
@@ -28,12 +27,13 @@ from cbp.engine.columnar.row_codec import (
     rows_maker,
 )
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.kernel.author_call import Emitted, calling_loop, group_type
+from cbp.engine.kernel.author_call import Emitted, calling_loop, new_group
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import CbpError, InvariantError, is_authors
 from cbp.model.author.read_once import read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
+from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
 __all__ = ["RecordRun", "record_shares", "shares"]
@@ -86,7 +86,8 @@ class RecordRun:
         write_remote: Takes a state's name and the columns of records, all for other groups.
         write_bindings: Takes bindings of groups to addresses.
         limits: Tell how many records are Python objects at a time.
-        records: Input name to the number of its records read so far.
+        context: What the author's code may know of the run.
+        records: Maps each input to the number of its records read so far.
     """
 
     stage: str
@@ -96,6 +97,7 @@ class RecordRun:
     write_remote: Callable[[str, list[pa.Array]], None] | None = None
     write_bindings: Callable[[list[Binding]], None] | None = None
     limits: EngineLimits = field(kw_only=True)
+    context: RunContext = field(default=NO_RUN, kw_only=True)
     records: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self, work: Iterable[InputShare]) -> None:
@@ -103,12 +105,13 @@ class RecordRun:
         most = self.limits.window_rows
         for each in work:
             input_ = self.spec.input(each.input)
-            for window in windows(each.share, arrow_schema(input_.schema), most):
+            for window in windows(each.share, input_, most):
                 self._work(input_, window)
 
     def take(self, table: pa.Table) -> None:
-        """Call the author for every row of a table, in order; the stage has a single input."""
+        """Call the author for every row of a flow, in order; the stage has a single input."""
         (input_,) = self.spec.inputs
+        table = records_read(table, input_)
         most = self.limits.window_rows
         for start in range(0, table.num_rows, most):
             self._work(input_, table.slice(start, most))
@@ -156,7 +159,7 @@ class RecordRun:
         spec = self.spec
         inputs = (*spec.inputs, *spec.absent)
         names = (*(each.name for each in inputs), *(state.name for state in spec.states))
-        group = group_type(names)()
+        group = new_group(names, spec, self.context)
         for name in names:
             setattr(group, name, iter(()))
         return group
@@ -173,14 +176,14 @@ class RecordRun:
                 self._writer(name)(name, encode_rows(emitted, self.emitted.schemas[name]))
                 emitted.clear()
         if self.emitted.bindings:
-            assert self.write_bindings is not None, "only given to whom has no addresses"
+            assert self.write_bindings is not None, "only given to a stage without addresses"
             self.write_bindings(self.emitted.bindings)
             self.emitted.bindings.clear()
 
     def _writer(self, name: str) -> Callable[[str, list[pa.Array]], None]:
         if all(state.name != name for state in self.spec.states):
             return self.write_output
-        assert self.write_remote is not None, "only whom has no state is given none"
+        assert self.write_remote is not None, "only a stage without state is given none"
         return self.write_remote
 
     def _explain(self, input_: InputSpec, window: pa.Table, exc: Exception) -> Exception:

@@ -5,8 +5,8 @@
 A task of this process hands the messages over as they are. A Spark task or a resident worker sends
 all of them as one JSON text: an array per message, of its tag and its fields.
 
-Guaranteed: `decode(encode(reports)) == reports` for every kind. `TaskReport` names all kinds; who
-reads them matches every kind, so that mypy finds one that is forgotten.
+Guaranteed: `decode(encode(reports)) == reports` for every kind. `TaskReport` is the union of all
+kinds. Code that reads reports matches every kind, so mypy finds a kind that the code forgets.
 Absent on purpose: the reports are not stored. Driver and tasks are always of one release, so the
 encoding may change with any release.
 """
@@ -33,6 +33,7 @@ __all__ = [
     "MessageMisplaced",
     "NewStateFile",
     "NextPhase",
+    "NextTimer",
     "OutputFile",
     "TaskReport",
     "decode",
@@ -49,7 +50,7 @@ class OutputFile:
         path: Path of the file, relative to the dataflow's folder.
         rows: Number of its records.
         size: Its bytes.
-        buckets: Number of buckets by which its messages are sorted; 0: they are not.
+        buckets: Number of buckets by which its messages are sorted; 0 if they are not.
     """
 
     flow: str
@@ -125,6 +126,13 @@ class DeletedRows:
 
 
 @dataclass(frozen=True, slots=True)
+class NextTimer:
+    """The earliest timer that a task left or set, in microseconds since 1970."""
+
+    at_us: int
+
+
+@dataclass(frozen=True, slots=True)
 class Counts:
     """Figures of a task's work, by name; the last message of a task that succeeded."""
 
@@ -181,6 +189,7 @@ TaskReport: TypeAlias = (
     | MergedFile
     | DroppedFile
     | DeletedRows
+    | NextTimer
     | Counts
     | Failed
     | MessageMisplaced
@@ -212,6 +221,8 @@ def _plain(report: TaskReport) -> list[Any]:
             return ["dropped", state, path, dropped]
         case DeletedRows(state, path, deletes):
             return ["deleted", state, path, deletes.to_json()]
+        case NextTimer(at_us):
+            return ["timer", at_us]
         case Counts(figures):
             return ["counts", figures]
         case Failed(type_, message, details):
@@ -263,6 +274,7 @@ _SIMPLE: Mapping[str, type[TaskReport]] = {
     "bindings": BindingsFile,
     "state": NewStateFile,
     "dropped": DroppedFile,
+    "timer": NextTimer,
     "counts": Counts,
     "failed": Failed,
     "misplaced": MessageMisplaced,

@@ -30,6 +30,7 @@ from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.task.bucket_work import (
     BucketWork,
+    Lookups,
     WriteState,
     author_work,
     bucket_batches,
@@ -39,10 +40,12 @@ from cbp.engine.task.bucket_work import (
     run_batch,
     shared_records,
 )
+from cbp.engine.task.loop_work import LoopWork
+from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.message_reader import Mail
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.record_task import RecordRun
 from cbp.engine.task.reports import NextPhase, OutputFile, TaskReport
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 
 __all__ = ["StageTask", "arranged_batches", "arranged_records", "counting_bytes"]
@@ -105,7 +108,8 @@ class StageTask:
     writers: TaskWriters = field(init=False)
 
     def __post_init__(self) -> None:
-        self.writers = TaskWriters(self.plan, self.part, self.attempt)
+        kind = LoopWriters if self.plan.spec.supersteps > 1 else TaskWriters
+        self.writers = kind(self.plan, self.part, self.attempt)
         self.plan = self.writers.plan  # with translator instances of this task's own
 
     def run(self, batches: Iterable[pa.RecordBatch]) -> list[TaskReport]:
@@ -157,12 +161,16 @@ class StageTask:
             writers.write_remote,
             writers.write_bindings,
             limits=self.plan.limits,
+            context=self.plan.context,
         )
         run.run(work)
         writers.counts.update({f"records_in.{name}": seen for name, seen in run.records.items()})
         writers.counts["groups"] = run.records.total()
 
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
+        if isinstance(self.writers, LoopWriters):
+            LoopWork(self.writers, self.part).run(batches)
+            return
         plan, counts = self.plan, self.writers.counts
         assert plan.layout is not None, "a record-wise stage has shares"
         cache = self.writers.cache()
@@ -187,7 +195,10 @@ class StageTask:
     ) -> None:
         deliveries = deliveries_of(self.plan, buckets, runs, shared)
 
-        def start(states: dict[str, BucketState], write_state: WriteState) -> BucketWork:
-            return author_work(self.writers, self.plan.spec, runs, states, write_state, deliveries)
+        def start(
+            states: dict[str, BucketState], lookups: Lookups, write_state: WriteState
+        ) -> BucketWork:
+            spec = self.plan.spec
+            return author_work(self.writers, spec, runs, states, write_state, deliveries, lookups)
 
         run_batch(self.writers, buckets, cache, start)

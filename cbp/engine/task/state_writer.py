@@ -18,15 +18,13 @@ from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.kernel.groupwise import state_file_schema
 from cbp.engine.state.bucket_state import BucketState, LiveFile
 from cbp.engine.state.compaction import compact
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.pending_deletes import write_deletes
-from cbp.engine.state.run_files import RunFiles, WrittenRun
+from cbp.engine.state.run_files import RunFiles, WrittenRun, state_file_schema
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.remote_state import RemoteWrites
 from cbp.engine.task.reports import (
     DeletedRows,
@@ -35,6 +33,7 @@ from cbp.engine.task.reports import (
     NewStateFile,
     TaskReport,
 )
+from cbp.engine.task.task_plan import TaskPlan
 
 __all__ = ["TaskState", "dropped", "is_overdue", "new_files"]
 
@@ -92,7 +91,7 @@ class TaskState:
         Args:
             state: Name of the state.
             bucket: The state's bucket.
-            cache: Where index copies are kept; `None`: no copies are made.
+            cache: Where index copies are kept; `None` means that no copies are made.
             suffix: Distinguishes these files from others of this task and bucket.
         """
         return RunFiles(
@@ -102,6 +101,7 @@ class TaskState:
             run=f"{self._plan.run}-{self._attempt}{suffix}",
             cache=cache,
             written=self._written,
+            limits=self._plan.limits,
             faults=self._plan.faults,
         )
 

@@ -11,28 +11,34 @@ from __future__ import annotations
 
 import gc
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 
 import pyarrow as pa
 
+from cbp.engine.columnar.looked_up import WholeTable
+from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.author_call import Emitted
 from cbp.engine.shuffle.multicast_bindings import Binding, BindingSink
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache, index_cache
+from cbp.engine.state.timers import earliest
 from cbp.engine.storage.parquet_writer import sync_files
 from cbp.engine.task.message_reader import Misplaced
 from cbp.engine.task.output_writer import TaskOutputs
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import (
     BindingsFile,
     Counts,
     Failed,
     MessageMisplaced,
+    NextTimer,
     OutputFile,
     TaskReport,
 )
 from cbp.engine.task.state_writer import TaskState
+from cbp.engine.task.task_plan import TaskPlan
+from cbp.engine.task.whole_tables import read_whole_records, read_whole_table
 from cbp.errors import CbpError
 from cbp.model.dataflow.call_rules import Fresh
 
@@ -86,6 +92,7 @@ class TaskWriters:
     counts: dict[str, float] = field(init=False, default_factory=no_counts)
     state: TaskState = field(init=False)
     done: list[TaskReport] = field(init=False, default_factory=list)
+    _timer_us: int | None = field(init=False, default=None)
     _written: list[str] = field(init=False, default_factory=list)
     _outputs: TaskOutputs = field(init=False)
     _bindings: BindingSink | None = field(init=False, default=None)
@@ -127,6 +134,26 @@ class TaskWriters:
         self.plan = replace(self.plan, spec=own.spec, followers=followers)
         return [own, *behind]
 
+    @cached_property
+    def whole_tables(self) -> Mapping[str, WholeTable]:
+        """The looked-up tables of which every group is given all records."""
+        plan, cache = self.plan, self.cache()
+        return {
+            spec.name: read_whole_records(spec, plan.lookups[spec.name], cache)
+            for spec in plan.spec.looked_up_whole
+        }
+
+    @cached_property
+    def whole_arrow_tables(self) -> Mapping[str, pa.Table]:
+        """The same, as tables in the types in which a vectorised translator sees them."""
+        plan, cache = self.plan, self.cache()
+        return {
+            spec.name: read_whole_table(spec, plan.lookups[spec.name], cache).cast(
+                author_schema(spec.schema)
+            )
+            for spec in plan.spec.looked_up_whole
+        }
+
     @property
     def _number(self) -> int:
         """This task's number in file names."""
@@ -153,6 +180,8 @@ class TaskWriters:
             return [Failed.of(error)]
         finally:
             gc.enable()
+        if self._timer_us is not None:
+            self.done.append(NextTimer(self._timer_us))
         self.counts["seconds_task"] = time.perf_counter() - started
         self.done.append(Counts(dict(self.counts)))
         return self.done
@@ -161,12 +190,24 @@ class TaskWriters:
         """Return the cache of index copies on this worker."""
         return index_cache(self.plan.cache, self.plan.limits)
 
+    def note_timer(self, at_us: int | None) -> None:
+        """Take the time of a pending timer, in microseconds since 1970; the earliest counts."""
+        if at_us is not None:
+            self._timer_us = at_us if self._timer_us is None else min(self._timer_us, at_us)
+
+    def note_records(self, state: str, records: pa.Table) -> None:
+        """Take new records of a state: its timers, if it holds timers."""
+        if self.plan.spec.state(state).timers:
+            self.note_timer(earliest(records))
+
     def write_output(self, name: str, columns: list[pa.Array]) -> None:
         """Write records of an output."""
         self._outputs.write(self.plan.stage, name, columns)
 
     def write_remote(self, state: str, columns: list[pa.Array]) -> None:
         """Write state records that a group emitted for other keys."""
+        names = self.plan.spec.state(state).schema.names
+        self.note_records(state, pa.Table.from_arrays(columns, names=list(names)))
         self.state.write_remote(state, columns, self.cache())
 
     def write_bindings(self, bindings: Sequence[Binding]) -> None:

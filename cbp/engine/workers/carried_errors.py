@@ -13,7 +13,7 @@ from cbp.errors import CbpError, error_from_dict
 
 __all__ = ["carried_error", "carrying_errors"]
 
-_TOLD = "|cbp-error|"
+_MARK = "|cbp-error|"
 """Mark before and after a coded error in the text of an exception."""
 
 
@@ -24,13 +24,13 @@ def carrying_errors() -> Iterator[None]:
         yield
     except CbpError as error:
         text = json.dumps({"type": type(error).__name__, **error.as_dict()})
-        message = f"{_TOLD}{text}{_TOLD}"
+        message = f"{_MARK}{text}{_MARK}"
         raise RuntimeError(message) from error
 
 
 def carried_error(text: str) -> CbpError | None:
     """Return the error that a task before the shuffle reported in its exception's text."""
-    parts = text.split(_TOLD)
+    parts = text.split(_MARK)
     if len(parts) < 3:
         return None
     details = json.loads(parts[1])

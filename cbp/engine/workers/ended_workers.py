@@ -37,20 +37,20 @@ def ended_worker(run: str, nodes: Iterable[StageNode], text: str) -> CbpError | 
     return end_of_worker(run, nodes, rest) if ended else None
 
 
-def end_of_worker(run: str, nodes: Iterable[StageNode], told: str, status: str = "") -> CbpError:
+def end_of_worker(run: str, nodes: Iterable[StageNode], report: str, status: str = "") -> CbpError:
     """Return the error of a run whose worker is known to have ended.
 
     Args:
         run: Id of the run.
         nodes: The stages that ran.
-        told: What the worker left: empty, or a cause and its stack of frames.
-        status: How the process ended, if that is known; named if `told` has no cause.
+        report: What the worker left: empty, or a cause and its stack of frames.
+        status: How the process ended, if that is known; named if `report` has no cause.
     """
     nodes = tuple(nodes)
-    fatal = _FATAL.search(told)
+    fatal = _FATAL.search(report)
     cause = fatal[1] if fatal else status
     by_file = {node.translator.place.rpartition(":")[0]: node for node in nodes}
-    for file, line in _FRAME.findall(told):
+    for file, line in _FRAME.findall(report):
         if (node := by_file.get(file)) is not None:
             return AuthorProcessError(
                 stage=node.name,

@@ -29,11 +29,11 @@ from typing import Any
 
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carried_error
 from cbp.engine.workers.ended_workers import end_of_worker, status_text
-from cbp.engine.workers.task_worker import Answer, Coded, Done
+from cbp.engine.workers.task_worker import Answer, Coded, Done, LogLine
 from cbp.engine.workers.worker_process import WorkerProcess
 from cbp.errors import CodeNotLoadedError, RunCancelledError, error_from_dict
 
@@ -59,7 +59,8 @@ class _Worker(WorkerProcess):
     def __init__(self, memory_bytes_max: int) -> None:
         code = _CODE.format(path=str(Path(__file__).parents[3]), memory=memory_bytes_max)
         super().__init__([sys.executable, "-P", "-c", code], _environment(os.environ))
-        self.send(pickle.dumps([os.path.abspath(entry) for entry in sys.path]))
+        path = [os.path.abspath(entry) for entry in sys.path]
+        self.send(pickle.dumps((path, logging.getLogger().getEffectiveLevel())))
 
     def do(self, request: bytes) -> Answer:
         """Let it do one request.
@@ -69,9 +70,12 @@ class _Worker(WorkerProcess):
         """
         self.send(request)
         try:
-            answer: Answer = pickle.loads(self.receive())
+            while isinstance(message := pickle.loads(self.receive()), LogLine):
+                # Here, in the thread of the run, whose entries have its fields.
+                logging.getLogger(message.logger).log(message.level, "%s", message.message)
         except (EOFError, OSError) as exc:
             raise _Ended from exc
+        answer: Answer = message
         return answer
 
 
@@ -79,8 +83,8 @@ class WorkerExecutor(LocalExecutor):
     """Carries out the tasks of a run in a worker process; safe to use from several threads.
 
     Args:
-        free_max: Most idle workers that are kept.
-        memory_bytes_max: Limit of a worker's own memory; 0: none.
+        free_max: Maximum number of idle workers that are kept.
+        memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
     """
 
     def __init__(self, *, free_max: int = 2, memory_bytes_max: int = 0) -> None:
@@ -103,10 +107,18 @@ class WorkerExecutor(LocalExecutor):
 
         Raises:
             AuthorProcessError: If the author's code ended the process.
+            AuthorUnsendableError: If the translator cannot be sent to it.
             WorkerEndedError: If the process ended, and nobody can say why.
             RunCancelledError: If `cancel` ended the process.
         """
-        request = _pickled(self.work(plan, task))
+        work = self.work(plan, task)
+        try:
+            request = _pickled(work)
+        except Exception:  # an author's object may raise anything
+            from cbp.engine.workers.shipping import refuse_unsendable
+
+            refuse_unsendable((plan.node, *plan.fused))
+            raise
         try:
             answer = self._asked(plan, request)
         finally:
@@ -190,18 +202,18 @@ def _pickled(work: Callable[[], Any]) -> bytes:
     return pickled(work)
 
 
-def _error(found: Answer) -> Exception:
+def _error(answer: Answer) -> Exception:
     """Return what a worker's answer raises here."""
-    if isinstance(found, Coded):
-        return error_from_dict(found.kind, found.error)
-    assert not isinstance(found, Done)
-    if (carried := carried_error(str(found.exception))) is not None:
+    if isinstance(answer, Coded):
+        return error_from_dict(answer.kind, answer.error)
+    assert not isinstance(answer, Done)
+    if (carried := carried_error(str(answer.exception))) is not None:
         from cbp.engine.workers.shipping import with_differences
 
         return with_differences(carried) if isinstance(carried, CodeNotLoadedError) else carried
     with suppress(AttributeError):  # an exception may refuse attributes
-        found.exception.add_note(f"in a worker:\n{found.trace}")
-    return found.exception
+        answer.exception.add_note(f"in a worker:\n{answer.trace}")
+    return answer.exception
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -7,6 +7,9 @@ loaded, and a worker that has loaded other code reports that instead of calling 
 
     driver: shop.count.Count, 2:3.11:1f0c...    worker: imports shop.count, compares, returns Count
 
+Classes and functions of plain files that a service was given travel with their text instead
+(`cbp.model.author.source_modules`), and need no file on the worker.
+
 This covers all that goes through Spark's pickler: tasks, functions inside authors' SQL plans, work
 of resident workers. Functions that are sent by value, such as lambdas, are the driver's anyway.
 
@@ -18,31 +21,43 @@ from __future__ import annotations
 
 import importlib
 import json
-from collections.abc import Callable
+from collections.abc import Callable, Iterable
 from functools import cache
-from types import FunctionType
+from types import FunctionType, ModuleType
 from typing import Any
 
 from pyspark.cloudpickle import cloudpickle
 
 from cbp.engine.workers.carried_errors import carrying_errors
-from cbp.errors import CodeNotLoadedError
+from cbp.errors import AuthorUnsendableError, CodeNotLoadedError
 from cbp.model.author.code_fingerprint import Code
 from cbp.model.author.fingerprint import fingerprint, is_authors
+from cbp.model.author.source_modules import arrive, travelling
+from cbp.model.dataflow.nodes import StageNode
 
-__all__ = ["arrived", "pickled", "ship_with_fingerprints", "with_differences"]
+__all__ = [
+    "arrived",
+    "pickled",
+    "refuse_unsendable",
+    "ship_with_fingerprints",
+    "with_differences",
+]
 
 _dumps: Callable[[Any], bytes] = cloudpickle.dumps
 
 
 @cache
 def ship_with_fingerprints() -> None:
-    """Make Spark's pickler send fingerprints, from now on in this process."""
+    """Make Spark's pickler send fingerprints, or texts, from now on in this process."""
     pickler: Any = cloudpickle.Pickler
     look_up: Any = cloudpickle._lookup_module_and_qualname
     plain = pickler.reducer_override
 
     def reducer_override(self: Any, thing: Any) -> Any:
+        if isinstance(thing, type | FunctionType | ModuleType):
+            with_text = travelling(thing)
+            if with_text is not None:
+                return arrive, with_text
         if isinstance(thing, type | FunctionType) and is_authors(thing):
             thing_name = look_up(thing)
             if thing_name is not None:
@@ -57,6 +72,39 @@ def pickled(work: Any) -> bytes:
     """Pickle work with the fingerprints of the author's code that it names."""
     ship_with_fingerprints()
     return _dumps(work)
+
+
+def refuse_unsendable(nodes: Iterable[StageNode]) -> None:
+    """Say which stage cannot be sent to another process, after an attempt to send them failed.
+
+    Raises:
+        AuthorUnsendableError: Names the attribute of the translator that cannot be sent.
+    """
+    for node in nodes:
+        translate = node.translator.translate
+        if (error := _pickling_error(translate)) is None:
+            continue
+        owner = getattr(translate, "__self__", None)
+        attributes = getattr(owner, "__dict__", {})
+        name = next((name for name, one in attributes.items() if _pickling_error(one)), "")
+        what = f"self.{name}, a {type(attributes[name]).__name__}," if name else "its code"
+        raise AuthorUnsendableError(
+            stage=node.name,
+            function=getattr(translate, "__qualname__", node.translator.name),
+            place=node.translator.place,
+            cause=f"{what} cannot be sent to the process that runs the stage "
+            f"({type(error).__name__}: {error}): make it in translate, or in a "
+            "functools.cached_property, and not in __init__ or a closure",
+            attribute=name,
+        ) from error
+
+
+def _pickling_error(thing: Any) -> Exception | None:
+    try:
+        pickled(thing)
+    except Exception as error:  # an object's own pickling may raise anything
+        return error
+    return None
 
 
 def arrived(module: str, name: str, text: str) -> Any:

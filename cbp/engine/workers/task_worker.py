@@ -4,8 +4,9 @@
 run. It ends with the service, even while an author's code holds the interpreter, and after a long
 time without a request. What an author's code prints goes to stderr.
 
-    first message   the service's `sys.path`, pickled
+    first message   the service's `sys.path` and its level of logging, pickled
     request         a pickled function without arguments
+    log lines       any number of pickled `LogLine`s, while the function is called
     answer          the pickled `Done`, `Coded` or `Raised`
 
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
@@ -18,6 +19,7 @@ from __future__ import annotations
 
 import faulthandler
 import gc
+import logging
 import os
 import pickle
 import resource
@@ -25,7 +27,7 @@ import signal
 import sys
 import traceback
 from collections.abc import Callable
-from contextlib import suppress
+from contextlib import nullcontext, suppress
 from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import IO, Any, NoReturn
@@ -34,10 +36,13 @@ from cbp.engine.task import stage_task as _tasks  # imported before the first re
 from cbp.engine.workers.lifetime import end_first, end_with
 from cbp.errors import CbpError
 
-__all__ = ["IDLE_SECONDS", "Answer", "Coded", "Done", "Raised", "answer", "main"]
+__all__ = ["IDLE_SECONDS", "Answer", "Coded", "Done", "LogLine", "Raised", "answer", "main"]
 
 IDLE_SECONDS = 600.0
 """A worker that was idle for this long ends, to free its memory."""
+
+LINES_MAX, LINE_CHARACTERS_MAX = 10_000, 8_000
+"""Log lines of one request that are sent, and the characters of one."""
 
 PREPARED = (_tasks,)
 
@@ -63,6 +68,15 @@ class Raised:
 
     exception: Exception
     trace: str
+
+
+@dataclass(frozen=True, slots=True)
+class LogLine:
+    """What the author's code logged during a request; comes before the answer."""
+
+    logger: str
+    level: int
+    message: str
 
 
 Answer = Done | Coded | Raised
@@ -119,14 +133,45 @@ def _tell_exits(crash: IO[str]) -> None:
     os._exit = _exit
 
 
+class _Lines(logging.Handler):
+    """Sends what is logged during a request; the rest belongs to no run, and is left out."""
+
+    def __init__(self, send: Callable[[bytes], None]) -> None:
+        super().__init__()
+        self.setFormatter(logging.Formatter())  # the message, and the stack of an exception
+        self._send, self._left, self._own = send, 0, os.getpid()
+
+    def emit(self, record: logging.LogRecord) -> None:
+        """Send a record; called under the handler's lock."""
+        if self._left <= 0 or os.getpid() != self._own:  # forked by the author's code
+            return
+        self._left -= 1
+        try:
+            text = self.format(record)[:LINE_CHARACTERS_MAX]
+            self._send(pickle.dumps(LogLine(record.name, record.levelno, text)))
+        except Exception:  # a log must not end what it tells of
+            self.handleError(record)
+
+    def answer(self, request: bytes) -> None:
+        """Do a request, and send its answer behind all lines."""
+        self._left = LINES_MAX
+        answered = answer(request)
+        with self.lock or nullcontext():
+            self._left = 0
+            self._send(pickle.dumps(answered))
+
+
 def _serve(link: Connection) -> None:
-    sys.path[:] = pickle.loads(link.recv_bytes())
+    path, level = pickle.loads(link.recv_bytes())
+    sys.path[:] = path
+    lines = _Lines(link.send_bytes)
+    logging.basicConfig(handlers=[lines], level=level, force=True)
     while link.poll(IDLE_SECONDS):
         try:
             request = link.recv_bytes()
         except EOFError:
             return
-        link.send_bytes(pickle.dumps(answer(request)))
+        lines.answer(request)
         gc.collect()  # after the answer, while no caller waits
 
 
@@ -134,7 +179,8 @@ def main(memory_bytes_max: int, link: int, alive: int, crash: int) -> None:
     """Serve until the service closes its ends.
 
     Args:
-        memory_bytes_max: Limit of what this process may use, without its libraries; 0: none.
+        memory_bytes_max: Limit of what this process may use, without its libraries; 0 means no
+            limit.
         link: The pipe of requests and answers.
         alive: Its other end is closed when the service is gone.
         crash: The file in which a crash leaves its stack.

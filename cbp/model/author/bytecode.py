@@ -11,7 +11,16 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = ["code_text", "constant_text", "imported", "names_of", "nested"]
+__all__ = [
+    "attributes_of_a_local",
+    "code_text",
+    "constant_text",
+    "imported",
+    "names_of",
+    "nested",
+    "reads_of_a_local",
+    "texts_of",
+]
 
 _SILENT = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "RESUME"})
 _NOTES = frozenset({"__doc__", "__firstlineno__", "__static_attributes__"})
@@ -27,15 +36,15 @@ def code_text(code: CodeType) -> str:
     """Return everything that decides what a code object does, nested code included."""
     given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
     shape = (code.co_name, code.co_argcount, code.co_posonlyargcount, code.co_kwonlyargcount)
-    kept = list(_kept(code))
-    ordinals = {one.offset: at for at, one in enumerate(kept)}
+    instructions = list(_instructions(code))
+    ordinals = {one.offset: at for at, one in enumerate(instructions)}
 
     def ordinal(offset: int) -> int:
         while offset not in ordinals and offset < len(code.co_code):
             offset += 2  # skipped instructions do nothing: use the next one
-        return ordinals.get(offset, len(kept))
+        return ordinals.get(offset, len(instructions))
 
-    body = [f"{one.opname} {_argument(one, ordinal)}" for one in kept]
+    body = [f"{one.opname} {_argument(one, ordinal)}" for one in instructions]
     handlers = [
         f"{ordinal(one.start)}-{ordinal(one.end)}:{ordinal(one.target)}:{one.depth}:{one.lasti}"
         for one in getattr(dis.Bytecode(code), "exception_entries", ())
@@ -73,6 +82,50 @@ def names_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
     return frozenset(globals_), frozenset(attributes)
 
 
+def reads_of_a_local(code: CodeType) -> frozenset[str]:
+    """Return the attributes that a code object reads of its local variables, except `self`."""
+    names: set[str] = set()
+    for one in nested(code):
+        before = None
+        for step in dis.get_instructions(one):
+            if step.opname == "LOAD_ATTR" and before is not None and _is_local(before):
+                names.add(step.argval)
+            before = step
+    return frozenset(names)
+
+
+def attributes_of_a_local(code: CodeType, local: str) -> frozenset[str] | None:
+    """Return the attributes that a code object, with its nested ones, reads of a local variable.
+
+    Returns:
+        `None` if the variable is used in any other way, such as handed on or assigned.
+    """
+    names: set[str] = set()
+    for one in nested(code):
+        steps = [step for step in dis.get_instructions(one) if step.opname not in _SILENT]
+        for step, follows in zip(steps, [*steps[1:], *steps[:1]], strict=True):
+            loaded = step.argval if isinstance(step.argval, tuple) else (step.argval,)
+            if local not in loaded or step.opname in ("MAKE_CELL", "LOAD_CLOSURE"):
+                continue
+            is_last = _is_local(step) and loaded[-1] == local and loaded.count(local) == 1
+            if not is_last or follows.opname not in ("LOAD_ATTR", "LOAD_METHOD"):
+                return None
+            names.add(follows.argval)
+    return frozenset(names)
+
+
+def texts_of(code: CodeType) -> Iterator[str]:
+    """Yield the texts among the constants of a code object, nested code included."""
+    for one in nested(code):
+        yield from (constant for constant in one.co_consts if isinstance(constant, str))
+
+
+def _is_local(step: dis.Instruction) -> bool:
+    """Tell whether an instruction loads a local variable, last; a closure's counts."""
+    name = step.argval[-1] if isinstance(step.argval, tuple) else step.argval
+    return step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and name != "self"
+
+
 def imported(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:
     """Yield each import in a code object: the level, the module, and the imported names."""
     for one in nested(code):
@@ -84,7 +137,7 @@ def imported(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:
             before.append(instruction.argval)
 
 
-def _kept(code: CodeType) -> Iterator[dis.Instruction]:
+def _instructions(code: CodeType) -> Iterator[dis.Instruction]:
     """Yield the instructions that affect behaviour, without the metadata of a class body."""
     held: dis.Instruction | None = None
     for one in dis.get_instructions(code):

@@ -1,4 +1,6 @@
-"""Code: the fingerprint with which a version was registered, as stored in its description.
+"""The fingerprint of author's code: that of the loaded code, and that of a registered version.
+
+Both are compared before anything runs. The description of a version has its fingerprint:
 
     3:3.11:1f0c9a2b77e4d310      scheme : interpreter : digest of all parts
     parts: {"shop.count.Count": "9a31c0de", "shop.text.clean": "0be41f22", ...}
@@ -19,10 +21,17 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["SCHEME", "UNKNOWN_CODE", "Code"]
+__all__ = ["LATER", "SCHEME", "UNKNOWN_CODE", "Code"]
 
 SCHEME = "3"
 """The current scheme of fingerprints; see `cbp.model.author.fingerprint`."""
+
+LATER: Mapping[str, bool] = {"cbp.later": True}
+"""Metadata of a dataclass field that a later release added to a declaration.
+
+While the field has its default, it is left out of fingerprints, which then equal those of the
+releases before.
+"""
 
 _OPTIMISED = "-O" if sys.flags.optimize else ""
 _INTERPRETER = f"{sys.version_info.major}.{sys.version_info.minor}{_OPTIMISED}"
@@ -36,8 +45,8 @@ class Code:
     """The fingerprint of some code.
 
     Attributes:
-        text: `scheme:interpreter:digest`; `""`: not known. A text without a scheme is from an
-            earlier release.
+        text: `scheme:interpreter:digest`; `""` if it is not known. A text without a scheme is from
+            an earlier release.
         parts: Maps the name of each function, class or constant to its own digest. Not shipped
             to workers.
     """

@@ -48,7 +48,7 @@ from typing import Any
 from uuid import UUID
 
 from cbp.model.author.bytecode import code_text, constant_text, imported, names_of
-from cbp.model.author.code_fingerprint import Code
+from cbp.model.author.code_fingerprint import LATER, Code
 from cbp.model.author.siblings import Siblings, root_of
 
 __all__ = ["fingerprint", "held_by", "is_authors", "modules_of"]
@@ -347,7 +347,7 @@ class _Reader:
             return "slot"
         class_ = type(value)
         if class_.__module__.partition(".")[0] == _OURS and dataclasses.is_dataclass(class_):
-            names = [f.name for f in dataclasses.fields(class_) if f.name not in _PLACES]
+            names = [f.name for f in dataclasses.fields(class_) if _counts(f, value)]
             return self._attributes(value, names, depth)
         if _package(class_) in self._own:
             self._hold(class_)
@@ -367,6 +367,13 @@ class _Reader:
         wrapped = isinstance(thing, FunctionType) and hasattr(thing, "__wrapped__")
         if isinstance(thing, type | FunctionType) and (_package(thing) in self._own or wrapped):
             self._holds.append(thing)
+
+
+def _counts(field: dataclasses.Field[Any], value: Any) -> bool:
+    """Return whether a field of one of our own dataclasses is part of the fingerprint."""
+    if field.metadata == LATER and getattr(value, field.name) == field.default:
+        return False
+    return field.name not in _PLACES
 
 
 def _made_of(value: Any) -> Iterator[Any]:

@@ -93,10 +93,13 @@ class Once:
             TypeError: Always.
         """
         message = (
-            f"the flow {self._flow!r} is an iterator, which equals nothing; compare its records: "
+            f"the flow {self._flow!r} is an iterator and cannot be compared; compare its records: "
             f"rows = list(group.{self._flow})"
         )
         raise TypeError(message)
+
+
+Once.__name__ = "flow"  # as Python's errors name it, such as "object of type 'flow' has no len()"
 
 
 def read_freely(translate: Callable[..., Any], flows: Iterable[str]) -> frozenset[str]:

@@ -20,7 +20,7 @@ import sysconfig
 from collections.abc import Collection, Mapping
 from functools import cache
 
-__all__ = ["Siblings", "root_of"]
+__all__ = ["Siblings", "is_installed", "root_of"]
 
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _MAIN = "__main__"
@@ -72,6 +72,11 @@ def root_of(package: str) -> str:
         file, is_package = spec.origin or "", spec.submodule_search_locations is not None
     folder = os.path.dirname(os.path.dirname(file) if is_package else file)
     return folder if len(folder) > 1 else ""
+
+
+def is_installed(package: str) -> bool:
+    """Tell whether a top-level name is one of the standard library or of an installed package."""
+    return package in sys.stdlib_module_names or package in _of_all()
 
 
 def _installed(folder: str) -> bool:

@@ -91,11 +91,11 @@ class Watch:
 
     def _keep_cached(self) -> None:
         """Keep the values of `cached_property` for later tasks, except mutable containers."""
-        kept = getattr(self._owner, "__dict__", {})
-        for name, value in vars(self._fresh).items() if kept is not None else ():
+        attributes = getattr(self._owner, "__dict__", {})
+        for name, value in vars(self._fresh).items() if attributes is not None else ():
             cached = isinstance(getattr(type(self._owner), name, None), functools.cached_property)
             if cached and type(value) not in _COPIED:
-                kept.setdefault(name, value)
+                attributes.setdefault(name, value)
 
     def _changed(self, name: str) -> AuthorStateError:
         place = _line_that_changes(type(self._owner), name.rpartition(".")[2]) or self._place

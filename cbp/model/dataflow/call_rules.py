@@ -4,26 +4,36 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import replace
-from typing import Any
+from typing import Any, NoReturn
 
 from cbp.errors import (
     AuthorCodeError,
     AuthorMisuse,
     AuthorStateError,
     RecordsReturnedError,
+    StateExpiresRemoteError,
+    StateKeptRemoteError,
     StateKeyForeignError,
+    ViewKeyTwiceError,
+    ViewRemoteError,
 )
 from cbp.model.author.translator_state import Watch
 from cbp.model.dataflow.routing import misrouting
 from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.flow.attributes import attribute
 
 __all__ = [
     "Fresh",
     "Watches",
+    "emitted_columns",
     "error_class",
     "nothing_is_kept",
+    "refuse_expiring_remote",
     "refuse_foreign",
+    "refuse_remote",
     "refuse_returned",
+    "refuse_twice",
+    "refuse_view_row",
 ]
 
 _SHOWN_CHARACTERS = 200
@@ -56,6 +66,63 @@ def refuse_foreign(state: str, emitted: object, called: object) -> None:
         raise AuthorMisuse(StateKeyForeignError, message)
 
 
+def refuse_remote(state: str, *_: object, **__: object) -> None:
+    """Refuse a remote write to a kept state, to which only its own group puts records.
+
+    Raises:
+        AuthorMisuse: Always.
+    """
+    message = (
+        f"state {state!r} is kept (keep=True): only the group of a key puts and deletes its "
+        f"records, since no two may have the same key; send the key a message (Loopback), and "
+        f"call out.{state}(...) there"
+    )
+    raise AuthorMisuse(StateKeptRemoteError, message)
+
+
+def refuse_expiring_remote(state: str, *_: object, **__: object) -> None:
+    """Refuse a remote write to a state that expires: its group would have no age.
+
+    Raises:
+        AuthorMisuse: Always.
+    """
+    message = (
+        f"state {state!r} expires: only a call of the group of a key writes its records, and sets "
+        f"their age; send the key a message (Loopback), and call out.{state}(...) there"
+    )
+    raise AuthorMisuse(StateExpiresRemoteError, message)
+
+
+def refuse_view_row(view: str, *_: object, **__: object) -> None:
+    """Refuse a record of a view that the group of its key did not emit.
+
+    Raises:
+        AuthorMisuse: Always.
+    """
+    message = (
+        f"view {view!r}: only the group of a key emits its record, without .remote; send the group "
+        "a message (a Loopback), and let it emit the record"
+    )
+    raise AuthorMisuse(ViewRemoteError, message)
+
+
+def refuse_twice(view: str, key: object) -> NoReturn:
+    """Refuse the second record of one key of a view, or of a kept state in SQL.
+
+    Args:
+        view: Name of the view or the state.
+        key: Values of its key, in its order.
+
+    Raises:
+        AuthorMisuse: Always.
+    """
+    message = (
+        f"{view!r}: a group emitted two records of the key {key!r}; emit one of them, or "
+        "declare a key that tells them apart"
+    )
+    raise AuthorMisuse(ViewKeyTwiceError, message)
+
+
 def nothing_is_kept(name: str) -> AuthorMisuse:
     """Return the error for an attribute that an author set on `out`."""
     message = (
@@ -63,6 +130,13 @@ def nothing_is_kept(name: str) -> AuthorMisuse:
         "keep it in a variable for this group, or in a State"
     )
     return AuthorMisuse(AuthorStateError, message)
+
+
+def emitted_columns(spec: TranslatorSpec) -> dict[str, list[str]]:
+    """Return the parameters of `out.<name>(...)` by name: of each output, loopback and state."""
+    flows = [(output.name, output.schema) for output in spec.emitted]
+    flows += [(state.name, state.schema) for state in spec.states if not state.expires]
+    return {name: [attribute(column) for column in schema.names] for name, schema in flows}
 
 
 def error_class(exc: BaseException, function: str) -> type[AuthorCodeError]:

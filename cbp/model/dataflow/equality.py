@@ -1,11 +1,14 @@
 """Equality of results: when two runs over the same input, split differently, are equal.
 
-An incremental run must equal a run from scratch. This module defines what is compared:
+An incremental run must equal a run from scratch. This module defines what is compared
+(of tables on disk: by `cbp.engine.read.compare`):
 
 - *State*: exactly, as a multiset of records.
 - An *output* with a key: the last record per key. Without a key: all records of all epochs, as a
   multiset. With `history`: epoch by epoch, each as a multiset. So a history differs if the input
-  is split differently; it is compared with an oracle that runs on the same split.
+  is split differently; it is compared with an oracle that runs on the same split. The changes of
+  a view: the sum of the signs of each record, without those whose sum is zero, since how often a
+  record came and went depends on the split.
 - A *loopback* is not compared: messages depend on the split, their final effect does not.
 
 A state or an output can declare a weaker comparison (`Closeness`): numbers that an iteration
@@ -25,7 +28,9 @@ from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cbp.errors.counts import format_count
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
+from cbp.model.flow.changes import consolidated, split_change
 
 __all__ = [
     "EXACTLY",
@@ -53,7 +58,7 @@ class Closeness:
 
     Attributes:
         tolerance: Allowed difference of floating-point numbers: relative to the larger number,
-            absolute for numbers smaller than 1. 0: no difference.
+            absolute for numbers smaller than 1. 0 means no difference.
         exact: Positions of columns that must always agree exactly: those of a key.
         left_out: Positions of columns that are not compared.
     """
@@ -106,7 +111,10 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
 
 
 def in_words(spec: OutputSpec | StateSpec) -> str:
-    """Return the declared closeness as a text, `within 1e-09, without round`; `""`: exactly."""
+    """Return the declared closeness as a text, `within 1e-09, without round`.
+
+    `""` means exactly.
+    """
     said = [f"within {spec.tolerance:g}"] if spec.tolerance else []
     if spec.not_compared:
         said.append(f"without {', '.join(spec.not_compared)}")
@@ -158,10 +166,25 @@ def output_view(
     if output.history:
         return [Counter(_stand_in(tuple(row), close) for row in epoch) for epoch in epochs]
     rows = [tuple(row) for epoch in epochs for row in epoch]
+    if output.view:
+        return _consolidated_view(rows, close)
     if not output.key:
         return Counter(_stand_in(row, close) for row in rows)
     at = [output.schema.index(name) for name in output.key]
     return {identity([row[i] for i in at]): _stand_in(row, close) for row in rows}
+
+
+def _consolidated_view(rows: Sequence[tuple[Any, ...]], close: Closeness) -> Counter[Hashable]:
+    """Return how often each record is there by its changes; negative where it went too often."""
+    changes = [split_change(row) for row in rows]
+    records = {identity(record): record for record, _ in changes}
+    sums = consolidated((identity(record), sign) for record, sign in changes)
+    view: Counter[Hashable] = Counter()
+    for name, total in sums.items():
+        same, numbers = close.parts(records[name])
+        named = same if total > 0 else ("went too often", same)
+        view[(named, numbers) if close.tolerance else named] += abs(total)
+    return view
 
 
 def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
@@ -173,7 +196,7 @@ def view_difference(left: View, right: View, close: Closeness = EXACTLY) -> str:
     """
     if isinstance(left, list) and isinstance(right, list):
         if len(left) != len(right):
-            return f"{len(left)} epochs against {len(right)}"
+            return f"{format_count(len(left), 'epoch')} against {len(right)}"
         for epoch, pair in enumerate(zip(left, right, strict=True)):
             if difference := view_difference(*pair, close):
                 return f"epoch {epoch}: {difference}"

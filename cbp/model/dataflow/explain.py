@@ -18,15 +18,18 @@ from collections.abc import Callable, Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
-from cbp.model.dataflow.dataflow import BUCKETS_MAX, Dataflow, StageNode
+from cbp.errors.counts import format_count
+from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import in_words
 from cbp.model.dataflow.fusion import PhysicalStage, physical_stages, split_phases
 from cbp.model.dataflow.lanes import Bypass
-from cbp.model.dataflow.stage import Computed, InputSpec, TranslatorSpec
+from cbp.model.dataflow.nodes import BUCKETS_MAX, StageNode
+from cbp.model.dataflow.stage import Computed, InputSpec, LookupSpec
 from cbp.model.flow.framing import FrameBy
 
 __all__ = [
     "InputPlan",
+    "LookupPlan",
     "OutputPlan",
     "PhysicalLimits",
     "Plan",
@@ -59,10 +62,10 @@ class PhysicalLimits:
         slots: Tasks that run at the same time.
         rows_per_task: Maps the form of a translator to the number of records that are worth
             another task.
-        arranged_reads: Records times tasks up to which every task reads the whole increment;
-            `None`: no limit.
+        arranged_reads: Every task reads the whole increment while the product of its records and
+            the tasks is at most this; `None` means no limit.
         arranged_bytes: Bytes of an increment up to which every task reads all of it.
-        bypass: Which jobs run without Spark; `None`: there is no Spark.
+        bypass: Which jobs run without Spark; `None` if there is no Spark.
     """
 
     slots: int
@@ -77,9 +80,10 @@ class InputPlan:
     """The plan of one input.
 
     Attributes:
-        route: What gives the group's key: columns, a function or an expression; `""`: nothing.
-        computed: Where the key or the order is computed; `""`: both are plain columns.
-        frame_by: What gives the framing key: a column or a function; `""`: each output
+        route: What gives the group's key: columns, a function or an expression; `""` if there is
+            nothing.
+        computed: Where the key or the order is computed; `""` if both are plain columns.
+        frame_by: What gives the framing key: a column or a function; `""` means that each output
             increment of the flow is one increment of the input.
         memo: Whether the framing function has a memo, so that it reads records in order.
         close_idle_seconds: Seconds without a record after which the open frame is closed;
@@ -99,6 +103,27 @@ class InputPlan:
     frame_by: str
     memo: bool
     close_idle_seconds: float
+    words: str
+
+
+@dataclass(frozen=True, slots=True)
+class LookupPlan:
+    """The plan of one look-up.
+
+    Attributes:
+        table: The view or state that is read, as `stage.state`.
+        by: Columns that hold the key of the called group; empty if every group has all records.
+        key: Columns by which a group reads single records; empty if it reads all of its own.
+        wakes: Whether groups are called because records of theirs changed.
+        words: How its records are read, as a text for people.
+    """
+
+    lookup: str
+    table: str
+    columns: str
+    by: tuple[str, ...]
+    key: tuple[str, ...]
+    wakes: bool
     words: str
 
 
@@ -128,7 +153,7 @@ class StagePlan:
 
     Attributes:
         form: `record-wise`, `groupwise`, `arrow` or `sql`.
-        buckets: Hash partitions of groups and state; 0: record-wise.
+        buckets: Hash partitions of groups and state; 0 if it is record-wise.
         tasks_max: Maximum number of tasks of a run.
         runnable: The rule or function that says when it runs. It has no effect on a stage that
             does not lead; there, the leader's counts.
@@ -143,6 +168,7 @@ class StagePlan:
     rows_per_task: int
     runnable: str
     inputs: tuple[InputPlan, ...]
+    lookups: tuple[LookupPlan, ...]
     states: tuple[StatePlan, ...]
     outputs: tuple[OutputPlan, ...]
 
@@ -153,7 +179,7 @@ class UnitPlan:
 
     Attributes:
         jobs: Maximum number of jobs of a run.
-        cycle: Stages of the cycle on which it lies.
+        cycle: Stages of its cycle; empty if it lies on none.
     """
 
     leader: str
@@ -207,7 +233,7 @@ def buckets_advised(buckets: int, slots: int) -> int | None:
     gain.
 
     Args:
-        buckets: Buckets of the stage; 0: it has none.
+        buckets: Buckets of the stage; 0 if it has none.
         slots: Tasks that run at the same time.
     """
     if buckets == 0 or buckets >= 2 * slots:
@@ -231,16 +257,40 @@ def _stage(
         place=spec.place,
         form="record-wise" if spec.record_wise else spec.form,
         buckets=0 if spec.record_wise else node.buckets,
-        tasks_max=limits.slots if spec.record_wise else min(limits.slots, node.buckets),
+        tasks_max=_tasks_max(node, limits),
         rows_per_task=0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0),
         runnable=node.runnable.name,
         inputs=inputs,
-        states=tuple(_states(spec)),
+        lookups=tuple(_lookup(node, one) for one in spec.lookups),
+        states=tuple(_states(node)),
         outputs=tuple(_outputs(dataflow, node)),
     )
 
 
-def _states(spec: TranslatorSpec) -> Iterator[StatePlan]:
+def _tasks_max(node: StageNode, limits: PhysicalLimits) -> int:
+    if node.translator.supersteps > 1:
+        return 1
+    return limits.slots if node.translator.record_wise else min(limits.slots, node.buckets)
+
+
+def _lookup(node: StageNode, spec: LookupSpec) -> LookupPlan:
+    words = ["read by the keys that the inputs bring" if spec.by else "every group has all records"]
+    words.append("as of the newest epoch that the table shows when a run begins")
+    if spec.wake:
+        words.append("and at least of the changes that the run reads: those call groups")
+    return LookupPlan(
+        lookup=spec.name,
+        table=node.lookups[spec.name],
+        columns=str(spec.schema),
+        by=spec.by,
+        key=spec.key,
+        wakes=spec.wake,
+        words=", ".join(words),
+    )
+
+
+def _states(node: StageNode) -> Iterator[StatePlan]:
+    spec = node.translator
     for state in spec.states:
         scanned = state.grouping == "outer"
         words = (
@@ -250,7 +300,12 @@ def _states(spec: TranslatorSpec) -> Iterator[StatePlan]:
             "cheaper per file"
         )
         if state.route_by is not None:
-            words += f"; its key is in {', '.join(state.route_by)}"
+            words += f"; its key has the columns {', '.join(state.route_by)}"
+        if state.keep:
+            second = ", ".join(state.second_key)
+            words += f"; records stay until they are deleted, one for each ({second}) of a group"
+        if state.bag:
+            words += "; a group may have equal records, as a bag"
         if state.order_by:
             words += f"; a group reads it by {', '.join(state.order_by)}"
         yield StatePlan(state.name, str(state.schema), "scanned" if scanned else "looked_up", words)
@@ -296,6 +351,8 @@ def _input(
         words.append("what goes to ALL or to an address reaches each task in one copy")
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
+    if spec.supersteps > 1:
+        words.insert(0, f"read in the run that wrote it, in up to {spec.supersteps:,} supersteps")
     return InputPlan(
         input=spec.name,
         flow=flow,
@@ -344,10 +401,10 @@ def _lanes(limits: PhysicalLimits) -> str:
     if not tasks or not bypass.seconds_max:
         return f"every job is a Spark job: {always}"
     return (
-        f"a job of up to {tasks} task(s) without a shuffle is `resident`, without Spark, while the "
-        f"start of a Spark job ({bypass.job_start_seconds:g} s) is more than a tenth of its "
-        f"estimated time: up to some {bypass.records_max('groupwise', tasks):,} small records "
-        f"({bypass.records_max('arrow', tasks):,} with Arrow); else a Spark job: {always}"
+        f"a job of up to {format_count(tasks, 'task')} without a shuffle is `resident`, without "
+        f"Spark, while the start of a Spark job ({bypass.job_start_seconds:g} s) is more than a "
+        f"tenth of its estimated time: up to some {bypass.records_max('groupwise', tasks):,} small "
+        f"records ({bypass.records_max('arrow', tasks):,} with Arrow); else a Spark job: {always}"
     )
 
 

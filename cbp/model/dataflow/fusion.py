@@ -5,9 +5,9 @@ before it. One run of it is one epoch of all its members, under one intention. E
 is written and numbered as if the member ran by itself, so the increments of every flow are the same
 with and without fusion.
 
-    pages -> extract -> count -+-> merge -> score -> threshold     (extract, score and
-                '--------------'                                    threshold record-wise)
-    [extract count] [merge score threshold]
+    pages -> extract -> count -+-> merge -> score -+-> threshold     (extract and score
+                '--------------'     '-------------'                  record-wise)
+    [extract count] [merge score] [threshold]
 
 The rules ensure that a member reads exactly what it would read alone:
 
@@ -70,7 +70,7 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
     Args:
         dataflow: A checked dataflow.
     """
-    apart = _on_cycles(dataflow) | {
+    apart = {*dataflow.cycles()} | {
         stage.name
         for stage in dataflow.stages.values()
         if not stage.fuse or stage.translator.form == "sql"
@@ -83,7 +83,7 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
     own = {
         name
         for name, stage in dataflow.stages.items()
-        if not stage.runnable.default or stage.translator.framed
+        if not stage.declared_rule.default or stage.translator.framed
     }
     behind = {name for name, by in producers.items() if not {name, by} & apart} - own
     record_wise = {n for n, s in dataflow.stages.items() if s.translator.record_wise}
@@ -193,10 +193,6 @@ def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
         }
         waiting |= edge
     return waiting
-
-
-def _on_cycles(dataflow: Dataflow) -> set[str]:
-    return {name for name in dataflow.stages if name in _waiting_for(dataflow, name)}
 
 
 def _only_input(stage: StageNode) -> str:

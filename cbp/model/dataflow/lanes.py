@@ -53,9 +53,10 @@ class Bypass:
     """Which jobs run without Spark, on resident workers.
 
     Attributes:
-        tasks_max: Tasks that resident workers do at the same time; 0: every job is a Spark job.
-        job_start_seconds: Overhead of a Spark job besides its tasks; 0: every job is a Spark
-            job.
+        tasks_max: Tasks that resident workers do at the same time; 0 means that every job is a
+            Spark job.
+        job_start_seconds: Overhead of a Spark job besides its tasks; 0 means that every job is a
+            Spark job.
     """
 
     tasks_max: int

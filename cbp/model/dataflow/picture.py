@@ -20,10 +20,12 @@ from __future__ import annotations
 from collections.abc import Collection, Iterator
 from dataclasses import dataclass
 from itertools import chain
+from typing import Protocol
 
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import physical_stages
-from cbp.model.dataflow.graph import components, predecessors
+from cbp.model.graph.cycles import components, predecessors
+from cbp.model.graph.drawing import FlowEdge
 
 __all__ = ["dot", "mermaid", "picture"]
 
@@ -50,8 +52,8 @@ class _Line:
     """One line: a source, a stage, or one output of the stage above it.
 
     Attributes:
-        flow: The flow that begins here; `""`: none.
-        stage: The stage that reads here; `""`: none.
+        flow: The flow that begins here; `""` if there is none.
+        stage: The stage that reads here; `""` if there is none.
     """
 
     label: str
@@ -95,45 +97,89 @@ def picture(dataflow: Dataflow, leaders: Collection[str]) -> str:
 
 
 def mermaid(dataflow: Dataflow, leaders: Collection[str]) -> str:
-    """Return the graph as a Mermaid flowchart; stages that run together share a box.
-
-    Nodes have their own ids, since the name of a stage can be a keyword of Mermaid.
-    """
-    lines = ["flowchart LR"]
-    lines += [f'    {_id(name)}(["{name}"])' for name in dataflow.sources]
-    for name, unit in physical_stages(dataflow, leaders).items():
-        nodes = [f'{_id(member)}["{member}"]' for member in unit.names]
-        if len(nodes) == 1:
-            lines.append(f"    {nodes[0]}")
-            continue
-        lines.append(f'    subgraph run_{name}["one run"]')
-        lines += [f"        {node}" for node in nodes]
-        lines.append("    end")
-    for flow, writer, reader in _edges(dataflow):
-        lines.append(f'    {_id(writer)} -->|"{_short(flow)}"| {_id(reader)}')
-    for flow, writer in _results(dataflow):
-        lines.append(f'    {_id(writer)} --> {_id(flow)}[("{flow}")]')
-    return "\n".join(lines)
+    """Return the graph as a Mermaid flowchart; stages that run together share a box."""
+    return "\n".join(["flowchart LR", *_written(dataflow, leaders, _Mermaid())])
 
 
 def dot(dataflow: Dataflow, leaders: Collection[str]) -> str:
-    """Return the graph in the DOT language of Graphviz."""
-    lines = [f"digraph {dataflow.name} {{", "    rankdir=LR;"]
-    lines += [f"    {_quoted(name)} [shape=oval];" for name in dataflow.sources]
+    """Return the graph in the DOT language of Graphviz; stages that run together share a box."""
+    head = [f"digraph {dataflow.name} {{", "    rankdir=LR;"]
+    return "\n".join([*head, *_written(dataflow, leaders, _Dot()), "}"])
+
+
+class _Language(Protocol):
+    """How a language writes the parts of a graph, each in lines without indentation."""
+
+    def source(self, name: str) -> str: ...
+
+    def stage(self, name: str) -> str: ...
+
+    def box(self, leader: str) -> tuple[str, str]:
+        """Return the first and the last line of a box around stages."""
+        ...
+
+    def edge(self, edge: FlowEdge) -> str: ...
+
+    def result(self, edge: FlowEdge) -> list[str]: ...
+
+
+class _Mermaid:
+    """Nodes have their own ids, since the name of a stage can be a keyword of Mermaid."""
+
+    def source(self, name: str) -> str:
+        return f'{_id(name)}(["{name}"])'
+
+    def stage(self, name: str) -> str:
+        return f'{_id(name)}["{name}"]'
+
+    def box(self, leader: str) -> tuple[str, str]:
+        return f'subgraph run_{leader}["one run"]', "end"
+
+    def edge(self, edge: FlowEdge) -> str:
+        return f'{_id(edge.begin)} -->|"{_short(edge.flow)}"| {_id(edge.end)}'
+
+    def result(self, edge: FlowEdge) -> list[str]:
+        return [f'{_id(edge.begin)} --> {_id(edge.flow)}[("{edge.flow}")]']
+
+
+class _Dot:
+    """The language of Graphviz."""
+
+    def source(self, name: str) -> str:
+        return f"{_quoted(name)} [shape=oval];"
+
+    def stage(self, name: str) -> str:
+        return f"{_quoted(name)} [shape=box];"
+
+    def box(self, leader: str) -> tuple[str, str]:
+        return f'subgraph cluster_{leader} {{ label="one run";', "}"
+
+    def edge(self, edge: FlowEdge) -> str:
+        label = _quoted(_short(edge.flow))
+        return f"{_quoted(edge.begin)} -> {_quoted(edge.end)} [label={label}];"
+
+    def result(self, edge: FlowEdge) -> list[str]:
+        flow = _quoted(edge.flow)
+        return [f"{flow} [shape=cylinder];", f"{_quoted(edge.begin)} -> {flow};"]
+
+
+def _written(dataflow: Dataflow, leaders: Collection[str], language: _Language) -> Iterator[str]:
+    """Yield the lines of a graph: sources, stages in boxes, edges, results."""
+    for name in dataflow.sources:
+        yield f"    {language.source(name)}"
     for name, unit in physical_stages(dataflow, leaders).items():
-        nodes = [f"{_quoted(member)} [shape=box];" for member in unit.names]
-        if len(nodes) == 1:
-            lines.append(f"    {nodes[0]}")
+        stages = [language.stage(member) for member in unit.names]
+        if len(stages) == 1:
+            yield f"    {stages[0]}"
             continue
-        lines.append(f'    subgraph cluster_{name} {{ label="one run";')
-        lines += [f"        {node}" for node in nodes]
-        lines.append("    }")
-    for flow, writer, reader in _edges(dataflow):
-        lines.append(f"    {_quoted(writer)} -> {_quoted(reader)} [label={_quoted(_short(flow))}];")
-    for flow, writer in _results(dataflow):
-        lines.append(f"    {_quoted(flow)} [shape=cylinder];")
-        lines.append(f"    {_quoted(writer)} -> {_quoted(flow)};")
-    return "\n".join([*lines, "}"])
+        first, last = language.box(name)
+        yield f"    {first}"
+        yield from (f"        {stage}" for stage in stages)
+        yield f"    {last}"
+    for edge in (*dataflow.edges(), *dataflow.looks_up()):
+        yield f"    {language.edge(edge)}"
+    for result in dataflow.results():
+        yield from (f"    {line}" for line in language.result(result))
 
 
 def _lines(dataflow: Dataflow, leaders: Collection[str]) -> Iterator[_Line]:
@@ -166,21 +212,6 @@ def _rails(dataflow: Dataflow, lines: list[_Line]) -> list[tuple[int, list[int]]
         column = next(c for c in range(len(wanted)) if c not in used_columns)
         placed.append((column, rows))
     return placed
-
-
-def _edges(dataflow: Dataflow) -> Iterator[tuple[str, str, str]]:
-    """Yield flow, writer and reader of every edge, once."""
-    for flow in dataflow.flows():
-        for reader in dict.fromkeys(stage for stage, _ in dataflow.consumers(flow)):
-            yield flow, flow.partition(".")[0], reader
-
-
-def _results(dataflow: Dataflow) -> Iterator[tuple[str, str]]:
-    """Yield the flows without readers, each with the stage that writes it."""
-    for flow in dataflow.flows():
-        writer, _, output = flow.partition(".")
-        if output and not any(dataflow.consumers(flow)):
-            yield flow, writer
 
 
 def _short(flow: str) -> str:

@@ -12,7 +12,7 @@ exactly one key. `route(...)` gives one destination, or a list or set of destina
    record of that input names it by key or by address, and in a state if the state
    holds its key. `All("a", "b")` reaches only the groups found in these inputs or states.
    If it reaches a state, every key in the state is called, also with grouping `inner`.
-   A group that only an `ALL` reaches is not thereby found for another `ALL` [d].
+   Being reached by an `ALL` does not make a group found: another `ALL` needs its own reason [d].
 3. `Multicast(address)` reaches every key bound to the address. It is only for records of a
    `Loopback`. Only bindings made in the epoch that wrote the record count. So address and
    binding are written in the same epoch, in any order, by any group of the stage. Bindings
@@ -38,6 +38,15 @@ the key's own local writes if that key is called in the same epoch, and does not
 Equal records that are appended twice are two records [d]. Remote writes never replace. A
 vectorised translator, which is called once for many groups, writes state of called keys only and
 binds no addresses, since nobody can tell which of its groups wrote a record [d].
+
+**Views.** A view is a state with a key: the columns of the stage's key, and a *second key* that
+names a record within its group. A group writes its own records only, at most one per key. What
+became of the records in an epoch is an output of the view's name, which no author writes: `insert`,
+`update_before` and `update_after`, `delete`, each with a sign (`cbp.model.flow.changes`). A key has
+at most one insert, one delete, or one pair of updates; a record whose values are equal has none.
+The order: groups as visited; within a group by the second key, nulls first; before precedes after.
+An input says whether it reads all changes, or the new records only; the others then are not in its
+increments, so they call no group. What counts as a change is values: 0.0 for -0.0 is none [d].
 
 **Messages.** A `Loopback` is an output of the stage that is wired to an input of the same name.
 What an epoch writes there is an increment that the stage consumes in a later epoch (the next,
@@ -103,7 +112,7 @@ class All:
     """Broadcast to every group found in the named inputs and states; without names, in any.
 
     Attributes:
-        flows: Names of inputs and states; empty: all of them.
+        flows: Names of inputs and states; empty means all of them.
     """
 
     flows: tuple[str, ...]
@@ -218,5 +227,7 @@ def _check_flows(destination: All, flows: Collection[str]) -> None:
             message = f"All(...) takes names of inputs and states, got {name!r}"
             raise FlowUnknown(message)
         if name not in flows:
-            message = f"All names the flow {name!r}; there is {', '.join(flows)}"
+            message = (
+                f"All names the flow {name!r}, which is no flow here; use one of {', '.join(flows)}"
+            )
             raise FlowUnknown(message)

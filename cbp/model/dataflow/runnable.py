@@ -18,7 +18,7 @@ from __future__ import annotations
 
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import MISSING, dataclass, field, fields, replace
-from itertools import pairwise, takewhile
+from itertools import accumulate, islice, pairwise, takewhile
 from typing import Any, ClassVar, Protocol
 
 from cbp.errors import AlignmentError
@@ -45,7 +45,7 @@ Connectors = Mapping[str, Connector]
 
 
 class Rule(Protocol):
-    """A Runnable that is a plain value and knows the inputs it names."""
+    """A ready-made Runnable: a plain value, which lists the inputs that it names."""
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -78,6 +78,8 @@ class RunAll:
     Args:
         batch: Maximum number of increments of each input in one run (>= 1). A run reads the
             same number from each input, so that inputs stay in step.
+        bytes: Maximum size of all increments of a run, if it reads more than one of each input; 0
+            means any.
 
     Source: CBP (SoCC'10), section 2.4, `RunnableAll`, the default.
     """
@@ -85,9 +87,11 @@ class RunAll:
     split_free: ClassVar[bool] = True  # every increment is read, once
 
     batch: int = 1
+    bytes: int = 0
 
     def __post_init__(self) -> None:
         _at_least(1, batch=self.batch)
+        _at_least(0, bytes=self.bytes)
 
     @property
     def named(self) -> tuple[str, ...]:
@@ -102,13 +106,17 @@ class RunAll:
     def __call__(self, connectors: Connectors, memo: Any) -> Decision:
         """Read the same number of increments of each input; wait if one has none.
 
-        The number is what the shortest queue holds, at most `batch`.
+        The number is what the shortest queue holds, at most `batch`, and within `bytes`.
         """
         missing = _empty(connectors)
         if missing or not connectors:
             return Decision(memo=memo, waits_for=_waits(missing))
-        count = min(self.batch, *(len(connector.unread) for connector in connectors.values()))
-        return _consume({n: c.unread[:count] for n, c in connectors.items()}, memo)
+        queues = {name: connector.unread for name, connector in connectors.items()}
+        turns = zip(*queues.values(), strict=False)  # as many as the shortest queue has
+        sizes = [sum(one.bytes for one in turn) for turn in islice(turns, self.batch)]
+        within = takewhile(lambda total: not self.bytes or total <= self.bytes, accumulate(sizes))
+        count = max(1, sum(1 for _ in within))
+        return _consume({name: queue[:count] for name, queue in queues.items()}, memo)
 
 
 @dataclass(frozen=True)
@@ -199,7 +207,7 @@ class Align:
     not go backwards. Memo: the last key that was read.
 
     Args:
-        inputs: The aligned inputs; empty: all inputs. Other inputs are never read.
+        inputs: The aligned inputs; empty means all inputs. Other inputs are never read.
 
     Source: CBP (SoCC'10), section 2.2, figure 4.
     """
@@ -240,8 +248,9 @@ class CountWindow:
 
     Args:
         size: Number of increments in the window of each windowed input (>= 1).
-        slide: How many of them are removed after a run; 0: all, so that windows do not overlap.
-        inputs: The windowed inputs; empty: all inputs. Other inputs are never read.
+        slide: How many of them are removed after a run; 0 means all, so that windows do not
+            overlap.
+        inputs: The windowed inputs; empty means all inputs. Other inputs are never read.
     """
 
     timeless: ClassVar[bool] = True  # it waits until its windows are full
@@ -292,9 +301,9 @@ class KeyWindow:
 
     Args:
         width: For numbers: keys with equal `key // width` are one window (>= 1).
-        prefix: For texts: keys with this many equal first characters are one window; 0: only
+        prefix: For texts: keys with this many equal first characters are one window; 0 means only
             equal keys are. For keys such as `2026-11-21 10:00`, 10 characters are the day.
-        inputs: The windowed inputs; empty: all inputs. Other inputs are never read.
+        inputs: The windowed inputs; empty means all inputs. Other inputs are never read.
     """
 
     timeless: ClassVar[bool] = True  # it waits until its windows are complete
@@ -368,7 +377,7 @@ class Phase:
             has an increment, which is then read alone. Without `until`, the phase ends when
             its inputs are empty.
         drop: Inputs whose increments are removed unread when `until` ends the phase.
-        batch: Maximum number of increments of each input in one run; 0: all that wait, so that
+        batch: Maximum number of increments of each input in one run; 0 means all that wait, so that
             messages that several runs sent for this phase are read together.
     """
 
@@ -509,9 +518,9 @@ def rule_text(value: Any) -> str:
     return f"{_NAMES[type(value)]}({', '.join(arguments)})" if arguments else _NAMES[type(value)]
 
 
-def _consume(found: Mapping[str, Sequence[Increment]], memo: Any) -> Decision:
+def _consume(increments_by_input: Mapping[str, Sequence[Increment]], memo: Any) -> Decision:
     """Read and remove the same increments."""
-    chosen = {name: _indexes(increments) for name, increments in found.items()}
+    chosen = {name: _indexes(increments) for name, increments in increments_by_input.items()}
     return Decision(chosen, chosen, memo)
 
 

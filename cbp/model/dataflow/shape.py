@@ -54,7 +54,7 @@ class InputShape:
     """The shape of an input: the flow that it reads, and how it routes, orders and frames it.
 
     Attributes:
-        rules: `route_by`, `order_by`, `frame_by` and `combine` as text, if set.
+        rules: `route_by`, `order_by`, `frame_by`, `combine` and `changes` as text, if set.
         framing_code: Fingerprint of its framing function; unknown if there is none.
     """
 
@@ -92,12 +92,13 @@ class StageShape:
 
     Attributes:
         code: Fingerprint of the author's class; an unknown one is not compared.
-        key: Columns of the group's key; `None`: record-wise.
+        key: Columns of the group's key; `None` if it is record-wise.
         outputs, states: Map names to columns.
         details: Other facts that make it another translator if they differ: grouping of
-            states, declared keys of outputs, and `RULE`. A detail that the description of an
-            earlier release lacks is not compared.
-        state_rules: Maps each state that has some to its `route_by` and `order_by`, as text.
+            states, declared keys of outputs, tables of look-ups, and `RULE`. A detail that the
+            description of an earlier release lacks is not compared.
+        state_rules: Maps each state that has some to its rules as text: `route_by`, `order_by`,
+            `second_key`, `keep`, `changes`, `timers`, `expire`, `expires`, `bag`.
     """
 
     reference: str
@@ -184,8 +185,11 @@ def _of_source(source: SourceNode) -> SourceShape:
 
 def _of_stage(stage: StageNode) -> StageShape:
     spec = stage.translator
-    details: dict[str, str] = {RULE: stage.runnable.text}
+    details: dict[str, str] = {RULE: stage.declared_rule.text}
     details |= {f"grouping of {state.name}": state.grouping for state in spec.states}
+    for lookup in spec.lookups:
+        by = f" by {', '.join(lookup.by)}" if lookup.by else ""
+        details[f"look-up {lookup.name}"] = f"{stage.lookups[lookup.name]}{by}"
     for output in spec.outputs:
         history = " history" if output.history else ""
         details[f"key of {output.name}"] = ",".join(output.key) + history
@@ -205,7 +209,17 @@ def _of_stage(stage: StageNode) -> StageShape:
 
 
 def _of_state(state: StateSpec) -> dict[str, str]:
-    rules = {"route_by": _rule(state.route_by), "order_by": _rule(state.order_by)}
+    rules = {
+        "route_by": _rule(state.route_by),
+        "order_by": _rule(state.order_by),
+        "second_key": ", ".join(state.second_key),
+        "keep": "yes" if state.keep else "",
+        "changes": state.changes,
+        "timers": "yes" if state.timers else "",
+        "expire": f"{state.expire_ms} ms" if state.expire_ms else "",
+        "expires": state.expires,
+        "bag": "yes" if state.bag else "",
+    }
     return {name: text for name, text in rules.items() if text}
 
 
@@ -215,10 +229,11 @@ def _of_input(stage: StageNode, input_: InputSpec) -> InputShape:
         "order_by": _rule(input_.order_by),
         "frame_by": "" if input_.frame_by is None else input_.frame_by.column or "function",
         "combine": "function" if input_.combine else "",
+        "changes": input_.changes,
     }
-    kept = {name: text for name, text in rules.items() if text}
+    rule_texts = {name: text for name, text in rules.items() if text}
     code = UNKNOWN_CODE if input_.frame_by is None else input_.frame_by.code
-    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, kept, code)
+    return InputShape(stage.wiring[input_.name], input_.schema, input_.loopback, rule_texts, code)
 
 
 def _rule(rule: tuple[str, ...] | Computed | None) -> str:

@@ -1,21 +1,29 @@
-"""Options of a source: the CSV dialect, time zones, and the handling of unknown columns.
+"""Options of a source: dialects, encodings, time zones, and the handling of unknown columns.
 
-All values are text:
+All values are text. `OPTIONS` says which formats have which:
 
     unknown        "refuse" (default): a key or column that is not in the schema rejects the file,
                    since a misspelt one would become nulls; "ignore": it is left out, and noted
     timezone       zone of times that have no zone, such as "UTC", "+02:00" or "Europe/Berlin";
                    without this option, a time without a zone is rejected
-
-and for CSV:
-
+    encoding       "utf-8" (default), "latin-1", "windows-1252" or "iso-8859-15"
+    final_newline  "required" (default): a last line without a line end is rejected, since a
+                   file that was cut off inside its last value looks the same;
+                   "optional": it is accepted, and noted
     header         "true" (default): the first line names the columns, in any order
     delimiter      one character, "," by default
     quote          one character, '"' by default; "" when nothing is quoted
     null           the unquoted text that means null, "" by default
-    final_newline  "required" (default): a last line without a line end is rejected, since a
-                   file that was cut off inside its last value looks the same;
-                   "optional": it is accepted, and noted
+    file_name      name of the column that gets the name of the file
+    line_number    name of the column that gets the number of the line, from 1
+    layout         "combined" (default) or "common": what a line of an access log holds
+    record         name of the elements of an XML file that are records; without it, every child
+                   of the root is one
+    table          folder of the Delta table whose changes are taken in, absolute or below the first
+                   folder of CBP_SOURCE_ROOTS
+    sign           name of the column that gets +1 or -1, "sign" by default
+    change_type    name of the column that gets insert, update_before, update_after or delete;
+                   by default none
 
 JSON lines need no `final_newline`, since an object that was cut off is not valid JSON.
 """
@@ -26,14 +34,43 @@ import re
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import UTC, timedelta, timezone, tzinfo
+from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
-__all__ = ["STRICT", "CsvOptions", "ReadOptions", "ValueRules"]
+__all__ = [
+    "ENCODINGS",
+    "OPTIONS",
+    "STRICT",
+    "CsvOptions",
+    "DeltaOptions",
+    "LineOptions",
+    "ReadOptions",
+    "ValueRules",
+]
 
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})", re.ASCII)
 _COMMON = ("unknown", "timezone")
-_CSV = ("header", "delimiter", "quote", "null", "final_newline")
+_LINES = ("encoding", "final_newline")
+_NAMED = ("file_name", "line_number")
+OPTIONS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "jsonl": _COMMON,
+        "csv": (*_COMMON, "header", "delimiter", "quote", "null", *_LINES),
+        "parquet": _COMMON,
+        "avro": _COMMON,
+        "text": (*_LINES, *_NAMED),
+        "access_log": (*_LINES, *_NAMED, "layout"),
+        "xml": (*_COMMON, "record"),
+        "delta": (*_COMMON, "table", "sign", "change_type"),
+    }
+)
+"""Maps each format to its options."""
+
+ENCODINGS = ("utf-8", "latin-1", "windows-1252", "iso-8859-15")
+"""Encodings of text; in each, the byte of a line end has no other meaning."""
+
+_ELEMENT = re.compile(r"[^\W\d][\w.-]*")
 
 
 @dataclass(frozen=True, slots=True)
@@ -41,7 +78,7 @@ class ValueRules:
     """How a source's values are read.
 
     Attributes:
-        zone: Zone of times that have none; `None`: such times are refused.
+        zone: Zone of times that have none; `None` means that such times are refused.
         ignore_unknown: Whether keys that are not in a STRUCT are left out.
     """
 
@@ -53,6 +90,21 @@ STRICT = ValueRules()
 
 
 @dataclass(frozen=True, slots=True)
+class LineOptions:
+    """How text is cut into lines; see the module header.
+
+    Attributes:
+        file_name: Name of the column that gets the file's name; `""` if there is none.
+        line_number: Name of the column that gets the line's number; `""` if there is none.
+    """
+
+    encoding: str = "utf-8"
+    final_newline_required: bool = True
+    file_name: str = ""
+    line_number: str = ""
+
+
+@dataclass(frozen=True, slots=True)
 class CsvOptions:
     """How a CSV file is written; see the module header."""
 
@@ -60,7 +112,19 @@ class CsvOptions:
     delimiter: str = ","
     quote: str = '"'
     null: str = ""
-    final_newline_required: bool = True
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaOptions:
+    """Which table is read, and which columns say what became of a row; see the module header.
+
+    Attributes:
+        change_type: `""` if no column has it.
+    """
+
+    table: str = ""
+    sign: str = "sign"
+    change_type: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,16 +132,24 @@ class ReadOptions:
     """How a source's files are read; see the module header."""
 
     rules: ValueRules = STRICT
+    lines: LineOptions = field(default_factory=LineOptions)
     csv: CsvOptions = field(default_factory=CsvOptions)
+    combined: bool = True
+    record: str = ""
+    delta: DeltaOptions = field(default_factory=DeltaOptions)
 
     @classmethod
     def parse(cls, format_: str, options: Mapping[str, Any]) -> ReadOptions:
         """Read a source's options.
 
+        Args:
+            format_: A format that `OPTIONS` has.
+            options: As the source declares them.
+
         Raises:
             ValueError: An option is wrong. The message names it and what is allowed.
         """
-        known = (*_COMMON, *_CSV) if format_ == "csv" else _COMMON
+        known = OPTIONS[format_]
         for name, value in options.items():
             if name not in known:
                 message = f"{name!r} is no option of {format_}; use one of {', '.join(known)}"
@@ -89,7 +161,31 @@ class ReadOptions:
             zone=_zone(options["timezone"]) if "timezone" in options else None,
             ignore_unknown=not _is_first(options, "unknown", "refuse", "ignore"),
         )
-        return cls(rules, _csv_options(options) if format_ == "csv" else CsvOptions())
+        record = options.get("record", "")
+        if record and not _ELEMENT.fullmatch(record):
+            message = f"record must be the name of an element without a prefix, not {record!r}"
+            raise ValueError(message)
+        return cls(
+            rules,
+            _line_options(options),
+            _csv_options(options) if format_ == "csv" else CsvOptions(),
+            _is_first(options, "layout", "combined", "common"),
+            record,
+            _delta_options(options) if format_ == "delta" else DeltaOptions(),
+        )
+
+
+def _line_options(options: Mapping[str, str]) -> LineOptions:
+    encoding = options.get("encoding", "utf-8").lower()
+    if encoding not in ENCODINGS:
+        message = f"encoding must be one of {', '.join(ENCODINGS)}, not {encoding!r}"
+        raise ValueError(message)
+    return LineOptions(
+        encoding,
+        _is_first(options, "final_newline", "required", "optional"),
+        options.get("file_name", ""),
+        options.get("line_number", ""),
+    )
 
 
 def _csv_options(options: Mapping[str, str]) -> CsvOptions:
@@ -98,7 +194,6 @@ def _csv_options(options: Mapping[str, str]) -> CsvOptions:
         delimiter=options.get("delimiter", ","),
         quote=options.get("quote", '"'),
         null=options.get("null", ""),
-        final_newline_required=_is_first(options, "final_newline", "required", "optional"),
     )
     if len(made.delimiter) != 1 or made.delimiter in "\r\n\0\ufeff":
         message = f"delimiter must be one character, not {made.delimiter!r}"
@@ -113,6 +208,17 @@ def _csv_options(options: Mapping[str, str]) -> CsvOptions:
         message = f"null is text without quotes, not {made.null!r}"
         raise ValueError(message)
     return made
+
+
+def _delta_options(options: Mapping[str, str]) -> DeltaOptions:
+    table = options.get("table", "")
+    if not table:
+        message = "table must name the folder of a Delta table"
+        raise ValueError(message)
+    if "\0" in table or "://" in table or ".." in table.split("/"):
+        message = f"table must be a folder of this machine, without `..`; not {table!r}"
+        raise ValueError(message)
+    return DeltaOptions(table, options.get("sign", "sign"), options.get("change_type", ""))
 
 
 def _is_first(options: Mapping[str, str], name: str, first: str, second: str) -> bool:

@@ -15,17 +15,21 @@ from typing import Any, Literal
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.dataflow.runnable import RunAll, can_start, is_ready_rule, rule_text
+from cbp.model.flow.changes import ChangesRead
 from cbp.model.flow.connector import Runnable
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
 
 __all__ = [
+    "CHANGES_OF",
     "SECONDS_MAX",
+    "TIMER_COLUMN",
     "CombineSpec",
     "Computed",
     "Form",
     "Grouping",
     "InputSpec",
+    "LookupSpec",
     "OutputSpec",
     "RunnableSpec",
     "StateSpec",
@@ -37,6 +41,12 @@ Grouping = Literal["inner", "outer"]
 Form = Literal["groupwise", "arrow", "sql"]
 """How `translate` is called: per group, on Arrow tables of many groups, on Spark DataFrames."""
 
+
+TIMER_COLUMN = "at"
+"""The column of a state of timers that holds the time."""
+
+CHANGES_OF = "{}_changes"
+"""Name of the input by which a look-up with `wake` reads the changes of its table."""
 
 SECONDS_MAX = 3660 * 24 * 3600
 """Longest idle time or time limit, ten years, so that adding it to a date cannot overflow."""
@@ -84,17 +94,20 @@ class InputSpec:
     """One input flow of a translator.
 
     Attributes:
-        route_by: Columns, or a function, that give the group's key; `None`: each
+        route_by: Columns, or a function, that give the group's key; `None` means that each
             record is its own group (RouteByRcd).
         order_by: Columns, or a function, that give the order within a group;
-            `None`: the order of arrival (OrderByAny, made deterministic).
+            `None` means the order of arrival (OrderByAny, made deterministic).
         loopback: Whether it is wired to the output of the same name of its own stage, so that
             its records are messages.
-        frame_by: How the flow is cut into this input's increments; `None`: every output
+        frame_by: How the flow is cut into this input's increments; `None` means that every output
             increment is one (FrameByPrior).
         close_idle_seconds: Seconds without a record after which the open frame is closed;
             0: never.
         combine: The combiner that can run on its records before they are shuffled.
+        changes: How it reads the changes of a view (`cbp.model.flow.changes`); `""` if it is
+            wired to another flow.
+        supersteps: For a loopback: see `TranslatorSpec.supersteps`.
     """
 
     name: str
@@ -105,6 +118,8 @@ class InputSpec:
     frame_by: FrameBy | None = None
     combine: CombineSpec | None = None
     close_idle_seconds: float = 0.0
+    changes: ChangesRead = ""
+    supersteps: int = 1
 
     @property
     def computed(self) -> tuple[Computed, ...]:
@@ -144,6 +159,7 @@ class OutputSpec:
         tolerance: How much floating-point numbers may differ in a comparison
             (`cbp.model.dataflow.equality`).
         not_compared: Columns that a comparison leaves out.
+        view: The view whose changes the output is; `""` if the author emits it.
     """
 
     name: str
@@ -152,6 +168,7 @@ class OutputSpec:
     history: bool = False
     tolerance: float = 0.0
     not_compared: tuple[str, ...] = ()
+    view: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -165,9 +182,21 @@ class StateSpec:
         tolerance: How much floating-point numbers may differ when two runs are compared
             (`cbp.model.dataflow.equality`).
         not_compared: Columns that a comparison leaves out.
-        route_by: Columns that hold the stage's key, in its order; `None`: the columns with the
+        route_by: Columns that hold the stage's key, in its order; `None` means the columns with the
             names of the key's columns.
         order_by: Columns that come first in the order of a group's records; all others follow.
+        second_key: Columns that name a record within its group; no two have the same values.
+        keep: Whether the records of a called group stay unless they are put or deleted; otherwise
+            the group keeps what it emits.
+        changes: Name of the output that gets the changes of the records, which makes the state a
+            view; `""` if it is none.
+        timers: Whether its records are timers: the key, and the time `at` from which the group is
+            called once more.
+        expire_ms: A group that was not called for so many milliseconds loses its records; 0: never.
+        expires: For the hidden timers of a state that expires (`cbp.model.dataflow.expiry`): that
+            state. No author's code is given them; `""` for every other state.
+        bag: Whether the state is a view whose records have no key, so that a group may have equal
+            ones. Its changes are inserts and deletes, one for each that came or went.
     """
 
     name: str
@@ -177,12 +206,50 @@ class StateSpec:
     not_compared: tuple[str, ...] = ()
     route_by: tuple[str, ...] | None = None
     order_by: tuple[str, ...] = ()
+    second_key: tuple[str, ...] = ()
+    keep: bool = False
+    changes: str = ""
+    timers: bool = False
+    expire_ms: int = 0
+    expires: str = ""
+    bag: bool = False
 
     @property
     def order(self) -> tuple[str, ...]:
         """Columns by which a group's records are ordered: all that can be compared."""
         others = (f.name for f in self.schema.fields if not f.type.arguments)
-        return tuple(dict.fromkeys((*self.order_by, *others)))
+        return tuple(dict.fromkeys((*self.order_by, *self.second_key, *others)))
+
+
+@dataclass(frozen=True, slots=True)
+class LookupSpec:
+    """A table of another stage, of which the called groups are given the records of their key.
+
+    Attributes:
+        by: Columns that hold the key, in its order; empty if every group is given all records.
+        key: Columns that no two records have in common, if records are read by them; else empty.
+        wake: Whether groups are called because records of theirs changed. The changes are an input
+            (`CHANGES_OF`).
+    """
+
+    name: str
+    schema: Schema
+    by: tuple[str, ...]
+    key: tuple[str, ...] = ()
+    wake: bool = False
+
+    @property
+    def records(self) -> StateSpec:
+        """The table as a state that is only read."""
+        second = tuple(column for column in self.key if column not in self.by)
+        return StateSpec(
+            self.name,
+            self.schema,
+            route_by=self.by,
+            order_by=second,
+            second_key=second,
+            keep=bool(self.key),
+        )
 
 
 @dataclass(frozen=True, slots=True)
@@ -221,7 +288,7 @@ class RunnableSpec:
 
     @property
     def by_author(self) -> bool:
-        """Whether asking it calls an author's code, which can take any time."""
+        """Whether a decision calls an author's function, which can take any time."""
         return not is_ready_rule(self.function)
 
     @property
@@ -264,6 +331,8 @@ class TranslatorSpec:
         takes_record: Whether it has one input, without `route_by`, and is called with its bare
             records.
         absent: For a part of a translator (`parts`): inputs that are empty in every call.
+        reads_run: Whether its code reads `group.run` (`cbp.model.dataflow.run_context`).
+        lookups: Tables of other stages that its groups look up.
     """
 
     name: str
@@ -279,6 +348,8 @@ class TranslatorSpec:
     declared: bool = field(default=False, compare=False)
     takes_record: bool = False
     absent: tuple[InputSpec, ...] = ()
+    reads_run: bool = False
+    lookups: tuple[LookupSpec, ...] = ()
 
     @property
     def record_wise(self) -> bool:
@@ -306,6 +377,37 @@ class TranslatorSpec:
         return tuple(spec for spec in self.inputs if spec.loopback)
 
     @property
+    def supersteps(self) -> int:
+        """Maximum number of supersteps of a run; 1 if messages come back in a later epoch.
+
+        The first superstep reads the inputs, each further one the messages of the one before.
+        """
+        return max((spec.supersteps for spec in self.loopbacks), default=1)
+
+    @property
+    def gives_run(self) -> bool:
+        """Whether its groups have a `run`; an input, state or look-up of that name hides it."""
+        names = {one.name for one in (*self.inputs, *self.absent)}
+        names.update(one.name for one in self.states)
+        names.update(one.name for one in self.lookups)
+        return self.reads_run and "run" not in names
+
+    @property
+    def timers(self) -> tuple[StateSpec, ...]:
+        """States of timers."""
+        return tuple(spec for spec in self.states if spec.timers)
+
+    @property
+    def expiries(self) -> tuple[StateSpec, ...]:
+        """The hidden timers of the states that expire."""
+        return tuple(spec for spec in self.states if spec.expires)
+
+    @property
+    def authored(self) -> tuple[StateSpec, ...]:
+        """States that the author's code is given: all but hidden timers."""
+        return tuple(spec for spec in self.states if not spec.expires)
+
+    @property
     def addressed(self) -> tuple[InputSpec, ...]:
         """Loopbacks whose messages can have addresses: those with a route function."""
         inputs = (*self.inputs, *self.absent)
@@ -321,6 +423,21 @@ class TranslatorSpec:
         """Inputs that frame their flow, that is, cut it into their own increments."""
         return tuple(spec for spec in self.inputs if spec.frame_by is not None)
 
+    @property
+    def views(self) -> tuple[StateSpec, ...]:
+        """States whose changes are an output."""
+        return tuple(spec for spec in self.states if spec.changes)
+
+    @property
+    def keyed_views(self) -> tuple[StateSpec, ...]:
+        """Views that have at most one record per key."""
+        return tuple(spec for spec in self.views if not spec.bag)
+
+    @property
+    def emitted(self) -> tuple[OutputSpec, ...]:
+        """Outputs that the author emits: all but the changes of views."""
+        return tuple(spec for spec in self.outputs if not spec.view)
+
     def input(self, name: str) -> InputSpec:
         """Return the input of this name."""
         return next(spec for spec in self.inputs if spec.name == name)
@@ -332,6 +449,34 @@ class TranslatorSpec:
     def state(self, name: str) -> StateSpec:
         """Return the state of this name."""
         return next(spec for spec in self.states if spec.name == name)
+
+    @property
+    def replaced(self) -> tuple[StateSpec, ...]:
+        """States of which a called group keeps only the records that it emits."""
+        return tuple(spec for spec in self.states if not spec.keep)
+
+    @property
+    def kept(self) -> tuple[StateSpec, ...]:
+        """States whose records stay unless they are put or deleted."""
+        return tuple(spec for spec in self.states if spec.keep)
+
+    @property
+    def looked_up(self) -> tuple[StateSpec, ...]:
+        """Looked-up tables of which a called group is given all of its records."""
+        whole = self.form != "groupwise"
+        return tuple(s.records for s in self.lookups if s.by and (whole or not s.key))
+
+    @property
+    def looked_up_by_key(self) -> tuple[StateSpec, ...]:
+        """Looked-up tables of which a called group reads its records by their second key."""
+        if self.form != "groupwise":
+            return ()
+        return tuple(spec.records for spec in self.lookups if spec.by and spec.key)
+
+    @property
+    def looked_up_whole(self) -> tuple[StateSpec, ...]:
+        """Looked-up tables of which every group is given all records."""
+        return tuple(spec.records for spec in self.lookups if not spec.by)
 
     def key_of(self, state: StateSpec) -> Schema:
         """Return the stage's key with the column names that it has in a state."""

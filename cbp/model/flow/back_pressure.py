@@ -26,6 +26,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
+from cbp.errors.counts import format_count
 from cbp.model.flow.connector import Connector
 
 __all__ = ["DEFAULT_LIMIT", "FlowLimit", "Reader", "held"]
@@ -33,7 +34,7 @@ __all__ = ["DEFAULT_LIMIT", "FlowLimit", "Reader", "held"]
 
 @dataclass(frozen=True, slots=True)
 class FlowLimit:
-    """How much of a flow can wait at one reader, unread or to be framed; `None`: any amount.
+    """How much of a flow can wait at one reader, unread or to be framed; `None` means any amount.
 
     Attributes:
         increments, records, bytes: Each >= 1; the first limit that is reached counts.
@@ -56,16 +57,28 @@ class FlowLimit:
 
     def reached(self, connector: Connector) -> str:
         """Return a text that says what waits if it reaches a limit, else `""`."""
-        increments = (*connector.unread, *connector.arrived)
-        waiting = {
-            "increments": len(increments),
-            "records": sum(increment.records for increment in increments),
-            "bytes": sum(increment.bytes for increment in increments),
-        }
+        waiting = _waiting(connector)
         for name, limit in self.to_json().items():
             if waiting[name] >= limit:
-                return f"{waiting[name]} {name} (limit {limit})"
+                return (
+                    f"{format_count(waiting[name], name.removesuffix('s'), name)} (limit {limit})"
+                )
         return ""
+
+    def share(self, connector: Connector) -> float:
+        """Return how near what waits is to the limit: from 1 on it is reached; 0 means no limit."""
+        waiting = _waiting(connector)
+        return max((waiting[name] / limit for name, limit in self.to_json().items()), default=0.0)
+
+
+def _waiting(connector: Connector) -> dict[str, int]:
+    """Return what a limit counts: what is unread, and what is still to be framed."""
+    increments = (*connector.unread, *connector.arrived)
+    return {
+        "increments": len(increments),
+        "records": sum(increment.records for increment in increments),
+        "bytes": sum(increment.bytes for increment in increments),
+    }
 
 
 DEFAULT_LIMIT = FlowLimit(increments=1000)

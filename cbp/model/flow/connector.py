@@ -117,10 +117,10 @@ class Connector:
         """Return the connector after the commit of a run that read and removed these indexes."""
         for index in (*read, *remove):
             self.find(index)
-        kept = (queued for queued in self.queue if queued.increment.index not in remove)
+        remaining = (queued for queued in self.queue if queued.increment.index not in remove)
         return replace(
             self,
-            queue=tuple(replace(q, read=q.read or q.increment.index in read) for q in kept),
+            queue=tuple(replace(q, read=q.read or q.increment.index in read) for q in remaining),
         )
 
 

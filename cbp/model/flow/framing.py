@@ -146,13 +146,13 @@ class Framing:
     closed: bool = False
 
     def take(
-        self, increment: Increment, found: Iterable[Segment], memo: Any
+        self, increment: Increment, segments: Iterable[Segment], memo: Any
     ) -> tuple[Framing, tuple[Increment, ...]]:
         """Frame one output increment.
 
         Args:
             increment: The next output increment of the flow.
-            found: Its segments, in order.
+            segments: Its segments, in order.
             memo: The memo of the FrameBy function after this increment.
 
         Returns:
@@ -160,7 +160,7 @@ class Framing:
         """
         done: list[Increment] = []
         open_, number, last = self.open, self.next, self.last
-        for segment in found:
+        for segment in segments:
             last = increment.index
             if open_ is not None and open_.framing_key == segment.key:
                 open_ = replace(open_, files=_joined((*open_.files, *segment.files)))
@@ -223,7 +223,7 @@ def framing_keys(
             stage=stage,
             function=function,
             place=author_line(error, frame_by.place),
-            cause=author_cause(error),
+            cause=author_cause(error, frame_by.place),
         ) from error
 
 

@@ -54,7 +54,7 @@ class Generation:
             twice.
         closes_dropped: Numbers of closes that were made after the position and no longer close
             anything.
-        request: Id of the request, so that it is done only once; `""`: none.
+        request: Id of the request, so that it is done only once; `""` if there is none.
     """
 
     number: int
@@ -68,7 +68,7 @@ class Generation:
     closes_dropped: tuple[int, ...] = ()
     superseded: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
-    def taken_out(self) -> Iterator[tuple[str, range]]:
+    def retracted(self) -> Iterator[tuple[str, range]]:
         """Yield, by source, the increments that this roll-back took out of the queues."""
         newest = {one.flow: one.index + 1 for one in self.position.newest}
         for source, count in self.dropped.items():
@@ -161,7 +161,7 @@ def increments_dropped(generations: Sequence[Generation]) -> dict[str, list[rang
     ranges: dict[str, list[range]] = {}
     for one in generations:
         if kept_positions(generations, one.number, [one.position]):
-            for source, part in one.taken_out():
+            for source, part in one.retracted():
                 ranges.setdefault(source, []).append(part)
     return ranges
 

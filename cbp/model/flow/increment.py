@@ -1,8 +1,8 @@
 """Increments: immutable, named parts of a flow.
 
 An *output increment* is what one epoch of a stage wrote to one flow. For a source, it is what one
-accepted file brought. It is named by (flow, index) and never changes. An empty increment has no
-files; it keeps consumers aligned.
+accepted file brought, or several that its `batch` put together. It is named by (flow, index) and
+never changes. An empty increment has no files; it keeps consumers aligned.
 
 An *input increment* that a consumer's framing made (`cbp.model.flow.framing`) is an `Increment`
 too: its index counts the consumer's frames, and its files are slices.
@@ -33,7 +33,7 @@ class DataFile:
         bytes: Size of the whole file.
         start, stop: The selected rows, `start <= row < stop`; all by default.
         buckets: For messages that were written by the bucket of their receiver: the number of
-            buckets. 0: the rows are in the order in which they were emitted.
+            buckets. 0 means that the rows are in the order of emission.
     """
 
     path: str

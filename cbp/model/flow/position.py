@@ -33,12 +33,15 @@ class StagePosition:
         memo: The memo of its Runnable.
         connectors: Maps each input name to its connector.
         turns: Epochs in a row that read nothing from outside its cycle.
+        due_ms: A time before which no timer of the stage is due, in milliseconds since 1970; 0 if
+            it is not known, `None` if no timer is pending.
     """
 
     epoch: int
     memo: Any
     connectors: Mapping[str, Connector]
     turns: int = 0
+    due_ms: int | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -64,9 +67,9 @@ class Position:
         return sum(stage.epoch for stage in self.stages.values())
 
     def framed_less(self, other: Position) -> bool:
-        """Tell whether `other` has framed, at any input, an increment that is not framed here.
+        """Tell whether some input is framed further in `other` than here.
 
-        The files of such an increment may be gone, since `other` already holds its frames.
+        Files of increments in between may be gone, since `other` already holds their frames.
         """
         return any(
             there.framing is not None and _framed_to(self, name, input_) < there.framing.last
@@ -85,6 +88,7 @@ class Position:
                     "epoch": stage.epoch,
                     "memo": stage.memo,
                     "turns": stage.turns,
+                    **({} if stage.due_ms is None else {"due_ms": stage.due_ms}),
                     "connectors": {
                         input_: [[q.increment.to_json(), q.read] for q in connector.queue]
                         for input_, connector in stage.connectors.items()
@@ -120,6 +124,7 @@ class Position:
                     for input_, queue in stage["connectors"].items()
                 },
                 stage["turns"],
+                stage.get("due_ms"),
             )
             for name, stage in value["stages"].items()
         }

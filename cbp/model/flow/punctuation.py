@@ -40,7 +40,7 @@ class Punctuation:
         at: Index of the first increment of the flow behind it.
         key: Idempotency key of the request: a repeated request makes no second punctuation.
         closed_ms: When it was made, in milliseconds since 1970.
-        input: The only input that it closes, as `stage.input`; `""`: all that frame the flow.
+        input: The only input that it closes, as `stage.input`; `""` means all that frame the flow.
     """
 
     number: int
@@ -79,7 +79,7 @@ def idle_at(connector: Connector, since: datetime, idle_seconds: float) -> datet
     Args:
         connector: Connector of a framed input, at which no close is due.
         since: When the last record of its flow arrived.
-        idle_seconds: Seconds without a record after which the frame is closed; 0: never.
+        idle_seconds: Seconds without a record after which the frame is closed; 0 means never.
     """
     framing = connector.framing
     if not idle_seconds or framing is None or framing.open is None:

@@ -26,6 +26,7 @@ from datetime import datetime
 from cbp.model.flow.position import Position
 
 __all__ = [
+    "AT_ONCE",
     "FOREVER",
     "NO_WISH",
     "Expiry",
@@ -44,7 +45,7 @@ class FlowRetention:
 
     Attributes:
         seconds: Age, since they arrived.
-        bytes: Total size above which the oldest expire, however young they are; 0: no limit.
+        bytes: Total size above which the oldest expire, however young they are; 0 means no limit.
     """
 
     seconds: float
@@ -56,10 +57,10 @@ class RetentionWish:
     """The retention that a dataflow declares for one flow; values can be left open.
 
     For a source, the service's settings decide what is left open. An output without a wish is
-    kept for good.
+    kept for good, and messages that only their own stage reads until they were read.
 
     Attributes:
-        seconds, bytes: As in `FlowRetention`; `None`: left open.
+        seconds, bytes: As in `FlowRetention`; `None` if it is left open.
     """
 
     seconds: float | None = None
@@ -74,8 +75,12 @@ class RetentionWish:
 
 
 NO_WISH = RetentionWish()
-FOREVER = FlowRetention(math.inf)
+FOREVER, AT_ONCE = FlowRetention(math.inf), FlowRetention(0.0)
 _NEVER = sys.maxsize
+
+_TOO_OLD = "is older than the retention's hours"
+_TOO_MUCH = "is more than the retention's bytes"
+_WITHIN = "is within the retention's hours and bytes"
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +146,7 @@ def kept_flow(
         flow: `stage.output`.
         retention: As its stage declares.
         readers: The (stage, input) pairs that read the flow.
-        oldest: The oldest position to which a roll-back can return; `None`: there is none yet.
+        oldest: The oldest position to which a roll-back can return; `None` if there is none yet.
         epoch_of: Returns the epoch that wrote a file. Frames need it, since the number of a
             frame is not the index of an increment.
     """
@@ -171,7 +176,10 @@ def expire(
     now: datetime,
     first_waiting: int = _NEVER,
 ) -> Expiry:
-    """Decide what expires.
+    """Return which increments of a flow expire, and why the next one stays.
+
+    The oldest expire first, until one stays: because it is younger than the retention's hours and
+    what is left is no more than its bytes, or because a queue or a roll-back needs it.
 
     Args:
         held: The oldest increments, ascending and without gaps.
@@ -191,7 +199,7 @@ def expire(
         stays = _stays(one, first_replayed, waits=waits, old=old or large)
         if stays:
             break
-        because = because or ("is older than it is kept" if old else "is more than is kept")
+        because = because or (_TOO_OLD if old else _TOO_MUCH)
         gone.append(one)
         left -= one.bytes
     return Expiry(tuple(gone), because, stays)
@@ -199,7 +207,7 @@ def expire(
 
 def _stays(one: Held, first_replayed: int, *, waits: bool, old: bool) -> str:
     if waits:
-        return "waits in a queue, or did at a position that is kept"
+        return "waits in a queue, or waited in one at a position to which a roll-back can return"
     if one.index >= first_replayed:
         return "would be read again by a roll-back to the oldest position"
-    return "" if old else "is younger and less than is kept"
+    return "" if old else _WITHIN

@@ -43,6 +43,21 @@ _ALIASES = {
     "BYTE": "TINYINT",
     "REAL": "FLOAT",
 }
+_NEAR = {
+    **dict.fromkeys(("TEXT", "STR", "VARCHAR", "CHAR", "STRINGTYPE", "UTF8"), "STRING"),
+    **dict.fromkeys(("INT64", "LONGTYPE", "NUMBER", "UBIGINT"), "BIGINT"),
+    **dict.fromkeys(("INT32", "INTEGERTYPE"), "INT"),
+    **dict.fromkeys(("FLOAT64", "DOUBLETYPE"), "DOUBLE"),
+    **dict.fromkeys(("FLOAT32",), "FLOAT"),
+    **dict.fromkeys(("BOOL",), "BOOLEAN"),
+    **dict.fromkeys(("BYTES", "BLOB", "VARBINARY"), "BINARY"),
+    **dict.fromkeys(("DATETIME", "TIME", "TIMESTAMPTZ", "TIMESTAMP_NTZ"), "TIMESTAMP"),
+    **dict.fromkeys(("NUMERIC",), "DECIMAL(p,s)"),
+    **dict.fromkeys(("LIST",), "ARRAY<T>"),
+    **dict.fromkeys(("DICT",), "MAP<K,V>"),
+}
+"""Names that other systems have for a type; not taken, so that a schema has one spelling."""
+
 DEPTH_MAX = 16
 """Maximum nesting of types, since all code that reads and writes them is recursive."""
 
@@ -76,7 +91,7 @@ class DataType:
         kind: `STRING` and the other atoms, or `DECIMAL`, `ARRAY`, `MAP`, `STRUCT`.
         arguments: Element types of an array, a map or a struct.
         names: Field names of a struct, in the order of `arguments`.
-        precision, scale: Of a decimal; `0` for other types.
+        precision, scale: Those of a decimal; `0` for other types.
     """
 
     kind: str
@@ -253,7 +268,10 @@ class _Parser:
         if kind == "STRUCT":
             return self._struct(column)
         allowed = ", ".join((*_ATOMS, "DECIMAL(p,s)", "ARRAY<T>", "MAP<K,V>", "STRUCT<a: T>"))
-        self._fail("type_unknown", f"column {column!r}: {word!r} is no type; use one of {allowed}")
+        near = _NEAR.get(word.upper())
+        write = f"write {near}, or" if near else "use"
+        message = f"column {column!r}: {word!r} is no type; {write} one of {allowed}"
+        self._fail("type_unknown", message)
 
     def _decimal(self, column: str) -> DataType:
         precision, scale = 10, 0
@@ -291,7 +309,8 @@ class _Parser:
     def _word(self, what: str) -> str:
         token = self._next()
         if not token or not (token[0].isalpha() or token[0] == "_"):
-            self._fail("schema_invalid", f"expected {what}, got {token or 'the end'!r}")
+            message = f"expected {what}, got {token or 'the end'!r}"
+            self._fail("schema_invalid", message, "write it as in 'url STRING, n BIGINT'")
         return token
 
     def _peek(self) -> str:

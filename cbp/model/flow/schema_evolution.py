@@ -45,7 +45,10 @@ class ColumnChange:
 
     @property
     def allowed(self) -> bool:
-        """Whether old records keep their meaning; a new NOT NULL column has no value for them."""
+        """Whether old records keep their meaning.
+
+        A new column that is NOT NULL is refused: old records would have no value in it.
+        """
         return self.kind in _ALLOWED and not (
             self.kind == "added" and self.after.endswith("NOT NULL")
         )

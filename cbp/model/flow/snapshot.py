@@ -27,9 +27,9 @@ class TableVersion:
     """One version of one table.
 
     Attributes:
-        epoch: The last epoch of its stage that it shows; -1: none.
+        epoch: The last epoch of its stage that it shows; -1 if none.
         stamp_ms: Its in-commit timestamp, milliseconds since 1970.
-        superseded_ms: Timestamp of the next version; `None`: this one is the newest.
+        superseded_ms: Timestamp of the next version; `None` if this one is the newest.
     """
 
     version: int
@@ -44,7 +44,7 @@ class Snapshot:
 
     Attributes:
         at_ms: Time of the last publication in it, milliseconds since 1970.
-        epochs: Maps each leading stage to the last epoch that its tables show; -1: none.
+        epochs: Maps each leading stage to the last epoch that its tables show; -1 if none.
         tables: Maps the folder of each table, relative to the dataflow's, to its version.
         newest: Whether no newer time was whole when it was taken.
         readable_until_ms: Until when garbage collection keeps its files; see the limit

@@ -12,13 +12,23 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import FramingKey, Increment
 from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
 
-__all__ = ["Account", "Change", "Consumed", "changes_of", "consumed", "reason"]
+__all__ = [
+    "Account",
+    "Change",
+    "Consumed",
+    "LookedUpTable",
+    "changes_of",
+    "consumed",
+    "looked_up",
+    "reason",
+]
 
 SHOWN_MAX = 10
 """Maximum number of increments that a sentence lists."""
@@ -42,6 +52,24 @@ class Consumed:
     framing_key: FramingKey | None = None
     records: int | None = None
     bytes: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class LookedUpTable:
+    """A table that a run looked up.
+
+    Attributes:
+        stage: The stage that looked it up.
+        table: The view or state, as `stage.state`; `""` if no stage of today looks it up.
+        epoch: The newest epoch of the table that was read; -1 if it had none.
+        version: The version of the table that was read.
+    """
+
+    stage: str
+    lookup: str
+    table: str
+    epoch: int
+    version: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -69,6 +97,7 @@ class Account:
     Attributes:
         why: The decision of the Runnable, in words.
         produced: The increments of its epoch, of all stages that ran.
+        lookups: The tables that it looked up; empty if `recorded` is false.
         changes: How its tables changed; empty if `recorded` is false.
         versions: Maps each table to the oldest readable version that shows the epoch; tables
             that do not show it yet are left out.
@@ -82,11 +111,32 @@ class Account:
     why: str
     consumed: tuple[Consumed, ...]
     produced: tuple[Increment, ...]
+    lookups: tuple[LookedUpTable, ...]
     changes: tuple[Change, ...]
     versions: Mapping[str, int]
     recorded: bool
     version: int
     codes: Mapping[str, str]
+
+
+def looked_up(
+    intention: Intention, stages: Mapping[str, StageNode], only: str = ""
+) -> tuple[LookedUpTable, ...]:
+    """Return the tables that a run looked up, in the order of its record.
+
+    Args:
+        intention: The record of the run.
+        stages: The stages of the dataflow, as they are now.
+        only: The stage that looked them up; `""` means every stage of the run.
+    """
+    tables = []
+    for name, moment in intention.lookups.items():
+        stage, _, lookup = name.partition(".")
+        node = stages.get(stage)
+        table = "" if node is None else node.lookups.get(lookup, "")
+        if only in ("", stage):
+            tables.append(LookedUpTable(stage, lookup, table, moment.epoch, moment.version))
+    return tuple(tables)
 
 
 def reason(
@@ -96,7 +146,7 @@ def reason(
     correction: CorrectionNote | None = None,
     frames: Mapping[str, Sequence[FrameNote]] = {},
 ) -> str:
-    """Return a text with the decision of a stage's Runnable, or with who corrected its state.
+    """Return why a run ran: its Runnable answered, a state was corrected, or a timer was due.
 
     Args:
         node: The stage that leads the run.
@@ -106,8 +156,13 @@ def reason(
         frames: Maps framed inputs to notes on the frames that the run took.
     """
     if correction is not None:
-        where = f"{correction.keys} key(s) of {correction.stage}.{correction.state}"
+        where = f"{format_count(correction.keys, 'key')} of {correction.stage}.{correction.state}"
         return f"{correction.who or 'somebody'} corrected {where}: {correction.why}"
+    if not any(read.values()):
+        return (
+            "a timer was due: the run read no input; it called the groups with a due timer, and "
+            "removed expired records, if there were any"
+        )
     rule = node.runnable
     at = f" ({rule.place})" if rule.place and not rule.default else ""
     read_indexes = {name: tuple(indexes) for name, indexes in read.items() if indexes}
@@ -122,8 +177,8 @@ def reason(
     else:
         if unread := _without(gone, read_indexes):
             said.append(f"remove {_listed(unread, keys)} without reading it in this run")
-        if kept := _without(read_indexes, gone):
-            said.append(f"keep {_listed(kept, keys)} for later runs")
+        if remaining := _without(read_indexes, gone):
+            said.append(f"keep {_listed(remaining, keys)} for later runs")
     if idle := [spec.name for spec in node.translator.inputs if spec.name not in read_indexes]:
         said.append(f"to the groups, {_names(idle)} looked empty")
     return "; ".join(said)

@@ -5,7 +5,8 @@
 
 A correction runs as an epoch of its stage, with a translator that is made here in place of the
 author's. That translator reads the corrections as a flow, keeps the keys' records in other states,
-and writes no output. So a correction is computed, recorded, published and recovered like any run.
+and writes no output but the changes of views. So a correction is computed, recorded, published and
+recovered like any run.
 
 Invariant: keys that are not named keep every record. In a named key, exactly what is named changes
 (tests/cbp/model/run/test_correction.py).
@@ -15,9 +16,13 @@ from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
+from datetime import datetime
 from typing import Any, Literal
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.model.dataflow.equality import identity
+from cbp.model.dataflow.expiry import expires_at
+from cbp.model.dataflow.run_context import NO_RUN
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType, Field, Schema
 
@@ -26,6 +31,7 @@ __all__ = [
     "Correction",
     "CorrectionNote",
     "check_corrections",
+    "corrected_records",
     "correcting",
     "correction_rows",
 ]
@@ -63,7 +69,7 @@ class CorrectionNote:
         stage: The stage that has the state; another stage may lead it.
         keys: Number of corrected keys.
         path: Parquet file with the corrections, relative to the dataflow's folder.
-        request: Id of the request, so that it is done only once; `""`: none.
+        request: Id of the request, so that it is done only once; `""` if there is none.
     """
 
     stage: str
@@ -105,23 +111,48 @@ def check_corrections(
             raise _invalid(place, message)
         for record in one.records:
             if unknown := sorted(set(record) - set(others)):
-                message = f"{unknown[0]!r} is none of the columns ({', '.join(others)})"
+                message = f"there is no column {unknown[0]!r} to set; use {', '.join(others)}"
                 raise _invalid(place, message)
             for name in others if one.kind == "records" else record:
                 if record.get(name) is None and not state.schema[name].nullable:
-                    raise _invalid(place, f"column {name!r} is NOT NULL and has no value")
+                    raise _invalid(place, f"column {name!r} is NOT NULL and has no value; give one")
         if one.kind == "set" and (len(one.records) != 1 or not one.records[0]):
-            raise _invalid(place, "names no column to set")
+            raise _invalid(place, "names no column to set; give at least one, with its value")
+        if state.second_key:
+            _require_named(state, one, place)
         values = tuple(one.key[name] for name in key.names)
         if values in seen:
-            raise _invalid(place, "names a key that another one names")
+            raise _invalid(place, "another correction has the same key; put both into one")
         seen.add(values)
     if sum(len(one.records) for one in corrections) > CORRECTIONS_MAX:
-        raise _invalid(where, f"writes more than {CORRECTIONS_MAX} records")
+        raise _invalid(where, f"would write more than {CORRECTIONS_MAX} records; split it")
 
 
-def correcting(spec: TranslatorSpec, state: str) -> TranslatorSpec:
-    """Return the translator of a correction: it reads the corrections of one state as input."""
+def _require_named(state: StateSpec, correction: Correction, place: str) -> None:
+    """Refuse a correction after which two records of a group could have the same second key."""
+    columns = ", ".join(state.second_key)
+    if correction.kind == "set":
+        if named := [name for name in state.second_key if name in correction.records[0]]:
+            message = (
+                f"sets {named[0]!r} of all records of the key, but it is what tells them apart"
+            )
+            raise _invalid(place, f"{message}; give the key's records instead")
+        return
+    second = [
+        identity([record.get(name) for name in state.second_key]) for record in correction.records
+    ]
+    if len(set(second)) < len(second):
+        raise _invalid(place, f"two of its records have the same {columns}; give one of them")
+
+
+def correcting(spec: TranslatorSpec, state: str, time: datetime) -> TranslatorSpec:
+    """Return the translator of a correction: it reads the corrections of one state as input.
+
+    Args:
+        spec: The translator.
+        state: Name of the corrected state.
+        time: When it is made. If the state expires, the age of its groups counts from then.
+    """
     assert spec.key is not None, "only groups have state"
     name, used_names = "corrections", {one.name for one in spec.states}
     while name in used_names:
@@ -133,15 +164,23 @@ def correcting(spec: TranslatorSpec, state: str) -> TranslatorSpec:
         spec,
         name=f"{spec.name} (corrected)",
         inputs=(InputSpec(name, schema, tuple(columns[one] for one in key), (_AT,)),),
-        # Outer states would call every key in state.
-        states=tuple(replace(one, grouping="inner") for one in spec.states),
-        outputs=(),
+        # Outer states would call every key in state. Kept ones are given and written as a whole,
+        # and so are the timers of states that expire.
+        states=tuple(
+            replace(one, grouping="inner", keep=False, expire_ms=0, expires="")
+            for one in spec.states
+        ),
+        # The changes of views: what is corrected is a change, too.
+        outputs=tuple(one for one in spec.outputs if one.view),
         form="groupwise",
+        lookups=(),
         translate=_Correct(
             name,
             state,
             tuple((one.name, one.schema.names) for one in spec.states),
             tuple(zip(key, spec.key.names, strict=True)),
+            tuple(one.name for one in spec.expiries if one.expires == state),
+            expires_at(time, corrected.expire_ms),
         ),
     )
 
@@ -160,6 +199,23 @@ def correction_rows(
         for at, (op, record, values) in enumerate(_steps(corrections))
     ]
     return _schema(schema), rows
+
+
+def corrected_records(
+    schema: Schema, correction: Correction, records: Sequence[Mapping[str, Any]]
+) -> list[dict[str, Any]]:
+    """Return what a checked correction makes of the records of its key.
+
+    Args:
+        schema: Schema of the state.
+        correction: The correction.
+        records: The key's records now, with all columns of the state.
+    """
+    empty = {**dict.fromkeys(schema.names), **correction.key}
+    made = [dict(record) for record in records]
+    for op, named, _ in _steps((correction,)):
+        made = _after(op, made, empty, named)
+    return made
 
 
 def _steps(
@@ -190,19 +246,27 @@ class _Correct:
 
     Attributes:
         key: For each key column: its name in the state, and its name in the group's key.
+        timers: The hidden timers of the state, if it expires.
+        at: When the records of a corrected key expire.
     """
 
     input: str
     state: str
     states: tuple[tuple[str, tuple[str, ...]], ...]
     key: tuple[tuple[str, str], ...]
+    timers: tuple[str, ...] = ()
+    at: datetime = NO_RUN.time
 
     def __call__(self, key: Any, group: Any, out: Any) -> None:
         """Write the records of a key after its correction."""
+        remain = False
         for name, columns in self.states:
             records = [dict(zip(columns, row, strict=True)) for row in getattr(group, name)]
             if name == self.state:
                 records = self._corrected(key, records, getattr(group, self.input), columns)
+                remain = bool(records)
+            elif name in self.timers:  # they follow the state
+                records = [dict(zip(columns, (*key, self.at), strict=True))] if remain else []
             for record in records:
                 getattr(out, name)(**record)
 
@@ -214,13 +278,19 @@ class _Correct:
         for step in steps:
             values = dict(zip(columns, step[3:], strict=True))
             named = {name: values[name] for name in step.names.split(",") if name}
-            if step.op == _REMOVE:
-                records = []
-            elif step.op == _ADD:
-                records = [*records, {**empty, **named}]
-            else:
-                records = [{**record, **named} for record in records or [empty]]
+            records = _after(step.op, records, empty, named)
         return records
+
+
+def _after(
+    op: str, records: list[dict[str, Any]], empty: Mapping[str, Any], named: Mapping[str, Any]
+) -> list[dict[str, Any]]:
+    """Return the records of a key after one step."""
+    if op == _REMOVE:
+        return []
+    if op == _ADD:
+        return [*records, {**empty, **named}]
+    return [{**record, **named} for record in records or [{**empty}]]
 
 
 def _invalid(where: str, message: str) -> DefinitionError:

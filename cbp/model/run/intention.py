@@ -30,7 +30,7 @@ from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import Increment
 from cbp.model.run.correction import CorrectionNote
 
-__all__ = ["Intention", "RunStatus", "TableChange"]
+__all__ = ["Intention", "LookupMoment", "RunStatus", "TableChange"]
 
 FORMAT = 2
 
@@ -60,7 +60,7 @@ class TableChange:
             left out.
         data_change: False if only the layout changes (compaction).
         below: For a retention, whose drops remove records for good: the first epoch that is
-            kept. 0: the change is no retention.
+            kept. 0 if the change is no retention.
     """
 
     table: str
@@ -95,6 +95,20 @@ class TableChange:
 
 
 @dataclass(frozen=True, slots=True)
+class LookupMoment:
+    """The moment as of which a run looked up a table; `cbp.engine.run.table_cache` chooses it.
+
+    Attributes:
+        epoch: The newest epoch that was read; -1 if the table had shown none.
+        version: The version of the table that was read. Epochs behind those that it shows were read
+            from their records.
+    """
+
+    epoch: int
+    version: int
+
+
+@dataclass(frozen=True, slots=True)
 class Intention:
     """What one run read, removed, wrote, and how it changes its tables.
 
@@ -105,13 +119,18 @@ class Intention:
         outputs: Maps output names to their new increments, empty ones included.
         changes: In order; a table's compaction comes after its change of records.
         unpublished_from: First epoch of the stage that was not published when this was put.
-        leader_epoch: Lease epoch of the controller that put this; 0: from before leases.
+        leader_epoch: Lease epoch of the controller that put this; 0 if it is older than leases.
         figures: Counts and seconds for people; no decision uses them.
         generation: Generation of the dataflow in which its epoch counts
             (`cbp.model.flow.generation`).
         correction: For a run that is a correction: who corrected what, and why.
         frames: Maps framed inputs to notes on the frames that it read or removed; for people.
         codes: Maps each stage that ran to the fingerprint of its code; for people.
+        time_ms: The time that the run gave to its author's code (`cbp.model.dataflow.run_context`),
+            in milliseconds since 1970 (UTC); 0 in records of releases that gave none.
+        due_ms: A time before which no timer of the stage is due after this run, in milliseconds
+            since 1970 (UTC); `None` if none is pending.
+        lookups: The moment as of which each table was looked up, by `stage.lookup`.
     """
 
     dataflow: str
@@ -132,6 +151,9 @@ class Intention:
     correction: CorrectionNote | None = None
     frames: Mapping[str, tuple[FrameNote, ...]] = field(default_factory=dict)
     codes: Mapping[str, str] = field(default_factory=dict)
+    time_ms: int = 0
+    due_ms: int | None = None
+    lookups: Mapping[str, LookupMoment] = field(default_factory=dict)
 
     @property
     def id(self) -> str:
@@ -168,10 +190,16 @@ class Intention:
             "correction": None if self.correction is None else self.correction.to_json(),
             **({"frames": self._frames_json()} if self.frames else {}),
             **({"codes": dict(self.codes)} if self.codes else {}),
+            **({"time_ms": self.time_ms} if self.time_ms else {}),
+            **({} if self.due_ms is None else {"due_ms": self.due_ms}),
+            **({"lookups": self._lookups_json()} if self.lookups else {}),
         }
 
     def _frames_json(self) -> dict[str, list[Any]]:
         return {name: [note.to_json() for note in notes] for name, notes in self.frames.items()}
+
+    def _lookups_json(self) -> dict[str, list[int]]:
+        return {name: [one.epoch, one.version] for name, one in self.lookups.items()}
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Intention:
@@ -206,4 +234,7 @@ class Intention:
                 for name, notes in value.get("frames", {}).items()
             },
             codes=value.get("codes", {}),
+            time_ms=value.get("time_ms", 0),
+            due_ms=value.get("due_ms"),
+            lookups={n: LookupMoment(*one) for n, one in value.get("lookups", {}).items()},
         )

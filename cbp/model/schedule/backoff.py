@@ -18,6 +18,8 @@ from __future__ import annotations
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
+from cbp.errors.counts import format_times
+
 __all__ = ["Backoff", "Rest"]
 
 _DOUBLINGS_MAX = 64
@@ -72,7 +74,7 @@ class Rest:
 
     def words(self, tries: int) -> str:
         """Return how often something failed in a row, and when it is tried again."""
-        count = "once" if tries == 1 else f"{tries} times in a row"
+        count = format_times(tries, "in a row")
         return f"{count}, again at {self.end:%Y-%m-%d %H:%M:%S} UTC"
 
     def lasts(self, now: datetime) -> bool:

@@ -12,6 +12,10 @@ shorter than the lease. So no other instance leads while it acts, as long as bot
 nearly the same speed. An instance whose time ran out is *unsure*: it starts and records nothing,
 keeps its runs, and goes on if it renews the lease before another instance takes it.
 
+The *fence* enforces this: it refuses every durable effect of an instance that may not act. It is in
+`controller.loop.leadership.lease_keeper` (`Fence`); the store has its own, by epoch
+(`controller.store.methods.leases`), and the logs have theirs (`controller.loop.leadership.terms`).
+
 Invariants (tests/cbp/model/schedule/test_lease.py): at most one instance may act at a time; epochs
 only rise; a replaced instance never acts under its old epoch again. If the clocks fail, the epoch
 still protects the store: every write names it.
@@ -33,7 +37,7 @@ class Lease:
     """The row of the store that names the leader.
 
     Attributes:
-        epoch: Rises by one whenever the lease is taken; 0: it never was.
+        epoch: Rises by one whenever the lease is taken; 0 if it never was.
         holder: Id of the instance that took it.
         address: Address at which that instance answers.
         expires_ms: When it becomes free, in milliseconds since 1970 by the database's clock.

@@ -2,11 +2,11 @@
 
 A stage has something left to do if it runs, can run, or has something to frame. A stage that waits
 for other input, for the rest of a frame or for another phase has nothing left, since nothing
-happens there by itself. If a stage is stopped, or its Runnable fails, its unfinished work still
-counts as left.
+happens there by itself. Nor has a stage that waits for a timer, which may be due in a month. If a
+stage is stopped, or its Runnable fails, its unfinished work still counts as left.
 
-Invariant: with nothing left, and without arrivals, closes or changes, no tick starts anything
-(tests/cbp/model/schedule/test_quiescence.py).
+Invariant: with nothing left, and without arrivals, closes, changes or due timers, no tick starts
+anything (tests/cbp/model/schedule/test_quiescence.py).
 """
 
 from __future__ import annotations

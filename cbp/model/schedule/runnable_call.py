@@ -65,8 +65,8 @@ def consult(
         ) as fresh:
             decision: Decision = fresh.function(connectors, json_memo(memo))
         _check(decision, connectors)
-        kept = json_memo(decision.memo if decision.runnable else memo)
-        return replace(decision, memo=kept)
+        new_memo = json_memo(decision.memo if decision.runnable else memo)
+        return replace(decision, memo=new_memo)
     except AuthorStateError:
         raise
     except DecisionInvalidError as error:
@@ -78,7 +78,7 @@ def consult(
             stage=stage,
             function=runnable.name,
             place=author_line(error, runnable.place),
-            cause=author_cause(error),
+            cause=author_cause(error, runnable.place),
         ) from error
 
 
@@ -104,7 +104,7 @@ def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
 def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Connector]) -> None:
     if name not in connectors:
         has = ", ".join(connectors)
-        message = f"it {verb} from the input {name!r}, which does not exist; there is {has}"
+        message = f"it {verb} from the input {name!r}, which does not exist; use one of {has}"
         raise _refusal(verb)(message, input=name)
     if not isinstance(indexes, list | tuple):
         message = f"it {verb} {_shown(indexes)} of input {name!r}; expected a tuple of indexes"
@@ -116,8 +116,8 @@ def _check_input(verb: str, name: str, indexes: Any, connectors: Mapping[str, Co
     absent = [index for index in indexes if index not in waiting]
     if absent:
         message = (
-            f"it {verb} increment {absent[0]!r} of input {name!r}, which is not there; "
-            f"there is {_shown(waiting) if waiting else 'none'}"
+            f"it {verb} increment {absent[0]!r} of input {name!r}, which does not wait there; "
+            f"waiting: {_shown(waiting) if waiting else 'none'}"
         )
         raise _refusal(verb)(message, input=name, index=absent[0])
 

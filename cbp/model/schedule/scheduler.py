@@ -3,11 +3,13 @@
 `decide` is called at every tick with a view of each stage, and returns the runs to start. Its
 rules:
 
-- Epochs of one stage are serial. `cbp.model.schedule.slots` limits the runs at a time, per dataflow
-  and in total, and chooses the run that gives way.
+- Epochs of one stage are serial. `cbp.model.schedule.places` limits the runs at a time, per
+  dataflow and in total, and chooses the run that gives way.
+- A stage whose Runnable does not start it runs for its timers (`cbp.model.schedule.timers`).
 - Priorities age: the stage that has waited longest since its last start goes first; among equals,
-  upstream first (`cbp.model.dataflow.graph`). So between two starts of a stage, every other stage
-  that can run starts too: that is a *phase*, and no stage starves.
+  upstream first (`cbp.model.graph.cycles`). So between two starts of a stage, every other stage
+  that can run starts too: that is a *phase*, and no stage starves. What an operator sets multiplies
+  the time that counts (`cbp.model.schedule.priority`), so nothing starves by it either.
 - A stage is held while no stage behind it can take more (`cbp.model.flow.back_pressure`).
 - For each stage that does not start, there is a reason on which an operator can act; it names the
   stage that keeps it waiting.
@@ -22,21 +24,28 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from cbp.errors import CbpError, CycleUndrainedError
-from cbp.model.dataflow.graph import components, cycles
+from cbp.errors.counts import format_count, format_times
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.back_pressure import FlowLimit, Reader, held
 from cbp.model.flow.connector import Connector, Decision
+from cbp.model.graph.cycles import components, cycles
+from cbp.model.schedule.places import ActiveRun, Places
+from cbp.model.schedule.priority import NORMAL, Priority, waited, weight_of
 from cbp.model.schedule.runnable_call import consult
-from cbp.model.schedule.slots import ActiveRun, Places
+from cbp.model.schedule.timers import is_due, waiting_words, woken
 from cbp.model.schedule.waiting import Kind, Wait, open_frames
 
 __all__ = ["TURNS_MAX", "Answer", "Schedule", "StageView", "Start", "decide"]
 
 TURNS_MAX = 1000
 """Default of the epochs without new input after which a cycle is reported as not draining."""
+
+_NAMED_MAX = 3
+"""Stages of a higher priority that a reason names."""
 
 StageId = tuple[str, str]
 
@@ -61,22 +70,25 @@ class StageView:
     Attributes:
         epoch: Number of the next run.
         waiting_since: When it could first have run, or last started; orders the starts.
+        priority: How much that time counts.
         running: Whether a run of it is under way.
-        work: That run, for `cbp.model.schedule.slots`; `None`: it began just now.
+        work: That run, for `cbp.model.schedule.places`; `None` if it began just now.
         active: Whether the dataflow and the stage should run.
         paused_because: Why it is not active, in words.
         stopped: Whether it stopped by itself, without being paused.
         finishing: Whether it is inactive only until its last run is finished.
-        retry_at: After a failed run: the earliest time of the next (UTC); `None`: at once.
+        retry_at: After a failed run: the earliest time of the next (UTC); `None` means at once.
         gave_way: How often runs of its next epoch gave way.
         wiring: Maps input names to flow names.
         members: Stages that run in its epochs, itself included (`cbp.model.dataflow.fusion`);
-            empty: itself alone.
+            empty if it runs alone.
         limits: Maps each flow that it writes to how much of it can wait at a reader; flows
             without one have the default.
         turns: Epochs in a row that read nothing from outside its cycle; 0 if on no cycle.
         function, place: The author's code that it runs, and its `file.py:12`.
-        answer: The answer of its Runnable, if it was asked already; `None`: `decide` asks it.
+        due_at: A time before which no timer of it is due; `None` if it has no timer.
+        answer: The answer of its Runnable, if it was asked already; `None` means that `decide` asks
+            it.
     """
 
     dataflow: str
@@ -100,7 +112,9 @@ class StageView:
     turns: int = 0
     function: str = "translate"
     place: str = ""
+    due_at: datetime | None = None
     answer: Answer | None = None
+    priority: Priority = NORMAL
 
     @property
     def id(self) -> StageId:
@@ -140,7 +154,7 @@ class Schedule:
         failed: Maps waiting stages whose Runnable failed to the error; they must not be asked
             again.
         circling: Maps each stage on a cycle that does not drain to an error that says so.
-        gives_way: The run that gives way now, and the dataflow to which; `None`: no run does.
+        gives_way: The run that gives way now, and the dataflow to which; `None` if no run does.
     """
 
     starts: tuple[Start, ...]
@@ -195,13 +209,7 @@ def decide(
     cases = {view.id: _judged(view, now) for view in stages}
     for dataflow in sorted({dataflow for dataflow, _ in cases}):
         _place({case.view.stage: case for id_, case in cases.items() if id_[0] == dataflow})
-    # Among stages that started at the same instant, the one with fewer epochs goes first, so that
-    # no stage starves even if the clock stands still.
-    order = sorted(
-        cases.values(),
-        key=lambda c: (c.view.waiting_since, c.view.epoch, c.position, *c.view.id),
-    )
-    starts, gives_way = _placed(order, now, places)
+    starts, gives_way = _placed(sorted(cases.values(), key=partial(_turn, now)), now, places)
     return Schedule(
         tuple(_start(case) for case in starts),
         {
@@ -213,6 +221,17 @@ def decide(
         {id_: e for id_, case in cases.items() if (e := _circling(case, turns_max)) is not None},
         gives_way,
     )
+
+
+def _turn(now: datetime, case: _Case) -> tuple[Any, ...]:
+    """Return what orders the starts: the smallest goes first.
+
+    Among stages that started at the same instant, the one with fewer epochs goes first, so that no
+    stage starves even if the clock stands still.
+    """
+    view = case.view
+    longest = -waited(view.waiting_since, now, view.priority)
+    return longest, view.waiting_since, view.epoch, case.position, *view.id
 
 
 def _placed(
@@ -234,30 +253,47 @@ def _placed(
     while (chosen := places.next(works, _dataflows(ready), now)) is not None:
         starts.append(ready.pop(chosen))
         works.append(ActiveRun(*starts[-1].view.id))
+    small = [case for case in ready if _is_small(case, places)]
+    if (chosen := places.next_express(works, _dataflows(small), now)) is not None:
+        starts.append(small[chosen])
+        ready = [case for case in ready if case is not small[chosen]]
+        works.append(ActiveRun(*small[chosen].view.id))
     if (chosen := places.next_narrow(works, _dataflows(narrow))) is not None:
         starts.append(narrow.pop(chosen))
         works.append(ActiveRun(*starts[-1].view.id, gave_way=starts[-1].view.gave_way))
     slow = {(work.dataflow, work.stage) for work in places.slow(works, now)}
+    placed = [*running, *(case.view for case in starts)]
     for before, case in enumerate(ready):
         case.kind = "place"
         if slow and places.used_up(case.view.dataflow, works):
             case.reason = f"waits for one of the {places.most} runs of its dataflow to end"
         else:
             case.reason = f"waits for one of {places.most} places for runs{_behind(before)}"
+            case.reason += _preferred(case.view, placed)
     for before, case in enumerate(narrow):
         case.kind = "place"
-        case.reason = (
-            f"gave way {_times(case.view.gave_way)}, waits for its turn: one such run at a time"
-        )
-        case.reason += _behind(before)
+        case.reason = f"gave way {format_times(case.view.gave_way)}, waits for its turn: "
+        case.reason += f"one such run at a time{_behind(before)}"
     for case in order:
         if case.view.id in slow:
-            case.reason += f", for more than {places.slow_seconds:g} s: it holds no place"
+            case.reason += f", for more than {places.slow_seconds:g} s; its place is free again"
         if case.view.work is not None and case.view.work.gave_way:
-            gave_way = f"after it gave way {_times(case.view.work.gave_way)}"
+            gave_way = f"after it gave way {format_times(case.view.work.gave_way)}"
             slots = "with at most half of the engine's slots"
             case.reason += f" beside the others, {slots}, {gave_way}"
     return starts, places.gives_way(works, _dataflows(ready), _dataflows(narrow), now)
+
+
+def _is_small(case: _Case, places: Places) -> bool:
+    """Return whether a run reads so little that it may take the express place."""
+    assert case.decision is not None, "it could start"
+    if not places.express_bytes:
+        return False
+    sizes = (
+        sum(one.bytes for one in _connector(case, name).waiting if one.index in indexes)
+        for name, indexes in ((n, set(some)) for n, some in case.decision.read.items())
+    )
+    return sum(sizes) <= places.express_bytes
 
 
 def _dataflows(cases: Sequence[_Case]) -> list[str]:
@@ -265,16 +301,23 @@ def _dataflows(cases: Sequence[_Case]) -> list[str]:
 
 
 def _behind(before: int) -> str:
-    return f", behind {before} other" + "s" * (before != 1) if before else ""
+    return f", behind {format_count(before, 'other')}" if before else ""
 
 
-def _times(count: int) -> str:
-    return "once" if count == 1 else f"{count} times"
+def _preferred(view: StageView, placed: Sequence[StageView]) -> str:
+    """Return in words which of the stages with a place have a higher priority; else `""`."""
+    higher = [one for one in placed if weight_of(one.priority) > weight_of(view.priority)]
+    if not higher:
+        return ""
+    names = (one.stage if one.dataflow == view.dataflow else ".".join(one.id) for one in higher)
+    named = [f"`{name}` ({one.priority})" for name, one in zip(names, higher, strict=True)]
+    more = f" and {len(named) - _NAMED_MAX} more" if len(named) > _NAMED_MAX else ""
+    return f"; its priority is {view.priority}, before it: {', '.join(named[:_NAMED_MAX])}{more}"
 
 
 def _start(case: _Case) -> Start:
     view, decision = case.view, case.decision
-    assert decision is not None, "only who can run starts"
+    assert decision is not None, "only a stage that can run starts"
     return Start(view.dataflow, view.stage, view.epoch, decision)
 
 
@@ -295,11 +338,13 @@ def _judged(view: StageView, now: datetime) -> _Case:
     if (decision := answer.decision) is None:
         words = f"waits for the answer of {view.runnable.name} ({view.runnable.place})"
         return _Case(view, reason=words, kind="asking")
+    if not decision.runnable and is_due(view.due_at, now):
+        return _Case(view, decision=woken(view.memo))
     if not decision.runnable:
         kind, frames = open_frames(view.connectors.values())
-        words = "; ".join(
-            part for part in (decision.waits_for or "waits for input", frames) if part
-        )
+        parts = decision.waits_for or "waits for input", frames, waiting_words(view.due_at)
+        words = "; ".join(part for part in parts if part)
+        kind = "timer" if view.due_at is not None and kind == "input" else kind
         return _Case(view, reason=words, kind=kind, idle=True)
     return _Case(view, decision=decision)
 

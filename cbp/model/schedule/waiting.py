@@ -2,10 +2,11 @@
 
     input       its Runnable wants more than is queued; the words name the input
     frame       as `input`, and an input has an open frame
+    timer       as `input`, and it has timers that are not due
     framing     as `input`, and what arrived is still being framed
     asking      its author's Runnable has not answered yet
     readers     back-pressure: no stage behind it can take more
-    place       it can run, but runs that waited longer have all places
+    place       it can run, but runs that waited longer, or count for more, have all places
     running     it runs
     retry       its last try failed, and the time of the next one has not come
     paused      an operator paused it or its dataflow
@@ -32,6 +33,7 @@ __all__ = ["Kind", "Wait", "open_frames"]
 Kind = Literal[
     "input",
     "frame",
+    "timer",
     "framing",
     "asking",
     "readers",
@@ -50,10 +52,10 @@ class Wait:
     Attributes:
         kind: See the module header.
         words: The reason, for an operator.
-        since: When it could first have run, or last started. The stage that waited longest is
-            the next to get a place.
-        behind: The stage before it that keeps it waiting; `""`: none.
-        error: The error that stopped it, or that its cycle does not drain; `None`: neither.
+        since: When it could first have run, or last started. Among equal priorities, the stage
+            that waited longest is the next to get a place.
+        behind: The stage before it that keeps it waiting; `""` if there is none.
+        error: The error that stopped it, or that its cycle does not drain; `None` if neither.
     """
 
     kind: Kind

@@ -12,11 +12,16 @@ back, even if versions remove it and add it again. So no record and no increment
                                   no longer framed and anything waits there
     memo of a kept stage          kept with the same rule; another rule begins without
     input of a rebuilt stage      every retained increment that no roll-back dropped; if
-                                  its flow is rebuilt too, only the next increments
+                                  its flow is rebuilt too, only the next increments; of changes
+                                  of a view, those since the view began with nothing
     added or rewired input        the next increments, or the retained ones if chosen
 
 A rebuilt stage that ran behind a stage which is not rebuilt needs a queue for the retained
 increments, so it becomes a leader.
+
+Where an output becomes a view and is filled, earlier increments of its flow have no signs. They may
+not wait at a reader of signed records (`changes_waiting`), and such a reader cannot begin with them
+(`changes_not_retained`).
 
 Invariant (tests/cbp/model/version/test_succession.py): a plan that keeps everything gives the old
 position.
@@ -29,12 +34,14 @@ from dataclasses import dataclass, replace
 from types import MappingProxyType
 
 from cbp.errors import Mistake
+from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.fusion import keep_leaders, physical_stages
+from cbp.model.dataflow.fusion import PhysicalStage, keep_leaders, physical_stages
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
+from cbp.model.version.flow_life import NEW_LIFE, FlowLife
 from cbp.model.version.version_change import ChangePlan, Choice
 
 __all__ = ["Queueing", "Retained", "Succession", "succeed"]
@@ -45,12 +52,17 @@ Retained = Callable[[str], Sequence[Increment]]
 
 @dataclass(frozen=True, slots=True)
 class Queueing:
-    """How the queue of one input changes: the increments that it loses and gains."""
+    """How the queue of one input changes: the increments that it loses and gains.
+
+    Attributes:
+        skipped: Increments of its flow that came before an input that begins with the next one.
+    """
 
     stage: str
     input: str
     dropped: tuple[Increment, ...]
     queued: tuple[Increment, ...]
+    skipped: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -58,8 +70,9 @@ class Succession:
     """The beginning of a new version; see the module header.
 
     Attributes:
-        leaders: The leaders of the new version's physical stages, in its order.
-        queues: The inputs whose queue changes, removed inputs included.
+        position: Where the new version begins; it means nothing if `refused` is not empty.
+        leaders: The leaders of the new version's physical stages, in the order of its stages.
+        queues: The inputs whose queues lose, gain or skip increments, removed inputs included.
         refused: Why the new version cannot take over; empty if it can.
     """
 
@@ -80,6 +93,7 @@ def succeed(
     next_epochs: Mapping[str, int],
     retained: Retained,
     dropped: Mapping[str, Sequence[range]] = MappingProxyType({}),
+    lives: Mapping[str, FlowLife] = MappingProxyType({}),
 ) -> Succession:
     """Return the position at which the new version begins.
 
@@ -94,8 +108,11 @@ def succeed(
         retained: Returns the readable increments of an existing flow.
         dropped: Maps each source to the increments that roll-backs took out of the queues; they
             are not queued again.
+        lives: Where the records of flows begin that mean what they mean now; see
+            `lives_of_flows`.
     """
     epochs = _epochs(before, units, after, next_epochs)
+    lives = {**lives, **dict(_filled_now(plan, epochs, lives))}
     alone = {
         n
         for n in plan.rebuilt
@@ -106,33 +123,51 @@ def succeed(
     ends = {increment.flow: increment.index for increment in before.newest}
     refused: list[Mistake] = []
     stages: dict[str, StagePosition] = {}
+    skipped: dict[tuple[str, str], int] = {}
     for name, unit in physical_stages(after, leaders).items():
         node, known = unit.leader, before.stages.get(name)
-        rebuilt = name in plan.rebuilt or plan.stages[name].kind == "added"
+        rebuilt = name in plan.emptied
         connectors = {}
         for input_ in node.wiring:
-            kept = None if rebuilt or input_ in plan.stages[name].rewired else old.get(name, {})
+            connectors_before = (
+                None if rebuilt or input_ in plan.stages[name].rewired else old.get(name, {})
+            )
             mistake = None
-            if kept is not None:
-                was, recut = kept.get(input_, _empty(node, input_)), plan.stages[name].reframed
-                queueing, mistake = _kept(node, input_, was, recut=input_ in recut)
+            came = ends.get(node.wiring[input_], -1) + 1
+            gone = dropped.get(node.wiring[input_], ())
+            life = lives.get(node.wiring[input_], NEW_LIFE)
+            if connectors_before is not None:
+                was, recut = (
+                    connectors_before.get(input_, _empty(node, input_)),
+                    plan.stages[name].reframed,
+                )
+                queueing, mistake = _queue_of(node, input_, was, recut=input_ in recut)
+                mistake = mistake or _unsigned_waiting(node, input_, was, life)
             elif name in choice.retained | plan.rebuilt and not _again(node, input_, plan):
-                came = ends.get(node.wiring[input_], -1) + 1
-                gone = dropped.get(node.wiring[input_], ())
-                queueing, mistake = _from_retained(node, input_, retained, after, came, gone)
+                queueing, mistake = _from_retained(node, input_, retained, after, came, gone, life)
             else:
                 queueing = _empty(node, input_)
+                if not _again(node, input_, plan):
+                    skipped[name, input_] = _count_before(node, input_, came, gone, life)
             connectors[input_] = queueing
             refused += [mistake] if mistake else []
         begins_anew = known is None or rebuilt or plan.stages[name].rewired
         memo, turns = (None, 0) if begins_anew or known is None else (known.memo, known.turns)
         if plan.stages[name].other_rule:  # the memo of one rule means nothing to another
             memo = None
-        stages[name] = StagePosition(epochs.get(name, 0), memo, connectors, turns)
+        due_ms = None if rebuilt else _due(unit, known)
+        stages[name] = StagePosition(epochs.get(name, 0), memo, connectors, turns, due_ms)
     # For a source that comes back later, its own log brings back its increments.
     newest = tuple(i for i in before.newest if "." in i.flow or i.flow in after.sources)
     position = replace(before, stages=stages, newest=newest, version=version)
-    return Succession(position, leaders, tuple(_queues(old, stages)), tuple(refused))
+    return Succession(position, leaders, tuple(_queues(old, stages, skipped)), tuple(refused))
+
+
+def _due(unit: PhysicalStage, known: StagePosition | None) -> int | None:
+    """Return the due time of kept timers; 0, so that a run looks for it, if it is not known."""
+    if not any(node.translator.timers for node in unit.members):
+        return None
+    return 0 if known is None or known.due_ms is None else known.due_ms
 
 
 def _epochs(
@@ -152,10 +187,39 @@ def _epochs(
 def _again(node: StageNode, input_: str, plan: ChangePlan) -> bool:
     """Tell whether the writer of an input is rebuilt, added, or the stage itself."""
     writer = node.wiring[input_].partition(".")[0]
-    return writer == node.name or writer in plan.rebuilt | plan.of_kind("added")
+    return writer == node.name or writer in plan.emptied
 
 
-def _kept(
+def _filled_now(
+    plan: ChangePlan, epochs: Mapping[str, int], lives: Mapping[str, FlowLife]
+) -> Iterator[tuple[str, FlowLife]]:
+    """Yield each flow whose output becomes a view that this change fills, with its new life."""
+    for name, stage in plan.stages.items():
+        for view, fate in stage.views.items():
+            if fate == "filled":
+                flow = f"{name}.{view}"
+                yield flow, replace(lives.get(flow, NEW_LIFE), signed=epochs[name])
+
+
+def _unsigned_waiting(
+    node: StageNode, input_: str, was: Connector, life: FlowLife
+) -> Mistake | None:
+    """Return a mistake if records without signs wait at a reader of signed records."""
+    if node.translator.input(input_).changes != "signed":
+        return None
+    unsigned = sum(increment.index < life.signed for increment in was.held)
+    if not unsigned:
+        return None
+    waiting = format_count(unsigned, "increment waits", "increments wait")
+    message = (
+        f"reads signed records now, and {waiting} there from before "
+        f"{node.wiring[input_]!r} had signs: let the stage read them first, or read new records "
+        "only (changes='after')"
+    )
+    return Mistake("changes_waiting", f"stages.{node.name}.inputs.{input_}", message)
+
+
+def _queue_of(
     node: StageNode, input_: str, was: Connector, *, recut: bool
 ) -> tuple[Connector, Mistake | None]:
     """Return an input's queue unchanged, or a mistake if its framing changed and it is in use."""
@@ -170,8 +234,9 @@ def _kept(
     elif not (was.held or was.closes):
         return new, None
     now = "not framed" if new.framing is None else "framed otherwise" if was.framing else "framed"
+    waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
     message = (
-        f"is {now} now, and {len(was.held)} increments or frames wait there as they were cut "
+        f"is {now} now, and {waiting} there as cut "
         "before: let the stage read them first (close an open frame), or rebuild it "
         f"(--rebuild {node.name}; REST: rebuild={node.name})"
     )
@@ -185,15 +250,26 @@ def _from_retained(
     after: Dataflow,
     came: int,
     dropped: Sequence[range],
+    life: FlowLife,
 ) -> tuple[Connector, Mistake | None]:
     flow = node.wiring[input_]
-    increments = tuple(retained(flow))
+    changes = node.translator.input(input_).changes
+    if changes == "signed" and not life.adds_up:
+        message = (
+            f"{flow!r} has changes only from increment {life.signed} on; before, it was an output, "
+            f"so its changes do not add up to its records: rebuild {flow.partition('.')[0]!r} too, "
+            "or read new records only (changes='after')"
+        )
+        where = f"stages.{node.name}.inputs.{input_}"
+        return _empty(node, input_), Mistake("changes_not_retained", where, message)
+    first = life.first if changes else 0
+    increments = tuple(i for i in retained(flow) if i.index >= first)
     oldest = increments[0].index if increments else came
-    if oldest:
+    if oldest > first:
         left = f"those from {oldest} on" if increments else "none of them"
         message = (
-            f"{came} increments of {flow!r} came, and {left} can still be read: from what is left "
-            "the state would be another one; keep it, or begin with the next increment"
+            f"{format_count(came, 'increment')} of {flow!r} came, and {left} can still be read, "
+            "so a rebuilt state would differ; keep the state, or begin with the next increment"
         )
         return _empty(node, input_), Mistake(
             "input_not_retained", f"stages.{node.name}.inputs.{input_}", message
@@ -210,13 +286,24 @@ def _from_retained(
     return Connector(input_, tuple(map(Queued, given))), None
 
 
+def _count_before(
+    node: StageNode, input_: str, came: int, dropped: Sequence[range], life: FlowLife
+) -> int:
+    """Return how many increments that mean something to an input came before it."""
+    first = life.first if node.translator.input(input_).changes else 0
+    gone = {index for part in dropped for index in part}
+    return max(0, came - first) - sum(first <= index < came for index in gone)
+
+
 def _empty(node: StageNode, input_: str) -> Connector:
     framed = node.translator.input(input_).frame_by is not None
     return Connector(input_, (), Framing() if framed else None)
 
 
 def _queues(
-    old: Mapping[str, Mapping[str, Connector]], new: Mapping[str, StagePosition]
+    old: Mapping[str, Mapping[str, Connector]],
+    new: Mapping[str, StagePosition],
+    skipped: Mapping[tuple[str, str], int],
 ) -> Iterator[Queueing]:
     inputs = dict.fromkeys((s, i) for s, stage_queues in old.items() for i in stage_queues)
     inputs |= dict.fromkeys(
@@ -229,5 +316,6 @@ def _queues(
         has = {i.name: i for i in now.held} if now is not None else {}
         dropped = tuple(i for name, i in had.items() if name not in has)
         queued = tuple(i for name, i in has.items() if name not in had)
-        if dropped or queued:
-            yield Queueing(stage, input_, dropped, queued)
+        before = skipped.get((stage, input_), 0)
+        if dropped or queued or before:
+            yield Queueing(stage, input_, dropped, queued, before)

@@ -4,12 +4,15 @@
 
 A stage is *kept*, *added*, *removed* or *replaced*. It is replaced if its code, parameters, keys or
 inputs differ. For a replaced stage with state or messages, the author must choose: keep the state
-as it is, or rebuild it from the retained input. A change that would lose values, or change the
-meaning of old records, is refused, with the differences column by column.
+as it is, or rebuild it from the retained input. A stage without an epoch has nothing to choose
+about: it begins under the new code with what waits for it. A change that would lose values, or
+change the meaning of old records, is refused, with the differences column by column.
 
     kept      replaced, keep      state, memo and queues stay
     added     replaced, rebuild   state is empty; a rebuilt stage reads its input again from
                                   the first increment on, an added one from the next
+    kept, with a new view         the view begins with the last record of each key of the output
+                                  that had its name; see `cbp.model.version.new_views`
     removed                       its queues go; its tables stay for readers
 
 A rebuilt stage emits again what it emitted before. So every stage behind it must be rebuilt too, or
@@ -22,15 +25,16 @@ everything.
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cbp.errors import Mistake
-from cbp.model.dataflow.graph import cycles, predecessors
 from cbp.model.dataflow.shape import RULE, DataflowShape, InputShape, SourceShape, StageShape
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.schema_evolution import ColumnChange, compare, refused
+from cbp.model.graph.cycles import cycles, predecessors
+from cbp.model.version.new_views import ViewFate, fates_of_views, flows_made_views, view_mistakes
 
 __all__ = [
     "NO_CHOICE",
@@ -71,12 +75,15 @@ class NodeChange:
 
     Attributes:
         state: For a stage: what happens to its state; `none`: it has no state.
-        buckets: Numbers before and after, if records have to move; `None`: they stay.
+        buckets: Numbers before and after, if records have to move; `None` if they stay.
         columns: Maps the names of flows and states to their changed columns.
         differences: Other differences, in words.
         rewired: Inputs that read another flow now, or are new; they begin with an empty queue.
         reframed: Inputs that are known to be framed differently now.
         other_rule: Whether its Runnable is another one now, so that the old memo is dropped.
+        views: Maps each new view to how it gets its first records.
+        emptied: States that lose their records, and get them again as the stage reads its input;
+            readers of their tables see that.
     """
 
     name: str
@@ -88,11 +95,18 @@ class NodeChange:
     rewired: tuple[str, ...] = ()
     reframed: tuple[str, ...] = ()
     other_rule: bool = False
+    views: Mapping[str, ViewFate] = field(default_factory=dict)
+    emptied: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
         """Whether anything is different."""
         return self.kind != "kept" or bool(self.columns) or self.buckets is not None
+
+    @property
+    def filled(self) -> tuple[str, ...]:
+        """The new views that begin with the last record of each key of an output."""
+        return tuple(view for view, fate in self.views.items() if fate == "filled")
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values, for users and their programs."""
@@ -104,6 +118,8 @@ class NodeChange:
             "columns": {name: [str(c) for c in changes] for name, changes in self.columns.items()},
             "differences": list(self.differences),
             "rewired": list(self.rewired),
+            "views": dict(self.views),
+            "emptied": list(self.emptied),
         }
 
 
@@ -129,6 +145,11 @@ class ChangePlan:
         """Stages whose state is rebuilt."""
         return frozenset(n for n, stage in self.stages.items() if stage.state == "rebuilt")
 
+    @property
+    def emptied(self) -> frozenset[str]:
+        """Stages that begin with nothing."""
+        return self.rebuilt | self.of_kind("added")
+
     def of_kind(self, kind: Kind) -> frozenset[str]:
         """Return the stages of a kind."""
         return frozenset(name for name, stage in self.stages.items() if stage.kind == kind)
@@ -149,6 +170,7 @@ def compare_versions(
     after: DataflowShape,
     choice: Choice = NO_CHOICE,
     past: Mapping[str, Schema] = _NO_PAST,
+    never_ran: Collection[str] = (),
 ) -> ChangePlan:
     """Return the change of every source and stage, and every reason to refuse it.
 
@@ -157,6 +179,7 @@ def compare_versions(
         choice: The author's choices.
         past: Maps flows that only earlier versions had to their last columns. Their increments
             still exist, and a flow that comes back continues after them.
+        never_ran: Stages without an epoch, whose state is empty.
     """
     mistakes = list(_choice_mistakes(before, after, choice))
     sources = {
@@ -164,7 +187,14 @@ def compare_versions(
         for name in dict.fromkeys((*before.sources, *after.sources))
     }
     stages = {
-        name: _stage(name, before.stages.get(name), after.stages.get(name), choice, mistakes)
+        name: _stage(
+            name,
+            before.stages.get(name),
+            after.stages.get(name),
+            choice,
+            mistakes,
+            never_ran=name in never_ran,
+        )
         for name in dict.fromkeys((*before.stages, *after.stages))
     }
     mistakes += _back(before, after, past)
@@ -189,7 +219,9 @@ def _choice_mistakes(
             message = f"{word} names {name!r}; it may name {there}"
             yield Mistake("choice_unknown", f"stages.{name}", message)
     for name in sorted(choice.keep & choice.rebuild):
-        yield Mistake("choice_twice", f"stages.{name}", "is to keep its state and to rebuild it")
+        yield Mistake(
+            "choice_twice", f"stages.{name}", "is named by keep and by rebuild: choose one"
+        )
 
 
 def _source(
@@ -219,6 +251,8 @@ def _stage(
     after: StageShape | None,
     choice: Choice,
     mistakes: list[Mistake],
+    *,
+    never_ran: bool,
 ) -> NodeChange:
     if after is None:
         return NodeChange(name, "removed", "kept" if before and before.states else "none")
@@ -234,13 +268,20 @@ def _stage(
     )
     holds = bool(before.states) or any(shape.loopback for shape in before.inputs.values())
     rebuilt = name in choice.rebuild
-    if differences and holds and not rebuilt and name not in choice.keep:
+    made_views = flows_made_views(before, after)
+    chosen = rebuilt or never_ran or name in choice.keep
+    if differences and (holds or made_views) and not chosen:
         shown = "; ".join(differences)
         message = (
             f"is another translator now ({shown}), and has state: say whether to keep it as it "
             f"is (--keep {name}; REST: keep={name}), or to rebuild it from the retained input "
             f"(--rebuild {name}; REST: rebuild={name})"
         )
+        if made_views:
+            message += (
+                f"; if it is kept, {', '.join(made_views)} begins with the last record of each key "
+                "that the output wrote"
+            )
         mistakes.append(Mistake("state_undecided", f"stages.{name}", message))
     columns = {
         f"{name}.{output}": column_changes
@@ -253,16 +294,21 @@ def _stage(
         if (column_changes := compare(before.states[state], after.states[state]))
     }
     for flow, column_changes in sorted(columns.items()):
-        advice = "old increments stay readable only by a new name: rename the output"
-        mistakes += _column_mistakes(f"stages.{name}.outputs.{flow}", column_changes, advice)
+        advice = (
+            "old increments stay readable only by a new name: rename the output, or the stage, "
+            "which then begins with the retained input (--retained NEW; REST: retained=NEW)"
+        )
+        where = f"stages.{name}.outputs.{flow.removeprefix(f'{name}.')}"
+        mistakes += _column_mistakes(where, column_changes, advice)
     if not rebuilt:
         advice = f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
         for state, column_changes in sorted(states.items()):
             mistakes += _column_mistakes(f"stages.{name}.states.{state}", column_changes, advice)
         mistakes += _key_mistakes(name, before, after)
+    mistakes += view_mistakes(name, before, after, rebuilt=rebuilt)
     moved = before.buckets != after.buckets and bool(before.states) and not rebuilt
     kind: Kind = "replaced" if differences or rebuilt or rewired else "kept"
-    fate: StateFate = "rebuilt" if rebuilt else "kept" if before.states else "none"
+    fate: StateFate = "rebuilt" if rebuilt else "kept" if before.states or made_views else "none"
     if fate == "none" and after.states:
         fate = "new"
     return NodeChange(
@@ -278,6 +324,8 @@ def _stage(
         rewired,
         tuple(name for name, shape in after.inputs.items() if _reframed(before, name, shape)),
         RULE in before.details and before.details[RULE] != after.details.get(RULE),
+        fates_of_views(before, after, rebuilt=rebuilt),
+        tuple(s for s in after.states if rebuilt and s in before.states and not never_ran),
     )
 
 
@@ -370,10 +418,26 @@ def _key_mistakes(name: str, before: StageShape, after: StageShape) -> Iterator[
         old, new = _lies_by(before, state), _lies_by(after, state)
         if old != new:
             message = (
-                f"its records lie by the columns ({old}), they are to be looked up by ({new}); "
+                f"its records are stored by ({old}), but would be looked up by ({new}); "
                 f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
             )
             yield Mistake("key_changed", f"stages.{name}.states.{state}", message)
+        elif mistake := _second_key_mistake(name, state, before, after):
+            yield mistake
+
+
+def _second_key_mistake(
+    name: str, state: str, before: StageShape, after: StageShape
+) -> Mistake | None:
+    """Refuse to keep records that may have the same second key twice."""
+    old, new = (each.state_rules.get(state, {}).get("second_key", "") for each in (before, after))
+    if not new or set(old.split(", ")) == set(new.split(", ")):
+        return None
+    message = (
+        f"({new}) is to tell its records apart within their group, but several may have the same; "
+        f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
+    )
+    return Mistake("second_key_changed", f"stages.{name}.states.{state}", message)
 
 
 def _lies_by(stage: StageShape, state: str) -> str:
@@ -412,7 +476,7 @@ def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]
         again = sorted(plan.rebuilt.intersection(cycle))
         stage = after.stages[name]
         holds = stage.states or any(shape.loopback for shape in stage.inputs.values())
-        if again and holds and name not in plan.rebuilt | plan.of_kind("added"):
+        if again and holds and name not in plan.emptied:
             message = (
                 f"lies on a cycle with {', '.join(again)}, which begins again, and remembers what "
                 f"it was told before: rebuild it too (--rebuild {name}; REST: rebuild={name}), or "

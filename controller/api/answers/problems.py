@@ -1,55 +1,48 @@
 """Errors as HTTP: one table from code to status, one document for all (RFC 9457).
 
-    {"type": "urn:cbp:error:not_found", "title": "Not Found", "status": 404,
-     "detail": "there is no dataflow 'x'", "instance": "/api/v1/dataflows/x",
+    {"type": "urn:cbp:error:not_found", "title": "A name, key or table does not exist",
+     "status": 404, "detail": "there is no dataflow 'x'", "instance": "/api/v1/dataflows/x",
      "error_code": "not_found", "message": "...", "details": {"kind": ..., "name": ...}}
 
-`type` and `error_code` are stable; `detail` is for people and may change. Every error class of the
-product stands in `STATUS` (tests/controller/api/answers/test_problems.py). A code that is missing
-there is answered with 500 and logged, never guessed.
+`type` and `error_code` are stable. `title` is what all errors of a type have in common: the first
+sentence of the error's class. `detail` is about this one. Both are for people, and may change.
+Every error class of the product stands in `STATUS` (tests/controller/api/answers/test_problems.py).
+A code that is missing there is answered with 500 and logged, never guessed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Mapping
 from http import HTTPStatus
-from typing import Any, ClassVar
+from typing import Any
 
 import structlog
 from fastapi import FastAPI, Request
 from fastapi.exceptions import RequestValidationError
+from starlette.background import BackgroundTask
 from starlette.exceptions import HTTPException
 from starlette.responses import JSONResponse
 
-from cbp.errors import CbpError, OperatingError
-from cbp.errors.message_limits import MISTAKES_MAX, shortened
+from cbp.errors import CbpError, EngineStartingError, FileDamagedError
+from controller.access.secret_text import mask_tokens
 from controller.api.answers.json_values import json_value
+from controller.api.answers.request_errors import RequestError, RequestInvalidError
 
 __all__ = [
+    "ERROR_CODE",
     "MEDIA_TYPE",
     "RETRY_SECONDS",
     "STATUS",
-    "BodyTooLargeError",
-    "ClientTooSlowError",
-    "HostRefusedError",
-    "IdempotencyKeyBusyError",
-    "IdempotencyKeyReusedError",
-    "InternalError",
-    "LedElsewhereError",
-    "MediaTypeError",
-    "NotLeadingError",
-    "OriginRefusedError",
-    "RequestError",
-    "RequestInvalidError",
-    "RunEndedError",
-    "UnauthenticatedError",
     "answer",
     "install",
     "problem",
+    "title_of",
 ]
 
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
+ERROR_CODE = "cbp.error_code"
+"""Where the scope of a request has the code of the problem that it got."""
 
 STATUS: Mapping[str, int] = {
     # the library
@@ -70,8 +63,16 @@ STATUS: Mapping[str, int] = {
     "records_returned": 422,
     "author_ended_process": 422,
     "input_read_twice": 422,
+    "run_context_hidden": 422,
     "state_key_foreign": 422,
+    "state_kept_remote": 422,
+    "state_expires_remote": 422,
+    "lookup_several": 422,
+    "lookup_too_large": 422,
+    "view_key_twice": 422,
+    "view_remote": 422,
     "author_state_changed": 422,
+    "author_unsendable": 422,
     "memo_not_serialisable": 422,
     "alignment_backwards": 422,
     "framing_key_invalid": 422,
@@ -92,6 +93,8 @@ STATUS: Mapping[str, int] = {
     "spark_job_failed": 503,
     "worker_ended": 503,
     "spark_lost": 503,
+    "spark_unstarted": 503,
+    "engine_starting": 503,
     "disk_full": 503,
     "file_damaged": 500,
     "file_lost": 500,
@@ -102,12 +105,14 @@ STATUS: Mapping[str, int] = {
     "run_cancelled": 409,
     "run_gave_way": 409,
     "dataflow_busy": 409,
+    "correction_unfinished": 503,
     "dataflow_failed": 500,
     "rollback_impossible": 409,
     "input_not_retained": 409,
     "dataflow_unsettled": 409,
     "nothing_verified": 409,
     "verification_busy": 409,
+    "verification_interrupted": 409,
     "verification_too_large": 422,
     "punctuation_unplaced": 409,
     "rebuild_incomplete": 500,
@@ -124,16 +129,71 @@ STATUS: Mapping[str, int] = {
     "database_in_use": 503,
     "database_damaged": 503,
     "database_newer": 503,
+    "database_silent": 503,
+    "telemetry_packages_missing": 503,
+    "version_differs": 412,
+    # queries
+    "query_refused": 422,
+    "query_invalid": 422,
+    "query_time": 422,
+    "query_too_large": 422,
+    "queries_busy": 503,
+    "query_failed": 503,
     # the drop folder
     "drop_folder_unusable": 503,
     "source_failed": 500,
     "upload_too_large": 413,
+    "file_decided": 409,
+    "readmit_refused": 409,
     "intake_stopped": 503,
+    "delta_place_refused": 409,
+    "delta_table_gone": 503,
+    "delta_table_replaced": 409,
+    "delta_feed_disabled": 409,
+    "delta_unsupported": 409,
+    "delta_version_gone": 409,
+    "delta_changes_refused": 409,
+    "location_refused": 409,
+    "s3_packages_missing": 503,
+    "bucket_gone": 503,
+    "bucket_denied": 503,
+    "bucket_failed": 503,
+    "object_too_slow": 503,
+    "object_gone": 409,
+    "object_changed": 409,
+    "dataflow_drains": 409,
     "file_rejected": 422,
+    # other services
+    "oidc_unavailable": 503,
+    "oidc_packages_missing": 503,
+    "address_refused": 422,
+    "outbound_failed": 503,
+    # sinks
+    "sink_target_failed": 503,
+    "sink_place_refused": 409,
+    "sink_target_foreign": 409,
+    "sink_rolled_back": 409,
+    "sink_gap": 409,
+    "sink_delivery_failed": 503,
+    "sink_delivery_refused": 409,
+    "sink_secret_missing": 503,
+    "sink_choice_refused": 409,
+    "sink_failed": 500,
+    # the event stream
+    "event_streams_exhausted": 503,
+    "events_gone": 410,
     # the requests themselves
     "request_refused": 400,
     "request_invalid": 422,
     "unauthenticated": 401,
+    "scope_too_low": 403,
+    "dataflow_not_granted": 403,
+    "code_refused": 403,
+    "token_needed": 403,
+    "too_many_attempts": 429,
+    "tokens_too_many": 409,
+    "token_ended": 409,
+    "request_unmarked": 403,
     "host_refused": 400,
     "origin_refused": 403,
     "body_too_large": 413,
@@ -143,6 +203,7 @@ STATUS: Mapping[str, int] = {
     "idempotency_key_reused": 422,
     "idempotency_key_busy": 409,
     "run_ended": 409,
+    "run_not_due": 409,
     "route_unknown": 404,
     "method_not_allowed": 405,
     "not_leading": 503,
@@ -150,193 +211,31 @@ STATUS: Mapping[str, int] = {
     "internal_error": 500,
 }
 
+_REFUSALS = frozenset({"event_streams_exhausted", "intake_stopped", "not_leading"})
+"""Codes of status 503 by which this instance refuses what it could do: nothing has failed in it."""
+
 _log = structlog.get_logger(__name__)
 
 
-class RequestError(CbpError):
-    """A request cannot be served as it was sent."""
-
-    code: ClassVar[str] = "request_refused"
-
-
-class RequestInvalidError(RequestError):
-    """Parameters of a request are wrong; lists the first `MISTAKES_MAX` mistakes."""
-
-    code = "request_invalid"
-
-    def __init__(self, mistakes: list[dict[str, str]]) -> None:
-        shown = [{k: shortened(v, 300) for k, v in m.items()} for m in mistakes[:MISTAKES_MAX]]
-        first = f" (the first {len(shown)} of {len(mistakes)} mistakes)"
-        more = first if len(mistakes) > len(shown) else ""
-        lines = "; ".join(f"{m['where']}: {m['message']}" for m in shown)
-        super().__init__(f"the request is wrong{more}: {lines}", mistakes=shown)
-
-
-class UnauthenticatedError(RequestError):
-    """The bearer token is missing or wrong."""
-
-    code = "unauthenticated"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "a bearer token is required: send 'Authorization: Bearer <token>'; "
-            "`cbp serve` says which file holds it"
-        )
-
-
-class HostRefusedError(RequestError):
-    """The Host header names another host (DNS rebinding)."""
-
-    code = "host_refused"
-
-    def __init__(self, host: str) -> None:
-        host = shortened(host, 100)
-        super().__init__(
-            f"the Host header {host!r} names no host of this service; use the address that it "
-            "listens on, or set CBP_ADVERTISE_URL to the address that clients use and restart it",
-            host=host,
-        )
-
-
-class OriginRefusedError(RequestError):
-    """A page of another origin made the request."""
-
-    code = "origin_refused"
-
-    def __init__(self, origin: str) -> None:
-        origin = shortened(origin, 100)
-        super().__init__(
-            f"the Origin header {origin!r} is not this service's address: requests from pages of "
-            "other sites are refused; send the request from a program, without that header",
-            origin=origin,
-        )
-
-
-class BodyTooLargeError(RequestError):
-    """The body is above its limit; nothing of it was kept."""
-
-    code = "body_too_large"
-
-    def __init__(self, bytes_max: int, *, setting: str) -> None:
-        super().__init__(
-            f"the body is larger than {bytes_max} bytes; send less at once, or raise {setting} "
-            "and restart the service",
-            bytes_max=bytes_max,
-            setting=setting,
-        )
-
-
-class ClientTooSlowError(RequestError):
-    """The client sent nothing for too long, or too little; nothing of its body was kept."""
-
-    code = "client_too_slow"
-    retryable = True
-
-    def __init__(self, seconds: float, *, bytes_per_second_min: int) -> None:
-        super().__init__(
-            f"the body came too slowly: nothing for {seconds:g} s, or less than "
-            f"{bytes_per_second_min} bytes/s; send it again, or raise CBP_CLIENT_IDLE_SECONDS",
-            idle_seconds=seconds,
-            bytes_per_second_min=bytes_per_second_min,
-        )
-
-
-class MediaTypeError(RequestError):
-    """The route does not read bodies of this content type."""
-
-    code = "media_type_unsupported"
-
-    def __init__(self, found: str, allowed: tuple[str, ...]) -> None:
-        super().__init__(
-            f"content type {found or 'none'!r}; use one of {', '.join(allowed)}",
-            found=found,
-            allowed=list(allowed),
-        )
-
-
-class ContentEncodingError(RequestError):
-    """A body is compressed, which no route takes."""
-
-    code = "content_encoding_unsupported"
-
-    def __init__(self, found: str) -> None:
-        super().__init__(
-            f"content encoding {shortened(found, 100)!r}; send the body as it is, without "
-            "Content-Encoding (a file whose name ends in .gz may be compressed)",
-            found=shortened(found, 100),
-        )
-
-
-class IdempotencyKeyReusedError(RequestError):
-    """An Idempotency-Key came with a different body than the first time."""
-
-    code = "idempotency_key_reused"
-
-    def __init__(self) -> None:
-        super().__init__("this Idempotency-Key was used for another request; make a new one")
-
-
-class IdempotencyKeyBusyError(RequestError):
-    """The first request with this Idempotency-Key is still being served."""
-
-    code = "idempotency_key_busy"
-    retryable = True
-
-    def __init__(self) -> None:
-        super().__init__(
-            "the first request with this Idempotency-Key is still being served; send it again "
-            "later, and it gets the first one's answer"
-        )
-
-
-class RunEndedError(RequestError):
-    """A run that has ended cannot be cancelled."""
-
-    code = "run_ended"
-
-    def __init__(self, run: str, status: str) -> None:
-        super().__init__(f"run {run} has already ended: it is {status}", run=run, status=status)
-
-
-class NotLeadingError(OperatingError):
-    """This controller starts no more work: another one leads."""
-
-    code = "not_leading"
-
-    def __init__(self, why: str) -> None:
-        super().__init__(f"this instance starts no more runs: {why}", cause=why)
-
-
-class LedElsewhereError(RequestError):
-    """Only the leading instance can do this; gives the leader's address."""
-
-    code = "led_elsewhere"
-
-    def __init__(self, leader: str) -> None:
-        super().__init__(f"only the leader does this; send the request to {leader}", leader=leader)
-
-
-class InternalError(CbpError):
-    """An unexpected failure; the log has the stack."""
-
-    code = "internal_error"
-
-    def __init__(self) -> None:
-        super().__init__(
-            "unexpected error in the service; its log has the stack: send it with a bug report"
-        )
-
-
 class _RouteError(RequestError):
-    """An error of the router itself, by its status."""
+    """There is no resource at this path."""
 
     code = "route_unknown"
 
 
 class _MethodError(RequestError):
-    """The route exists, but not with this method."""
+    """The resource does not take this method."""
 
     code = "method_not_allowed"
+
+
+def title_of(kind: type[CbpError]) -> str:
+    """Return the summary of a type of problem: its class's first sentence, up to a semicolon.
+
+    Without docstrings (`python -OO`) it is the code in words.
+    """
+    sentence = " ".join((kind.__doc__ or "").partition("\n\n")[0].split())
+    return sentence.partition(";")[0].rstrip(".") or kind.code.replace("_", " ").capitalize()
 
 
 def problem(error: CbpError, instance: str) -> tuple[int, dict[str, Any], dict[str, str]]:
@@ -347,23 +246,30 @@ def problem(error: CbpError, instance: str) -> tuple[int, dict[str, Any], dict[s
         headers["Retry-After"] = str(RETRY_SECONDS)
     if status == HTTPStatus.UNAUTHORIZED:
         headers["WWW-Authenticate"] = 'Bearer realm="cbp"'
+    if status == HTTPStatus.TOO_MANY_REQUESTS:
+        headers["Retry-After"] = str(error.details.get("retry_after_seconds", RETRY_SECONDS))
     document = {
         "type": f"urn:cbp:error:{error.code}",
-        "title": HTTPStatus(status).phrase,
+        "title": title_of(type(error)),
         "status": status,
         "detail": error.message,
         "instance": instance,
         **error.as_dict(),
     }
-    document = json_value(document)
+    document = mask_tokens(json_value(document))
     return status, document, headers
 
 
 def answer(error: CbpError, *, method: str, path: str) -> JSONResponse:
     """Log an error and return its response."""
+    path = mask_tokens(path)
     status, document, headers = problem(error, path)
     fields = {"error_code": error.code, "status": status, "method": method, "path": path}
-    if status >= HTTPStatus.INTERNAL_SERVER_ERROR:
+    if error.code == EngineStartingError.code:
+        _log.debug("request refused", **fields)  # whoever waits for the start asks every second
+    elif error.code in _REFUSALS:
+        _log.warning("request refused", **fields)
+    elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:
         _log.error("request failed", **fields, exc_info=error)
     else:
         _log.info("request refused", **fields)
@@ -379,7 +285,11 @@ def install(app: FastAPI) -> None:
 
 async def _on_cbp_error(request: Request, error: Exception) -> JSONResponse:
     assert isinstance(error, CbpError)
-    return answer(error, method=request.method, path=request.url.path)
+    request.scope[ERROR_CODE] = error.code
+    response = answer(error, method=request.method, path=request.url.path)
+    if isinstance(error, FileDamagedError):  # known to nobody else, perhaps
+        response.background = BackgroundTask(request.app.state.parts.controller.scrubs.note, error)
+    return response
 
 
 async def _on_invalid_request(request: Request, error: Exception) -> JSONResponse:

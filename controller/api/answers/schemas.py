@@ -12,12 +12,16 @@ from typing import Any, Generic, Literal, TypeVar
 from pydantic import BaseModel, ConfigDict, Field
 
 from cbp.model.dataflow.lanes import Lane
+from cbp.model.schedule.priority import Priority
 
 __all__ = [
     "PAGE_SIZE_MAX",
+    "BulkItemOut",
+    "BulkOut",
     "ClaimOut",
     "DataflowDetail",
     "DataflowSummary",
+    "FailingOut",
     "FileOut",
     "FrameOut",
     "Health",
@@ -25,22 +29,24 @@ __all__ = [
     "InputWaitOut",
     "KeepOut",
     "Links",
+    "LookupOut",
     "Model",
     "Page",
     "PageQuery",
+    "PhaseOut",
+    "PortOut",
+    "PortsOut",
     "Problem",
     "PunctuationOut",
     "QueueOut",
+    "RebuildOut",
+    "RecentRunOut",
     "Records",
     "RunOut",
-    "SourceFolderOut",
-    "SourceFolders",
     "SourceOut",
-    "SourceTroubleOut",
     "StageOut",
     "StateOut",
     "TranslatorOut",
-    "UnclaimedOut",
     "Validation",
     "WaitOut",
     "Waits",
@@ -64,7 +70,9 @@ class PageQuery(Model):
     """The part of a listing that a client wants."""
 
     cursor: str | None = Field(None, max_length=1000, description="Cursor of the previous page.")
-    limit: int | None = Field(None, ge=1, le=PAGE_SIZE_MAX, description="Most items to return.")
+    limit: int | None = Field(
+        None, ge=1, le=PAGE_SIZE_MAX, description="Maximum number of items to return."
+    )
 
 
 class Page(Model, Generic[T]):
@@ -78,12 +86,12 @@ class Problem(BaseModel):
     """An error as defined by RFC 9457, with this service's own fields."""
 
     type: str = Field(description="`urn:cbp:error:<error_code>`; stable.")
-    title: str
+    title: str = Field(description="What all problems of this type have in common, for people.")
     status: int
-    detail: str = Field(description="For people; may change.")
+    detail: str = Field(description="A text for people, which may change.")
     instance: str = Field(description="Path of the request.")
     error_code: str = Field(description="Stable snake_case name.")
-    message: str
+    message: str = Field(description="The text of `detail`.")
     details: dict[str, Any]
 
 
@@ -97,6 +105,14 @@ class QueueOut(Model):
     records: int
     bytes: int
     oldest_at: datetime | None = Field(description="Arrival of the oldest unread increment.")
+    limits: dict[str, int] = Field(
+        description="What may wait here before the stage that writes the flow is held, by "
+        "`increments`, `records` and `bytes`; empty for a source, which is never held."
+    )
+    share: float = Field(
+        description="How near what waits is to the nearest limit; from 1 on the writer is held."
+    )
+    unread_records: int = Field(description="Records of the unread increments.")
 
 
 class StateOut(Model):
@@ -104,26 +120,82 @@ class StateOut(Model):
 
     name: str
     columns: str
-    key: str
+    key: str = Field(description="Columns by which the stage groups its records.")
+    second_key: str = Field(
+        default="",
+        description="Columns that name a record within its group; often there are none.",
+    )
+    kind: Literal["state", "view"] = Field(
+        default="state", description="The changes of a `view` are a flow of the same name."
+    )
+    keeps: bool = Field(
+        default=False, description="Whether records stay unless they are put or deleted."
+    )
     grouping: str
+
+
+class LookupOut(Model):
+    """A table of another stage that the called groups of a stage look up."""
+
+    name: str
+    table: str = Field(description="The view or state that is looked up, as `stage.state`.")
+    columns: str
+    by: list[str] = Field(
+        description="Columns that hold the key of the called group; empty if every group has all "
+        "records."
+    )
+    key: list[str] = Field(
+        description="Columns by which a group reads single records; empty if it reads all of its "
+        "own."
+    )
+    wakes: bool = Field(
+        description="Whether groups are called because their looked-up records changed. The input "
+        "`<name>_changes` reads these changes."
+    )
 
 
 class KeptOut(Model):
     """How long increments of an output stay once everything has read them."""
 
-    hours: float | None = Field(description="Age limit, counted from arrival; `null`: none.")
-    bytes: int = Field(description="Size limit for all kept increments; 0: none.")
+    hours: float | None = Field(
+        description="Age limit, counted from arrival; `null` means no limit."
+    )
+    bytes: int = Field(description="Size limit for all kept increments; 0 means no limit.")
+
+
+class RebuildOut(Model):
+    """A rebuild of a stage that is under way; its tables hold a part of what they will."""
+
+    since: datetime = Field(description="When the version took over that rebuilds it.")
+    queued: int = Field(description="Increments that the version queued for it again.")
+    left: int = Field(description="How many of them it has not read.")
+    percent: int = Field(description="How much of them is read, from 0 to 99.")
+    behind: list[str] = Field(description="Stages that it reads, are rebuilt too and not done.")
+    as_it_was: datetime | None = Field(
+        description="Its tables as of this time are those before (`at` of states and snapshots); "
+        "`null` if there is no such snapshot to read."
+    )
 
 
 class StageOut(Model):
     """One stage and its progress."""
 
     name: str
-    runs_with: str = Field(description="The stage in whose runs it runs; mostly itself.")
+    runs_with: str = Field(description="The stage that this one is fused with; usually itself.")
     translator: str
     buckets: int | None
     state: StageState
-    waiting: str = Field(description="Why it does not start now, in words; empty: it may.")
+    waiting: str = Field(description="Why it cannot start now; empty if it can.")
+    priority: Priority = Field(
+        description="How much its waiting time counts when a place for a run is free."
+    )
+    error: dict[str, Any] | None = Field(
+        description="What paused it, or stopped it, with code and details."
+    )
+    inputs: dict[str, str] = Field(description="Maps each input to the flow that it reads.")
+    lookups: list[LookupOut] = Field(
+        description="Tables that it looks up. It never waits for them."
+    )
     epoch: int = Field(description="Number of its next run.")
     lag_seconds: float | None = Field(description="Age of its oldest unread increment.")
     failures: int = Field(description="Failed tries of the next run, in a row.")
@@ -131,22 +203,27 @@ class StageOut(Model):
     last_success_at: datetime | None
     runnable: str = Field(description="The rule or function that says when it runs.")
     memo: Any = Field(description="What that rule remembers of its last run.")
-    cycle: list[str] = Field(description="Stages of the cycle that it lies on.")
+    cycle: list[str] = Field(description="Stages of its cycle; empty if it lies on none.")
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     queues: list[QueueOut]
-    outputs: dict[str, str] = Field(description="Flow to its columns.")
+    outputs: dict[str, str] = Field(description="Maps each flow to its columns.")
     keep: dict[str, KeptOut] = Field(
-        description="Flow to how long its increments stay once all have read them; others stay "
-        "for good."
+        description="Maps each flow to how long its increments stay once all have read them. "
+        "Increments of other flows stay for good."
     )
     states: list[StateOut]
+    rebuilding: RebuildOut | None = Field(description="`null` if it is not being rebuilt.")
+    newer_files: list[str] = Field(
+        description="Files of its code that have changed on disk since they were loaded. Runs use "
+        "the loaded code."
+    )
 
 
 class KeepOut(Model):
     """How long inputs stay once everything has read them."""
 
-    hours: float = Field(description="Since they arrived.")
-    bytes: int = Field(description="Size limit for each source; 0: none.")
+    hours: float = Field(description="Hours since their arrival.")
+    bytes: int = Field(description="Size limit for each source; 0 means no limit.")
     by: Literal["dataflow", "service"] = Field(
         description="`dataflow` if it sets `hours` or `bytes`."
     )
@@ -160,57 +237,36 @@ class SourceOut(Model):
     format: str
     options: dict[str, str]
     keep: KeepOut
-    duplicates: str = Field(description="What to do with known content under a new name.")
-
-
-class UnclaimedOut(Model):
-    """A name in a drop folder that will not be taken in."""
-
-    name: str
-    why: str
-    since: datetime | None = Field(description="When it was last changed.")
-
-
-class GoneOut(Model):
-    """A file that went away after it was claimed."""
-
-    name: str
-    claim: str
-    since: datetime = Field(description="When it was claimed.")
-    lost: bool = Field(description="Whether it was acknowledged; if so, drop it again.")
-
-
-class SourceTroubleOut(Model):
-    """What stopped the intake of one source."""
-
-    error: dict[str, Any]
-    since: datetime
-    tries: int = Field(description="Consecutive failed tries.")
-    retry_at: datetime
-
-
-class SourceFolderOut(Model):
-    """What lies in the drop folder of one source."""
-
-    name: str
-    folder: str = Field(description="Where producers put files.")
-    waiting: int = Field(description="Files that are not claimed yet.")
-    waiting_bytes: int
-    oldest_at: datetime | None = Field(description="When the oldest of these was last changed.")
-    unclaimed: int = Field(description="Names that are not going to be taken in.")
-    oldest_unclaimed: list[UnclaimedOut] = Field(description="The first 100 of them.")
-    gone: list[GoneOut] = Field(
-        description="Files that disappeared after they were claimed, newest first. Each is listed "
-        "for a day, or until a file of that name is taken in; at most 100, seen by this instance."
+    location: str = Field(
+        description="Prefix of a bucket whose objects are taken in; empty if none."
     )
-    warning: str = Field(description="What somebody should do.")
-    trouble: SourceTroubleOut | None = Field(description="As the answering instance knows it.")
+    duplicates: str = Field(description="What to do with known content under a new name.")
+    on_bad_records: str | dict[str, Any] = Field(
+        description="What to do with a file some of whose records are wrong."
+    )
 
 
-class SourceFolders(Model):
-    """The drop folders of a dataflow."""
+class RecentRunOut(Model):
+    """One run that ended, for a glance."""
 
-    items: list[SourceFolderOut]
+    id: str
+    stage: str
+    status: str
+    finished_at: datetime
+    seconds: float
+
+
+class FailingOut(Model):
+    """A stage whose next run has failed, or that an error has paused."""
+
+    stage: str
+    since: datetime | None = Field(
+        description="End of the first failed try; `null` if none is known."
+    )
+    run: str | None = Field(description="The last failed try.")
+    tries: int = Field(description="Failed tries in a row.")
+    retry_at: datetime | None
+    error: dict[str, Any] | None
 
 
 class DataflowSummary(Model):
@@ -218,7 +274,10 @@ class DataflowSummary(Model):
 
     name: str
     version: int
-    desired: Literal["running", "paused"]
+    desired: Literal["running", "paused", "draining", "drained"] = Field(
+        description="`draining`: it takes in no more files, and works off what it has; then it is "
+        "`drained`, and starts no runs."
+    )
     state: DataflowState
     stages: int
     queued_increments: int
@@ -228,7 +287,17 @@ class DataflowSummary(Model):
     failures: int = Field(description="Failed tries in a row, over all stages.")
     problem: str | None = Field(
         default=None,
-        description="Why it is retrying, stopped or broken, with the next try; `null`: it is not.",
+        description="Why it is retrying, stopped or broken, with the next try; `null` if not.",
+    )
+    failing: list[FailingOut] = Field(description="Its stages that fail, with the last error.")
+    recent: list[RecentRunOut] = Field(description="Its last runs that ended, the oldest first.")
+    quarantined: dict[str, int] = Field(
+        description="Maps each source to the number of its files in quarantine; a source without "
+        "any is left out."
+    )
+    rejected: dict[str, int] = Field(
+        description="Maps each source to the number of its records that were put aside so far; a "
+        "source without any is left out."
     )
     created_at: datetime
 
@@ -242,7 +311,7 @@ class DataflowDetail(Model):
     stages: list[StageOut]
     document: dict[str, Any]
     definition_problem: str | None = Field(
-        description="Why its translators cannot be loaded any more; `null`: they can."
+        description="Why its translators cannot be loaded any more; `null` if they can."
     )
 
 
@@ -252,7 +321,13 @@ class Validation(Model):
     name: str
     sources: list[str]
     stages: list[str]
-    flows: dict[str, str] = Field(description="Flow to its columns.")
+    flows: dict[str, str] = Field(description="Maps each flow to its columns.")
+    wiring: dict[str, dict[str, str]] = Field(
+        description="Maps each stage to its inputs, each with the flow that it reads."
+    )
+    lookups: dict[str, dict[str, str]] = Field(
+        description="Maps each stage to its look-ups, each with the table that it reads."
+    )
 
 
 class FileOut(Model):
@@ -272,6 +347,7 @@ class IncrementOut(Model):
     records: int
     bytes: int
     created_at: datetime
+    rejected: int = Field(description="Records of its files that were put aside; not in it.")
     origin: dict[str, Any]
     files: list[FileOut]
 
@@ -288,12 +364,39 @@ class ClaimOut(Model):
     status: str
     sha256: str
     index: int | None = Field(description="Index of the increment made from this file.")
+    rejected: int = Field(
+        description="Its records that were put aside; `GET .../rejects` has them."
+    )
     reason: dict[str, Any] | None = Field(description="Why it is in quarantine.")
     same_as: dict[str, Any] | None = Field(
         description="The earlier file with this content. `by` says what is equal: "
         "`name_and_content` (a retry) or `content`."
     )
     created_at: datetime
+
+
+class PhaseOut(Model):
+    """One phase of a run; a run of several stages can have a phase twice."""
+
+    name: str = Field(description="start, plan, job, assemble, tidy or finish.")
+    begin_seconds: float = Field(description="When it began, in seconds since the run began.")
+    end_seconds: float | None = Field(description="`null` if it goes on.")
+
+
+class BulkItemOut(Model):
+    """The outcome for one item of a request for several."""
+
+    id: str
+    status: int = Field(description="The HTTP status of a request for this item alone.")
+    error: dict[str, Any] | None = Field(
+        description="Code, message, details; `null` if it succeeded."
+    )
+
+
+class BulkOut(Model):
+    """The outcome for each item of a request for several: once each, in the request's order."""
+
+    items: list[BulkItemOut]
 
 
 class RunOut(Model):
@@ -313,6 +416,13 @@ class RunOut(Model):
     started_at: datetime
     finished_at: datetime | None
     seconds: float | None
+    waited_seconds: float | None = Field(
+        description="How long the oldest increment that it read had been there when it began; "
+        "`null` if it is not known, for example for a framed input."
+    )
+    phases: list[PhaseOut] = Field(
+        description="The phases that began, in order. The leader knows those of a run under way."
+    )
     figures: dict[str, float]
     lanes: list[Lane] = Field(
         description="The lanes that its jobs took; empty while it runs, or if it had no jobs."
@@ -357,6 +467,7 @@ class WaitOut(Model):
         "",
         "input",
         "frame",
+        "timer",
         "framing",
         "asking",
         "readers",
@@ -365,10 +476,12 @@ class WaitOut(Model):
         "retry",
         "paused",
         "stopped",
-    ] = Field(description="Empty: it may start at the next tick.")
+    ] = Field(description="Empty if it can start at the next tick.")
     words: str
     since: datetime = Field(description="When it could first have run, or last started.")
-    behind: str = Field(description="The stage before it that keeps it waiting; empty: none.")
+    behind: str = Field(
+        description="The stage before it that keeps it waiting; empty if there is none."
+    )
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     error: dict[str, Any] | None = Field(
         description="What stopped it, or its cycle that does not drain, with code and details."
@@ -385,18 +498,38 @@ class Waits(Model):
 class LeftOut(Model):
     """The work that a dataflow still has if nothing else arrives."""
 
-    stages: dict[str, str] = Field(description="Stage to what is left; none: all is applied.")
+    stages: dict[str, str] = Field(
+        description="Maps each stage to what is left; empty if everything is applied."
+    )
 
 
 class PunctuationOut(Model):
     """A punctuation, which closed the open frames of a flow."""
 
-    number: int = Field(description="Counts the closes of the dataflow, from 0.")
+    number: int = Field(description="Number of this close in its dataflow, from 0.")
     flow: str
     at: int = Field(description="Index of the first increment behind it.")
     reason: Literal["request", "marker", "idle"]
     inputs: list[str] = Field(description="The inputs that it is for, as `stage.input`.")
     closed_at: datetime
+
+
+class PortOut(Model):
+    """One input, output or state of a translator."""
+
+    name: str
+    columns: str = Field(description="DDL, such as `url STRING, n BIGINT`.")
+    key: str = Field(
+        description="Columns of its key; empty if there is none or a function computes it."
+    )
+
+
+class PortsOut(Model):
+    """What a translator reads, writes and keeps."""
+
+    inputs: list[PortOut] = Field(description="Those to be wired; loopbacks wire themselves.")
+    outputs: list[PortOut]
+    states: list[PortOut]
 
 
 class TranslatorOut(Model):
@@ -405,8 +538,12 @@ class TranslatorOut(Model):
     name: str
     package: str
     summary: str
+    description: str = Field(description="The docstring of its class, with its parameters.")
     parameters: dict[str, str]
-    problem: str | None = Field(description="Why it cannot be loaded; `null`: it can.")
+    ports: PortsOut | None = Field(
+        description="`null` if they depend on parameters that have no default."
+    )
+    problem: str | None = Field(description="Why it cannot be loaded; `null` if it can.")
 
 
 InstanceRole = Literal["leads", "follows", "unsure", "retires"]
@@ -443,7 +580,9 @@ class LeaderOut(Model):
 
     role: InstanceRole
     epoch: int = Field(description="Epoch of the lease; increases with every change of leader.")
-    leader: str | None = Field(description="Its address; `null`: unknown, or only one instance.")
+    leader: str | None = Field(
+        description="Its address; `null` if it is unknown or there is only one instance."
+    )
 
 
 class Links(Model):

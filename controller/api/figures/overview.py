@@ -7,16 +7,18 @@ are for people; no decision depends on them.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import datetime
+from datetime import UTC, datetime
 from typing import Annotated, Any, Literal
 
 import structlog
 from fastapi import Depends
 
 from cbp.errors import CbpError, NotFoundError
+from cbp.errors.counts import format_times
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.retention import NO_WISH, FlowRetention, RetentionWish
 from cbp.model.run.intention import RunStatus
@@ -27,15 +29,26 @@ from controller.api.answers.schemas import (
     DataflowSummary,
     KeepOut,
     KeptOut,
+    LookupOut,
     QueueOut,
+    RebuildOut,
     SourceOut,
     StageOut,
     StageState,
     StateOut,
 )
-from controller.api.routing.dependencies import ControllerDep, SettingsDep, StoreDep
+from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
+from controller.api.figures.rejected import rejected_by_source
+from controller.api.requests.present_state import PresentState
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    PresentStateDep,
+    SettingsDep,
+    StoreDep,
+)
 from controller.loop.controller import Controller
-from controller.store.base import DataflowRecord, StageRecord, Store
+from controller.loop.reading.rebuilding import Rebuild
+from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["Overview", "OverviewDep", "members_of"]
 
@@ -48,22 +61,37 @@ _WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
 )
 
 
+@dataclass(frozen=True, slots=True)
+class _Read:
+    """What several figures of a dataflow are made of, read once; the newest run is first."""
+
+    stages: Sequence[StageRecord]
+    runs: Sequence[RunRecord]
+
+
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Overview:
     """Collects the figures of dataflows.
 
     Attributes:
+        present: Knows what the stages wait for, and what fails beside them.
         input_retention: How long inputs stay for sources whose dataflow does not say.
     """
 
     controller: Controller
     store: Store
+    present: PresentState
     input_retention: FlowRetention
+
+    def summary_now(self, name: str) -> DataflowSummary:
+        """Return the figures of one dataflow as of now; raises `NotFoundError`."""
+        return self.summarise(self.store.dataflow(name), datetime.now(UTC))
 
     def summarise(self, record: DataflowRecord, now: datetime) -> DataflowSummary:
         """Return the figures of one dataflow for the list; a broken dataflow is listed too."""
         try:
-            return self._summary(record, self._stages(record, None, now))
+            read = self._read(record)
+            return self._summary(record, self._stages(record, None, now, read), read)
         except NotFoundError:
             raise
         except Exception as error:  # the others are shown, and this one as broken
@@ -88,9 +116,10 @@ class Overview:
 
     def _detail(self, record: DataflowRecord, now: datetime) -> DataflowDetail:
         dataflow, trouble = self._compiled(record.name)
-        stages = self._stages(record, dataflow, now)
+        read = self._read(record)
+        stages = self._stages(record, dataflow, now, read)
         return DataflowDetail(
-            summary=self._summary(record, stages),
+            summary=self._summary(record, stages, read),
             folder=record.folder,
             sources=[] if dataflow is None else _sources(dataflow, self.input_retention),
             stages=stages,
@@ -107,11 +136,17 @@ class Overview:
         except CbpError as error:
             return None, error.message
 
-    def _summary(self, record: DataflowRecord, stages: list[StageOut]) -> DataflowSummary:
+    def _read(self, record: DataflowRecord) -> _Read:
+        runs = self.store.runs(record.name, limit=RUNS_SHOWN).items
+        return _Read(self.store.stages(record.name), runs)
+
+    def _summary(
+        self, record: DataflowRecord, stages: list[StageOut], read: _Read
+    ) -> DataflowSummary:
         queues = [queue for stage in stages for queue in stage.queues]
         lags = [stage.lag_seconds for stage in stages if stage.lag_seconds is not None]
         successes = [stage.last_success_at for stage in stages if stage.last_success_at is not None]
-        troubles = self.controller.troubles(record.name)
+        troubles = self.present.troubles(record.name)
         state = _dataflow_state(record, stages)
         if troubles and state == "ok":
             state = "retrying"
@@ -126,33 +161,46 @@ class Overview:
             lag_seconds=max(lags, default=None),
             last_success_at=max(successes, default=None),
             failures=sum(stage.failures for stage in stages if stage.runs_with == stage.name),
-            problem=_problem(state, stages, [trouble.words for trouble in troubles]),
+            failing=failing_stages(self.store, record.name, read.stages),
+            recent=recent_runs(read.runs),
+            quarantined=dict(
+                self.store.quarantined_of(record.name, _object(record.document.get("sources")))
+            ),
+            rejected=rejected_by_source(record, _object(record.document.get("sources"))),
+            problem=_problem(state, stages, troubles),
             created_at=record.created_at,
         )
 
     def _stages(
-        self, record: DataflowRecord, dataflow: Dataflow | None, now: datetime
+        self, record: DataflowRecord, dataflow: Dataflow | None, now: datetime, read: _Read
     ) -> list[StageOut]:
         """Return every stage. A stage that runs with others follows its leader and names it."""
-        waits = self.controller.waits(record.name)
+        # Once: it goes through the whole graph.
+        cycles = {} if dataflow is None else dataflow.cycles()
+        waits = self.present.waits(record.name)
         connectors = self.store.connectors(record.name)
         runs = self.store.intended_runs()
         running = {run.stage for run in runs if run.dataflow == record.name}
         members = members_of(self.controller, record.name)
+        rebuilds = self._rebuilds(record.name, connectors)
         stages_out = []
-        for stage in self.store.stages(record.name):
-            queues = self._queues(record, stage.stage, connectors.get(stage.stage, {}))
+        for stage in read.stages:
+            queues = self._queues(record, stage.stage, connectors.get(stage.stage, {}), dataflow)
             oldest = min((q.oldest_at for q in queues if q.oldest_at is not None), default=None)
             leader = StageOut(
-                **_declared(record, stage.stage, dataflow),
+                **_declared(record, stage.stage, dataflow, cycles),
+                newer_files=self._newer_files(record, stage.stage, dataflow),
+                rebuilding=rebuilds.get(stage.stage),
                 runs_with=stage.stage,
                 state=_stage_state(record, stage, waits.get(stage.stage), stage.stage in running),
                 waiting=stage.paused_because or _words(waits.get(stage.stage)),
+                priority=stage.priority,
+                error=_error(stage, waits.get(stage.stage)),
                 epoch=stage.epoch,
                 lag_seconds=None if oldest is None else max(0.0, (now - oldest).total_seconds()),
                 failures=stage.failures,
                 retry_at=stage.retry_at,
-                last_success_at=self._last_success(record.name, stage.stage),
+                last_success_at=self._last_success(record.name, stage.stage, read.runs),
                 memo=stage.memo,
                 turns=stage.turns,
                 queues=queues,
@@ -160,32 +208,70 @@ class Overview:
             others = members.get(stage.stage, (stage.stage,))[1:]
             stages_out += [
                 leader,
-                *(_beside(leader, _declared(record, n, dataflow)) for n in others),
+                *(
+                    _beside(
+                        leader,
+                        _declared(record, n, dataflow, cycles)
+                        | {"newer_files": self._newer_files(record, n, dataflow)}
+                        | {"rebuilding": rebuilds.get(n)},
+                    )
+                    for n in others
+                ),
             ]
         return stages_out
 
+    def _rebuilds(
+        self, name: str, connectors: Mapping[str, Mapping[str, Connector]]
+    ) -> dict[str, RebuildOut]:
+        try:
+            rebuilds = self.controller.rebuilding(name, connectors)
+        except NotFoundError:
+            raise
+        except CbpError:  # it does not compile, which is shown beside
+            return {}
+        return {stage: _rebuild_out(one) for stage, one in rebuilds.items()}
+
+    def _newer_files(
+        self, record: DataflowRecord, stage: str, dataflow: Dataflow | None
+    ) -> list[str]:
+        if dataflow is None or stage not in dataflow.stages:
+            return []
+        return list(self.controller.registry.newer_files(dataflow, stage))
+
     def _queues(
-        self, record: DataflowRecord, stage: str, connectors: Mapping[str, Connector]
+        self,
+        record: DataflowRecord,
+        stage: str,
+        connectors: Mapping[str, Connector],
+        dataflow: Dataflow | None,
     ) -> list[QueueOut]:
-        wiring = _node(record, stage).get("inputs", {})
+        node = None if dataflow is None else dataflow.stages.get(stage)
+        wiring = _node(record, stage).get("inputs", {}) if node is None else node.wiring
         return [
-            self._queue(record.name, connector, str(wiring.get(name, "")))
+            self._queue(record.name, connector, str(wiring.get(name, "")), dataflow)
             for name, connector in sorted(connectors.items())
         ]
 
-    def _queue(self, dataflow: str, connector: Connector, flow: str) -> QueueOut:
+    def _queue(
+        self, name: str, connector: Connector, flow: str, dataflow: Dataflow | None
+    ) -> QueueOut:
         queued = [entry.increment for entry in connector.queue]
         unread = connector.unread
         oldest_at = None
         if unread and connector.framing is None:  # a frame's number names no increment
             try:
-                oldest = self.store.increment(dataflow, unread[0].flow, unread[0].index)
+                oldest = self.store.increment(name, unread[0].flow, unread[0].index)
                 oldest_at = oldest.created_at
             except NotFoundError:  # consumed and collected since the queue was read
                 oldest_at = None
+        flow = flow or (queued[0].flow if queued else "")
+        limit = _limit(dataflow, flow)
         return QueueOut(
             input=connector.input,
-            flow=flow or (queued[0].flow if queued else ""),
+            flow=flow,
+            limits={} if limit is None else limit.to_json(),
+            share=0.0 if limit is None else limit.share(connector),
+            unread_records=sum(increment.records for increment in unread),
             increments=len(queued),
             unread=len(unread),
             records=sum(increment.records for increment in queued),
@@ -193,13 +279,25 @@ class Overview:
             oldest_at=oldest_at,
         )
 
-    def _last_success(self, dataflow: str, stage: str) -> datetime | None:
+    def _last_success(
+        self, dataflow: str, stage: str, newest: Sequence[RunRecord]
+    ) -> datetime | None:
+        for run in newest:
+            if run.stage == stage and run.status is RunStatus.COMMITTED:
+                return run.finished_at
         runs = self.store.runs(dataflow, stage=stage, status=RunStatus.COMMITTED, limit=1)
         return runs.items[0].finished_at if runs.items else None
 
 
-async def _overview(controller: ControllerDep, store: StoreDep, settings: SettingsDep) -> Overview:
-    return Overview(controller=controller, store=store, input_retention=settings.input_retention)
+async def _overview(
+    controller: ControllerDep, store: StoreDep, present: PresentStateDep, settings: SettingsDep
+) -> Overview:
+    return Overview(
+        controller=controller,
+        store=store,
+        present=present,
+        input_retention=settings.input_retention,
+    )
 
 
 OverviewDep = Annotated[Overview, Depends(_overview)]
@@ -221,6 +319,10 @@ def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
         lag_seconds=None,
         last_success_at=None,
         failures=0,
+        failing=[],
+        recent=[],
+        quarantined={},
+        rejected={},
         problem=problem,
         created_at=record.created_at,
     )
@@ -246,11 +348,11 @@ def _problem(
 
 
 def _tries(stage: StageOut) -> str:
-    return f" (failed {stage.failures} times in a row)" if stage.failures else ""
+    return f" (failed {format_times(stage.failures, 'in a row')})" if stage.failures else ""
 
 
 def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> DataflowState:
-    if record.desired == "paused":
+    if record.is_paused:
         return "paused"
     states: set[StageState] = {stage.state for stage in stages}
     if any(stage.failures for stage in stages):
@@ -259,7 +361,13 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
 
 
 def members_of(controller: Controller, name: str) -> Mapping[str, tuple[str, ...]]:
-    """Return leader -> the stages that run together; empty if the dataflow does not compile."""
+    """Return leader -> the stages that run together; empty if that cannot be found out.
+
+    That is so if the dataflow does not compile, for example.
+
+    Raises:
+        NotFoundError: If there is no such dataflow.
+    """
     try:
         return controller.members(name)
     except NotFoundError:
@@ -274,14 +382,20 @@ def _beside(leader: StageOut, declared: Mapping[str, Any]) -> StageOut:
     return leader.model_copy(update=its_own)
 
 
-def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> dict[str, Any]:
+def _declared(
+    record: DataflowRecord,
+    stage: str,
+    dataflow: Dataflow | None,
+    cycles: Mapping[str, tuple[str, ...]],
+) -> dict[str, Any]:
     """Return what is known of a stage without reading its runs."""
     document = _node(record, stage)
     node = None if dataflow is None else dataflow.stages.get(stage)
     if node is None:
         name = str(document.get("translator", ""))
         unknown: dict[str, Any] = {"buckets": None, "runnable": "", "outputs": {}, "states": []}
-        unknown["keep"] = {}
+        unknown["inputs"] = {name: str(flow) for name, flow in document.get("inputs", {}).items()}
+        unknown |= {"keep": {}, "lookups": []}
         return {"name": stage, "translator": name, "cycle": [], **unknown}
     spec = node.translator
     return {
@@ -289,7 +403,19 @@ def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> 
         "translator": str(document.get("translator", spec.name)),
         "buckets": node.buckets,
         "runnable": node.runnable.name,
-        "cycle": list(dataflow.cycles().get(stage, ())) if dataflow is not None else [],
+        "inputs": dict(node.wiring),
+        "lookups": [
+            LookupOut(
+                name=lookup.name,
+                table=node.lookups[lookup.name],
+                columns=str(lookup.schema),
+                by=list(lookup.by),
+                key=list(lookup.key),
+                wakes=lookup.wake,
+            )
+            for lookup in spec.lookups
+        ],
+        "cycle": list(cycles.get(stage, ())),
         "outputs": {f"{stage}.{output.name}": str(output.schema) for output in spec.outputs},
         "keep": {
             f"{stage}.{output}": KeptOut(
@@ -302,11 +428,30 @@ def _declared(record: DataflowRecord, stage: str, dataflow: Dataflow | None) -> 
                 name=state.name,
                 columns=str(state.schema),
                 key=str(spec.key_of(state)),
+                second_key=str(state.schema.select(state.second_key)),
+                kind="view" if state.changes else "state",
+                keeps=state.keep,
                 grouping=state.grouping,
             )
             for state in spec.states
         ],
     }
+
+
+def _limit(dataflow: Dataflow | None, flow: str) -> FlowLimit | None:
+    """Return how much of a flow may wait at a reader.
+
+    `None` for a source, or if it is not known.
+    """
+    writer, _, output = flow.partition(".")
+    node = None if dataflow is None or not output else dataflow.stages.get(writer)
+    return None if node is None else node.limits.get(output, DEFAULT_LIMIT)
+
+
+def _error(stage: StageRecord, wait: Wait | None) -> dict[str, Any] | None:
+    if wait is not None and wait.error is not None:
+        return wait.error.as_dict()
+    return None if stage.error is None else dict(stage.error)
 
 
 def _words(wait: Wait | None) -> str:
@@ -322,7 +467,7 @@ def _stage_state(
         return "running"
     if stage.paused_because or (wait is not None and wait.kind == "stopped" and wait.error):
         return "stopped"
-    if record.desired == "paused":
+    if record.is_paused:
         return "paused"
     return "retrying" if stage.failures else "waiting"
 
@@ -334,17 +479,34 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
             columns=str(source.schema),
             format=source.format,
             options={name: str(value) for name, value in source.options.items()},
-            keep=_kept(source.keep, service),
+            keep=_keep_out(source.keep, service),
+            location=source.location,
             duplicates=source.duplicates,
+            on_bad_records=source.on_bad_records.to_json(),
         )
         for source in dataflow.sources.values()
     ]
 
 
-def _kept(wish: RetentionWish, service: FlowRetention) -> KeepOut:
-    kept = wish.over(service)
+def _rebuild_out(rebuild: Rebuild) -> RebuildOut:
+    return RebuildOut(
+        since=_moment(rebuild.since_ms),
+        queued=rebuild.queued,
+        left=rebuild.left,
+        percent=rebuild.percent,
+        behind=list(rebuild.behind),
+        as_it_was=None if rebuild.as_it_was_ms is None else _moment(rebuild.as_it_was_ms),
+    )
+
+
+def _moment(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)
+
+
+def _keep_out(wish: RetentionWish, service: FlowRetention) -> KeepOut:
+    retention = wish.over(service)
     by: Literal["dataflow", "service"] = "service" if wish == NO_WISH else "dataflow"
-    return KeepOut(hours=kept.seconds / 3600, bytes=kept.bytes, by=by)
+    return KeepOut(hours=retention.seconds / 3600, bytes=retention.bytes, by=by)
 
 
 def _node(record: DataflowRecord, stage: str) -> Mapping[str, Any]:

@@ -18,7 +18,7 @@ import anyio.from_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from controller.api.answers.problems import BodyTooLargeError, RequestError
+from controller.api.answers.request_errors import BodyTooLargeError, RequestError
 from controller.api.requests.bounds import (
     BODY_SETTING,
     BYTES_PER_SECOND_MIN,

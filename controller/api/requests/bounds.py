@@ -14,7 +14,7 @@ from time import monotonic
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
-from controller.api.answers.problems import BodyTooLargeError, ClientTooSlowError
+from controller.api.answers.request_errors import BodyTooLargeError, ClientTooSlowError
 
 __all__ = ["BODY_SETTING", "BYTES_PER_SECOND_MIN", "UPLOAD_SETTING", "Bounds", "client_too_slow"]
 
@@ -24,7 +24,7 @@ BODY_SETTING, UPLOAD_SETTING = "CBP_BODY_BYTES_MAX", "CBP_UPLOAD_BYTES_MAX"
 BYTES_PER_SECOND_MIN = 1024
 """A client that is slower than this is treated like one that sends nothing."""
 
-_UPLOADS = re.compile(r"/api/v1/dataflows/[^/]+/sources/[^/]+/files/?\Z")
+_UPLOADS = re.compile(r"/api/v1/dataflows/[^/]+/sources/[^/]+/(files|quarantine/[^/]+/readmit)/?\Z")
 
 
 @dataclass(frozen=True, slots=True)

@@ -3,8 +3,9 @@
 The protection itself is durable: a request that repeats both the key and the registered document
 of this name gets the first answer, also after a restart. The memory of this process adds two
 checks: it finds a key that is used for another request (422), or whose first request is still
-being served (409). Keys of uploads are kept in claims by `controller.ingest.uploads`; for them,
-this module only tracks which requests are being served.
+being served (409). Keys of uploads are kept in claims by
+`controller.ingest.admission.uploads`; for them, this module only tracks which requests are being
+served.
 
 Source: draft-ietf-httpapi-idempotency-key-header-06.
 """
@@ -17,7 +18,7 @@ from collections import OrderedDict
 from collections.abc import Iterator
 from contextlib import contextmanager
 
-from controller.api.answers.problems import IdempotencyKeyBusyError, IdempotencyKeyReusedError
+from controller.api.answers.request_errors import IdempotencyKeyBusyError, IdempotencyKeyReusedError
 
 __all__ = ["IdempotencyKeys"]
 

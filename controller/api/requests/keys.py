@@ -11,6 +11,8 @@ from __future__ import annotations
 
 import base64
 import binascii
+import ctypes
+import math
 from collections.abc import Callable, Mapping, Sequence
 from datetime import UTC, date, datetime
 from decimal import Context, Decimal, InvalidOperation
@@ -19,11 +21,26 @@ from typing import Any
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.schema import DataType, Field, Schema
-from controller.api.answers.problems import RequestInvalidError
+from controller.api.answers.request_errors import RequestInvalidError
 
-__all__ = ["NULL_PARAMETER", "parse_key", "schemas_of"]
+__all__ = ["KEY_PARAMETERS", "NULL_PARAMETER", "parse_key", "schemas_of", "second_key_of"]
 
 NULL_PARAMETER = "_null"
+
+KEY_PARAMETERS = {
+    "parameters": [
+        {
+            "name": "key",
+            "in": "query",
+            "required": True,
+            "style": "form",
+            "explode": True,
+            "description": f"One parameter per key column; `{NULL_PARAMETER}=column` for null.",
+            "schema": {"type": "object", "additionalProperties": {"type": "string"}},
+        }
+    ]
+}
+"""What the OpenAPI document says of a key in the query."""
 
 # Wide enough for DECIMAL(38,38); the default context has 28 digits.
 _DECIMALS = Context(prec=80)
@@ -45,20 +62,33 @@ def schemas_of(dataflow: Dataflow, stage: str, state: str) -> tuple[Schema, Sche
     raise NotFoundError(kind="state", name=f"{dataflow.name}/{stage}.{state}")
 
 
-def parse_key(schema: Schema, parameters: Sequence[tuple[str, str]]) -> dict[str, Any]:
+def second_key_of(dataflow: Dataflow, stage: str, state: str) -> Schema:
+    """Return the columns that name a record of a view or a kept state within its group."""
+    spec = dataflow.stages[stage].translator.state(state)
+    return spec.schema.select(spec.second_key)
+
+
+def parse_key(
+    schema: Schema, parameters: Sequence[tuple[str, str]], *, optional: Schema | None = None
+) -> dict[str, Any]:
     """Parse the columns of a key from query parameters.
 
     Args:
-        schema: The key's columns.
+        schema: The key's columns; each must be given.
         parameters: Name and text; `_null=column` stands for a null column.
+        optional: More columns that may be given.
 
     Raises:
         RequestInvalidError: Lists every parameter that is missing, unknown, repeated or wrong.
     """
     mistakes: list[dict[str, str]] = []
-    texts = _texts_by_column(schema, parameters, mistakes)
+    more = () if optional is None else optional.fields
+    columns = Schema((*schema.fields, *more))
+    texts = _texts_by_column(columns, parameters, mistakes)
     key: dict[str, Any] = {}
-    for column in schema.fields:
+    for column in columns.fields:
+        if column.name not in texts and column in more:
+            continue
         if column.name not in texts:
             expected = f"is missing; the key is {schema}"
             mistakes.append(_mistake("key_column_missing", column.name, expected))
@@ -139,6 +169,16 @@ def _float(text: str) -> float:
     return float(text)
 
 
+def _single(text: str) -> float:
+    """Parse a number of 32 bits, as the nearest one, which is what is stored."""
+    value = _float(text)
+    nearest = ctypes.c_float(value).value
+    if math.isinf(nearest) and not math.isinf(value):
+        message = "out of the range of 32 bits"
+        raise ValueError(message)
+    return nearest
+
+
 def _boolean(text: str) -> bool:
     if text not in ("true", "false"):
         message = "expected true or false"
@@ -163,7 +203,7 @@ _PARSERS: Mapping[str, Callable[[str], Any]] = {
     "STRING": str,
     "BOOLEAN": _boolean,
     "DOUBLE": _float,
-    "FLOAT": _float,
+    "FLOAT": _single,
     "BINARY": _binary,
     "DATE": date.fromisoformat,
     "TIMESTAMP": _timestamp,

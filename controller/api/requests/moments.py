@@ -6,23 +6,44 @@ the same parameters, so that requests for several tables agree.
 
 from __future__ import annotations
 
-from pydantic import AwareDatetime, Field
+from datetime import UTC, datetime
+from typing import Annotated
 
-from controller.api.answers.problems import RequestInvalidError
+from pydantic import AfterValidator, AwareDatetime, Field
+
+from controller.api.answers.request_errors import RequestInvalidError
 from controller.api.answers.schemas import Model, PageQuery
 from controller.loop.reading.reader import AsOf
 
-__all__ = ["MomentPageQuery", "MomentQuery", "as_of"]
+__all__ = ["MomentPageQuery", "MomentQuery", "RangePageQuery", "as_of"]
+
+
+def _utc(value: datetime) -> datetime:
+    try:
+        return value.astimezone(UTC)
+    except OverflowError as exc:
+        message = "the year is out of range in UTC"
+        raise ValueError(message) from exc
+
+
+_Time = Annotated[AwareDatetime, AfterValidator(_utc)]
+
+
+class RangePageQuery(PageQuery):
+    """A page of what happened in a range of time."""
+
+    since: _Time | None = Field(None, description="It began, or came, at this time or later.")
+    until: _Time | None = Field(None, description="It began, or came, before this time.")
 
 
 class MomentQuery(Model):
-    """The snapshot that a client asks for; without parameters: the newest."""
+    """The snapshot that a client asks for; without parameters, the newest one."""
 
-    epoch: int | None = Field(None, ge=0, description="The first that shows this epoch.")
+    epoch: int | None = Field(None, ge=0, description="The first snapshot that shows this epoch.")
     stage: str | None = Field(
         None, max_length=200, description="Stage that `epoch` refers to; by default every stage."
     )
-    at: AwareDatetime | None = Field(None, description="The newest one as of this time.")
+    at: AwareDatetime | None = Field(None, description="The newest snapshot as of this time.")
 
 
 class MomentPageQuery(PageQuery, MomentQuery):

@@ -2,14 +2,19 @@
 
 from __future__ import annotations
 
+from collections.abc import Iterator
 from typing import Annotated, Any
 
 from pydantic import Field
 
+from cbp.errors import Mistake
+from cbp.errors.counts import format_count
+from cbp.errors.message_limits import listed
 from cbp.model.version.succession import Queueing
 from cbp.model.version.version_change import Choice
 from controller.api.answers.schemas import Model
 from controller.loop.operations.version_change import Changed
+from controller.registry.text_positions import TextPositions
 
 __all__ = ["ChangeOut", "ChangeQuery", "change_out"]
 
@@ -39,9 +44,20 @@ class NodeOut(Model):
     kind: str = Field(description="`kept`, `added`, `removed` or `replaced`.")
     state: str = Field(description="`none`, `kept`, `new` or `rebuilt`.")
     buckets: list[int] | None = Field(description="Before and after, where records move.")
-    columns: dict[str, list[str]] = Field(description="Flow or state to its changed columns.")
+    columns: dict[str, list[str]] = Field(
+        description="Maps each flow or state to its changed columns."
+    )
     differences: list[str]
     rewired: list[str] = Field(description="Inputs that begin with another flow.")
+    views: dict[str, str] = Field(
+        description="Maps each new view to how it gets its first records. `filled`: the last "
+        "record of each key of the output that had its name. `rebuilt`: its stage reads its input "
+        "again. `empty`: it has none before groups are called."
+    )
+    emptied: list[str] = Field(
+        description="States whose tables readers see empty, and then growing, while the stage "
+        "reads its input again."
+    )
 
 
 class QueueChangeOut(Model):
@@ -54,6 +70,9 @@ class QueueChangeOut(Model):
     queued_increments: int
     queued_records: int
     queued_bytes: int
+    skipped_increments: int = Field(
+        description="Increments that came before an input which begins with the next one."
+    )
 
 
 class RefusalOut(Model):
@@ -62,6 +81,8 @@ class RefusalOut(Model):
     code: str
     where: str
     message: str
+    line: int = Field(description="Where it stands in the document that was sent, from 1.")
+    column: int
 
 
 class ChangeOut(Model):
@@ -69,16 +90,25 @@ class ChangeOut(Model):
 
     name: str
     version: int
-    changed: bool = Field(description="Whether it differs from the version that was there.")
+    changed: bool = Field(description="Whether it differs from the registered version.")
     done: bool = Field(description="Whether it has taken over.")
     sources: list[NodeOut]
     stages: list[NodeOut]
     queues: list[QueueChangeOut]
-    refused: list[RefusalOut] = Field(description="Empty: it can take over.")
+    meanwhile: list[str] = Field(
+        description="What readers of tables see until the stages that are rebuilt have read their "
+        "input again, a sentence for each stage."
+    )
+    refused: list[RefusalOut] = Field(description="Why it is refused; empty if it can take over.")
 
 
-def change_out(changed: Changed) -> ChangeOut:
-    """Return a change as the API shows it."""
+def change_out(changed: Changed, places: TextPositions) -> ChangeOut:
+    """Return a change as the API shows it.
+
+    Args:
+        changed: The change, planned or done.
+        places: Where the values of the new document stand in its text.
+    """
     refused = (*changed.plan.refused, *changed.succession.refused)
     return ChangeOut(
         name=changed.dataflow,
@@ -88,7 +118,32 @@ def change_out(changed: Changed) -> ChangeOut:
         sources=[NodeOut(**node.to_json()) for node in changed.plan.sources.values()],
         stages=[NodeOut(**node.to_json()) for node in changed.plan.stages.values()],
         queues=[QueueChangeOut(**_queue(queue)) for queue in changed.succession.queues],
-        refused=[RefusalOut(code=m.code, where=m.where, message=m.message) for m in refused],
+        meanwhile=list(_meanwhile(changed)),
+        refused=[_refusal(mistake, places) for mistake in refused],
+    )
+
+
+def _meanwhile(changed: Changed) -> Iterator[str]:
+    """Yield what readers see of each stage whose state is emptied, until it is made again."""
+    for name, node in changed.plan.stages.items():
+        if not node.emptied:
+            continue
+        queues = (one for one in changed.succession.queues if one.stage == name)
+        queued = sum(len(one.queued) for one in queues)
+        what = "what is emitted again" if not queued else format_count(queued, "increment")
+        tables = listed([f"{name}.{state}" for state in node.emptied])
+        yield (
+            f"Until {name} has read {what}{' again' if queued else ''}, readers see {tables} empty "
+            "at first, and then growing. If its code fails, that stays so until it is mended. "
+            f"Meanwhile, cbp status {changed.dataflow} shows what is left, and how to read what "
+            "was."
+        )
+
+
+def _refusal(mistake: Mistake, places: TextPositions) -> RefusalOut:
+    line, column = places.of_mistake(mistake)
+    return RefusalOut(
+        code=mistake.code, where=mistake.where, message=mistake.message, line=line, column=column
     )
 
 
@@ -101,4 +156,5 @@ def _queue(queue: Queueing) -> dict[str, Any]:
         "queued_increments": len(queue.queued),
         "queued_records": sum(i.records for i in queue.queued),
         "queued_bytes": sum(i.bytes for i in queue.queued),
+        "skipped_increments": queue.skipped,
     }

@@ -16,18 +16,23 @@ from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.flow.schema import Schema
-from cbp.model.run.correction import CORRECTIONS_MAX, Correction
+from cbp.model.run.correction import CORRECTIONS_MAX, Correction, corrected_records
+from controller.access.scopes import Scope
+from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.requests.body import read_body
 from controller.api.requests.keys import schemas_of
+from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     AmendmentsDep,
     ControllerDep,
     IdempotencyKey,
     IdempotencyKeysDep,
+    ReadingDep,
     SettingsDep,
 )
 from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.scopes import needs
 from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
 from controller.values import from_json, from_text
@@ -60,7 +65,7 @@ class CorrectionIn(Model):
 
 
 class CorrectionsIn(Model):
-    """The body."""
+    """The body of a correction."""
 
     corrections: list[CorrectionIn] = Field(min_length=1, max_length=CORRECTIONS_MAX)
 
@@ -81,6 +86,24 @@ class CorrectionOut(Model):
     reason: str
 
 
+class PreviewOut(Model):
+    """What a correction would make of one key now."""
+
+    key: dict[str, Any]
+    before: list[dict[str, Any]]
+    after: list[dict[str, Any]]
+
+
+class PreviewsOut(Model):
+    """What a correction would make of the first keys."""
+
+    items: list[PreviewOut]
+    keys: int = Field(description="All keys of the correction.")
+
+
+PREVIEWED_MAX = 100
+"""How many keys a preview shows; each costs a look-up."""
+
 _BODY = {
     "requestBody": {
         "required": True,
@@ -94,6 +117,7 @@ _BODY = {
     openapi_extra=_BODY,
     responses=problems(404, 409, 413, 422),
 )
+@needs(Scope.ADMIN)
 async def correct(
     name: str,
     stage: str,
@@ -132,22 +156,63 @@ async def correct(
     return _shown(await run_in_threadpool(act))
 
 
+@routes.post(
+    "/dataflows/{name}/state/{stage}/{state}/corrections/preview",
+    openapi_extra=_BODY,
+    responses=problems(404, 409, 413, 422),
+)
+@needs(Scope.VIEWER, changes=False)
+async def preview(
+    name: str,
+    stage: str,
+    state: str,
+    request: Request,
+    controller: ControllerDep,
+    amendments: AmendmentsDep,
+    reading: ReadingDep,
+    settings: SettingsDep,
+) -> PreviewsOut:
+    """Show what a correction would change, and change nothing; at most 100 keys are shown."""
+    body = await read_body(
+        request, bytes_max=settings.body_bytes_max, idle_seconds=settings.client_idle_seconds
+    )
+
+    def look() -> PreviewsOut:
+        key, schema = schemas_of(controller.dataflow(name), stage, state)
+        corrections = _parse(body, key, schema)
+        amendments.check_corrections(name, stage, state, corrections)
+        items = []
+        for one in corrections[:PREVIEWED_MAX]:
+            before = reading.look_up(name, stage, state, one.key)
+            after = corrected_records(schema, one, before)
+            items.append(
+                PreviewOut(
+                    key=json_value(one.key), before=json_value(before), after=json_value(after)
+                )
+            )
+        return PreviewsOut(items=items, keys=len(corrections))
+
+    return await run_in_threadpool(look)
+
+
 @routes.get("/dataflows/{name}/corrections", responses=problems(404))
+@needs(Scope.VIEWER)
 def list_corrections(
     name: str,
     amendments: AmendmentsDep,
     settings: SettingsDep,
+    cursors: CursorsDep,
     query: Annotated[PageQuery, Query()],
 ) -> Page[CorrectionOut]:
     """List the corrections, newest first: who, where, when and why."""
     corrections = list(reversed(amendments.corrections(name)))
-    if query.cursor is not None:
-        if all(one.run != query.cursor for one in corrections):
-            raise CursorInvalidError(query.cursor)
-        corrections = [one for one in corrections if one.run < query.cursor]
+    if (last := cursors.open(query.cursor)) is not None:
+        if all(one.run != last for one in corrections):
+            raise CursorInvalidError(last)
+        corrections = [one for one in corrections if one.run < last]
     shown = corrections[: page_size(settings, query)]
     more = shown[-1].run if len(shown) < len(corrections) else None
-    return Page(items=[_shown(one) for one in shown], cursor=more)
+    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
 
 
 def _parse(body: bytes, key: Schema, schema: Schema) -> list[Correction]:
@@ -163,7 +228,8 @@ def _parse(body: bytes, key: Schema, schema: Schema) -> list[Correction]:
 def _correction(given: CorrectionIn, key: Schema, schema: Schema, where: str) -> Correction:
     typed_key = _typed(given.key, key, f"{where}.key")
     if (given.set is None) == (given.records is None):
-        raise _invalid(where, "expected `set` or `records`, and one of both")
+        which = "neither" if given.set is None else "both"
+        raise _invalid(where, f"has {which} of `set` and `records`; give one of the two")
     if given.set is not None:
         return Correction(typed_key, "set", (_typed(given.set, schema, f"{where}.set"),))
     records = enumerate(given.records or ())

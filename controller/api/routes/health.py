@@ -2,12 +2,15 @@
 
 from __future__ import annotations
 
+from cbp.errors import EngineStartingError
 from cbp.model.schedule.lease import Role
-from controller.api.answers.problems import NotLeadingError
+from controller.access.scopes import Scope
+from controller.api.answers.request_errors import NotLeadingError
 from controller.api.answers.schemas import DegradedOut, Health, LeaderOut, Page, Readiness
 from controller.api.figures.degraded import degraded_now
 from controller.api.routing.dependencies import ControllerDep, DropFolderDep, StandingDep, StoreDep
 from controller.api.routing.routers import leader_only, open_router, router
+from controller.api.routing.scopes import needs, public
 
 __all__ = ["leader_routes", "routes"]
 
@@ -16,16 +19,21 @@ leader_routes = router("health")
 
 
 @routes.get("/health/live")
+@public
 async def live() -> Health:
     """Answer as long as the process serves requests."""
     return Health(status="ok")
 
 
 @routes.get("/health/ready")
+@public
 def ready(
     standing: StandingDep, controller: ControllerDep, store: StoreDep, drop_folder: DropFolderDep
 ) -> Readiness:
-    """Answer 200 when the metadata store can be used and some controller leads, else 503.
+    """Answer 200 when the metadata store, the engine and a leading controller are there, else 503.
+
+    While Spark starts in the background it answers 503 with the code `engine_starting` and what it
+    waits for; everything but runs and the check of SQL works already.
 
     A dataflow that is being retried or has stopped does not make an instance unready: the other
     dataflows continue, and a restart or another instance would not help. `degraded` names it;
@@ -39,6 +47,8 @@ def ready(
     elif not standing.leader:
         message = "no instance leads"
         raise NotLeadingError(message)
+    if waits_for := controller.waits_for:
+        raise EngineStartingError(waits_for)
     return Readiness(
         status="ok",
         role=standing.role.value,
@@ -48,6 +58,7 @@ def ready(
 
 
 @leader_routes.get("/degraded")
+@needs(Scope.VIEWER)
 @leader_only
 def degraded(
     controller: ControllerDep, store: StoreDep, drop_folder: DropFolderDep
@@ -57,6 +68,7 @@ def degraded(
 
 
 @leader_routes.get("/leader")
+@needs(Scope.VIEWER)
 def leader(standing: StandingDep) -> LeaderOut:
     """Return this instance's role, and the address of the leader."""
     return LeaderOut(role=standing.role.value, epoch=standing.epoch, leader=standing.leader or None)

@@ -5,9 +5,13 @@ from __future__ import annotations
 from datetime import datetime
 from typing import Literal
 
+from pydantic import Field
+
+from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model
 from controller.api.routing.dependencies import ScrubsDep
 from controller.api.routing.routers import leader_only, problems, router
+from controller.api.routing.scopes import needs
 from controller.loop.housekeeping.scrubs import Scrub
 
 __all__ = ["routes"]
@@ -39,17 +43,21 @@ class ScrubOut(Model):
     ended_at: datetime | None
     files: int
     bytes: int
+    files_total: int = Field(description="How many there were when it began; 0 if it is not known.")
+    bytes_total: int
     damages: list[DamageOut]
     error: dict[str, object] | None
 
 
 @routes.post("/dataflows/{name}/scrub", status_code=202, responses=problems(404))
+@needs(Scope.OPERATOR)
 def start(name: str, scrubs: ScrubsDep) -> ScrubOut:
     """Start to read everything that a dataflow has on disk; a running scrub continues."""
     return _shown(scrubs.start(name))
 
 
 @routes.get("/dataflows/{name}/scrub", responses=problems(404))
+@needs(Scope.VIEWER)
 @leader_only
 def show(name: str, scrubs: ScrubsDep) -> ScrubOut:
     """Show the progress or the result of the last scrub of a dataflow."""
@@ -66,6 +74,8 @@ def _shown(one: Scrub) -> ScrubOut:
         ended_at=one.ended_at,
         files=one.files,
         bytes=one.bytes,
+        files_total=one.files_total,
+        bytes_total=one.bytes_total,
         damages=[DamageOut(**damage.to_json()) for damage in one.damages],
         error=None if one.error is None else one.error.as_dict(),
     )

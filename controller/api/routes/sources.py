@@ -1,6 +1,8 @@
-"""Sources: upload a file, which is then handled like a dropped one; ask what a file would be.
+"""Sources: upload a file, and check how a file would be treated, without taking it in.
 
-Idempotency-Keys of uploads are judged in `controller.ingest.uploads`.
+An uploaded file is handled like a dropped one.
+
+Idempotency-Keys of uploads are checked in `controller.ingest.admission.uploads`.
 """
 
 from __future__ import annotations
@@ -13,8 +15,9 @@ from fastapi import Query, Request, Response
 from pydantic import Field, field_validator
 
 from cbp.errors import NotFoundError
+from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
-from controller.api.answers.problems import IdempotencyKeyReusedError
+from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
 from controller.api.requests.body import BodyStream
 from controller.api.routes.claims import claim_out
@@ -28,6 +31,7 @@ from controller.api.routing.dependencies import (
     UploadLimiterDep,
 )
 from controller.api.routing.routers import problems, router
+from controller.api.routing.scopes import needs
 from controller.store.base import Uploaded
 
 __all__ = ["routes"]
@@ -65,7 +69,9 @@ class UploadQuery(Model):
 class IdentityQuery(UploadQuery):
     """A file that may come."""
 
-    sha256: str = Field(pattern="^[0-9a-f]{64}$", description="Of its content.")
+    sha256: str = Field(
+        pattern="^[0-9a-f]{64}$", description="SHA-256 of the content, in hexadecimal digits."
+    )
 
 
 class IdentityOut(Model):
@@ -76,6 +82,7 @@ class IdentityOut(Model):
 
 
 @routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
+@needs(Scope.VIEWER)
 def identity(
     name: str,
     source: str,
@@ -104,6 +111,7 @@ def identity(
         **problems(404, 409, 413, 422),
     },
 )
+@needs(Scope.OPERATOR)
 async def upload(
     name: str,
     source: str,

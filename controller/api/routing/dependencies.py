@@ -16,34 +16,56 @@ import anyio
 from fastapi import Depends, Header, Request
 
 from cbp.model.schedule.lease import Standing
+from controller.access.access import Access
+from controller.access.identity import Identity
+from controller.alerts import AlertWatch
 from controller.api.requests.idempotency import IdempotencyKeys
+from controller.api.requests.metric_sources import MetricSources
+from controller.api.requests.present_state import PresentState
+from controller.api.security.exchange import Exchange, exchange_of
+from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.scrubs import Scrubs
 from controller.loop.operations.amendments import Amendments
 from controller.loop.reading.explain import Explaining
+from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reading
 from controller.loop.reading.snapshots import Snapshots
+from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.verification.jobs import Verifications
+from controller.query import Queries
 from controller.registry import Registry
+from controller.run_logs import RunLogs
 from controller.settings import Settings
 from controller.store.base import Store
 
 __all__ = [
+    "AccessDep",
+    "AlertsDep",
     "AmendmentsDep",
+    "CallerDep",
     "ControllerDep",
     "DropFolderDep",
+    "EventFeedDep",
+    "ExchangeDep",
     "ExplainingDep",
     "HousekeepingDep",
     "IdempotencyKey",
     "IdempotencyKeysDep",
+    "LineagesDep",
+    "MetricSourcesDep",
     "Parts",
+    "PresentStateDep",
+    "QueriesDep",
     "ReadingDep",
     "RegistryDep",
+    "RunLogsDep",
     "ScrubsDep",
     "SettingsDep",
     "SnapshotsDep",
+    "StageFactsDep",
     "StandingDep",
     "StoreDep",
     "UploadLimiterDep",
@@ -61,6 +83,8 @@ class Parts:
     Attributes:
         standing: Returns the role of this instance; answers at once.
         uploads: Limits how many uploads are received at a time.
+        events: Feeds those who follow the events.
+        present: Returns the state at this moment that only the service's own process knows.
     """
 
     controller: Controller
@@ -68,8 +92,15 @@ class Parts:
     drop_folder: DropFolder
     settings: Settings
     standing: Callable[[], Standing]
+    alerts: AlertWatch
     idempotency_keys: IdempotencyKeys
+    access: Access
     uploads: anyio.CapacityLimiter
+    events: EventFeed
+    metrics: MetricSources
+    run_logs: RunLogs
+    queries: Queries
+    present: Callable[[], PresentState]
 
 
 def _parts(request: Request) -> Parts:
@@ -90,22 +121,44 @@ def _part(choose: Callable[[Parts], _T]) -> Callable[[Request], object]:
     return dependency
 
 
+async def _exchange(request: Request) -> Exchange:
+    return exchange_of(request.scope)
+
+
+async def _caller(request: Request) -> Identity:
+    caller = exchange_of(request.scope).caller
+    assert caller is not None, "a route that is not public has a caller"
+    return caller
+
+
+AccessDep = Annotated[Access, Depends(_part(lambda parts: parts.access))]
+CallerDep = Annotated[Identity, Depends(_caller)]
+ExchangeDep = Annotated[Exchange, Depends(_exchange)]
+"""Where a route notes what it is about, for the audit log, if its path does not say it."""
 ControllerDep = Annotated[Controller, Depends(_part(lambda parts: parts.controller))]
 AmendmentsDep = Annotated[Amendments, Depends(_part(lambda parts: parts.controller.amendments))]
 ExplainingDep = Annotated[Explaining, Depends(_part(lambda parts: parts.controller.explaining))]
 HousekeepingDep = Annotated[
     Housekeeping, Depends(_part(lambda parts: parts.controller.housekeeping))
 ]
+LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
 ReadingDep = Annotated[Reading, Depends(_part(lambda parts: parts.controller.reading))]
+QueriesDep = Annotated[Queries, Depends(_part(lambda parts: parts.queries))]
 RegistryDep = Annotated[Registry, Depends(_part(lambda parts: parts.controller.registry))]
 ScrubsDep = Annotated[Scrubs, Depends(_part(lambda parts: parts.controller.scrubs))]
 SnapshotsDep = Annotated[Snapshots, Depends(_part(lambda parts: parts.controller.snapshots))]
+StageFactsDep = Annotated[StageFacts, Depends(_part(lambda parts: parts.controller.stage_facts))]
 VerificationsDep = Annotated[
     Verifications, Depends(_part(lambda parts: parts.controller.verifications))
 ]
 StoreDep = Annotated[Store, Depends(_part(lambda parts: parts.store))]
 DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
+MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]
+RunLogsDep = Annotated[RunLogs, Depends(_part(lambda parts: parts.run_logs))]
+PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]
+EventFeedDep = Annotated[EventFeed, Depends(_part(lambda parts: parts.events))]
 SettingsDep = Annotated[Settings, Depends(_part(lambda parts: parts.settings))]
+AlertsDep = Annotated[AlertWatch, Depends(_part(lambda parts: parts.alerts))]
 StandingDep = Annotated[Standing, Depends(_part(lambda parts: parts.standing()))]
 IdempotencyKeysDep = Annotated[
     IdempotencyKeys, Depends(_part(lambda parts: parts.idempotency_keys))

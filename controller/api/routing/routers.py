@@ -1,7 +1,7 @@
 """Shared parts of all resource modules: router, leadership, page size.
 
-Every route of a router made here needs the token (see `controller.api.security`) and documents the
-problems that any route may answer with.
+Every route of a router made here declares what its caller needs, and documents the problems that
+any route may answer with.
 
 Several instances may run. Any instance serves a route that only reads, unless the data is in the
 leader's memory (`leader_only`), and a route marked `any_instance`. All other routes are the
@@ -17,15 +17,16 @@ from typing import Any, TypeVar
 from fastapi import APIRouter, Depends, Request
 
 from cbp.model.schedule.lease import Role
-from controller.api.answers.problems import (
-    MEDIA_TYPE,
+from controller.api.answers.problems import MEDIA_TYPE
+from controller.api.answers.request_errors import (
     LedElsewhereError,
     NotLeadingError,
     RequestInvalidError,
 )
 from controller.api.answers.schemas import PageQuery
 from controller.api.routing.dependencies import standing_of
-from controller.api.security import bearer_scheme
+from controller.api.routing.scopes import ScopedRoute, operation_id
+from controller.api.security.guard import bearer_scheme
 from controller.settings import Settings
 
 __all__ = [
@@ -34,6 +35,7 @@ __all__ = [
     "leader_only",
     "open_router",
     "page_size",
+    "page_size_or_all",
     "problems",
     "router",
 ]
@@ -59,10 +61,17 @@ def problems(*statuses: int) -> dict[int | str, dict[str, Any]]:
     }
 
 
-def router(tag: str) -> APIRouter:
-    """Return a router whose routes need the token."""
+def router(tag: str, prefix: str = PREFIX) -> APIRouter:
+    """Return a router whose routes declare what they need; see `controller.api.routing.scopes`.
+
+    Its routes have their whole path, so that the application holds them in one list. FastAPI would
+    look at each route of a router that is included twice for each request.
+    """
     return APIRouter(
+        prefix=prefix,
         tags=[tag],
+        route_class=ScopedRoute,
+        generate_unique_id_function=operation_id,
         dependencies=[Depends(bearer_scheme), Depends(_led_here)],
         responses=problems(*_ANY, 401, 421),
     )
@@ -81,8 +90,14 @@ def leader_only(endpoint: Endpoint) -> Endpoint:
 
 
 def open_router(tag: str) -> APIRouter:
-    """Return a router whose routes are listed in `security.OPEN_PATHS`."""
-    return APIRouter(tags=[tag], responses=problems(*_ANY))
+    """Return a router whose routes are public: the guard lets them through."""
+    return APIRouter(
+        prefix=PREFIX,
+        tags=[tag],
+        route_class=ScopedRoute,
+        generate_unique_id_function=operation_id,
+        responses=problems(*_ANY),
+    )
 
 
 def page_size(settings: Settings, query: PageQuery) -> int:
@@ -98,6 +113,15 @@ def page_size(settings: Settings, query: PageQuery) -> int:
         mistake = {"code": "limit_too_large", "where": "query.limit", "message": message}
         raise RequestInvalidError([mistake])
     return query.limit
+
+
+def page_size_or_all(settings: Settings, query: PageQuery) -> int | None:
+    """Return how many items a page of a short list may have; `None`: all, as no limit was given.
+
+    Raises:
+        RequestInvalidError: As for `page_size`.
+    """
+    return None if query.limit is None else page_size(settings, query)
 
 
 async def _led_here(request: Request) -> None:

@@ -81,7 +81,7 @@ class Candidate(Protocol):
 
     Attributes:
         name: As in `--against`.
-        form: How its code per key is written: `groupwise`, `arrow`, `sql`.
+        form: How its code per key is written: `groupwise`, `arrow`, `sql`, `kept`.
         state_keys: Keys in state after `load`; fewer than requested if it cannot hold them.
     """
 

@@ -31,7 +31,7 @@ class Changes:
 
     Args:
         folder: The candidate's folder.
-        suffix: Suffix of a run's file; empty: each run has a folder.
+        suffix: Suffix of a run's file; empty means that each run has a folder.
     """
 
     def __init__(self, folder: Path, suffix: str = ".parquet") -> None:

@@ -44,7 +44,7 @@ def last_frame(frame: Any, key: Sequence[str], names: Sequence[str], order: str)
 
     Args:
         frame: All records, and a column to order them by.
-        key: Columns of the key; empty: every record counts.
+        key: Columns of the key; empty means that every record counts.
         names: Columns of a record.
         order: The column that orders the records of a key; its values are distinct per key.
     """

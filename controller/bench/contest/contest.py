@@ -34,7 +34,7 @@ from controller.bench.contest.entrant import MakeEntrant
 from controller.bench.contest.expected_results import Truth, truth_of
 from controller.bench.contest.standing import Standing
 from controller.bench.measurements.result import Measured, Sample, median
-from controller.bench.options import OURS, BenchOptions, groups_all, runs_dataflow
+from controller.bench.options import OURS, VIEW, BenchOptions, groups_all, runs_dataflow
 from controller.bench.workloads.workload import (
     Arrival,
     UrlCount,
@@ -118,8 +118,9 @@ class Contest:
     def _held(self, place: Standing) -> Held:
         held = place.entrant.held()
         # With outer state every group emits in every epoch, changed or not; no peer does that.
-        outer = groups_all(place.label, self.options)
-        return replace(held, emitted=None) if outer and isinstance(held, Totals) else held
+        # The changes of a view are no last values; they are compared after every round.
+        other = groups_all(place.label, self.options) or place.entrant.form == VIEW
+        return replace(held, emitted=None) if other and isinstance(held, Totals) else held
 
     def _loaded(self, label: str, workload: Workload) -> Standing:
         entrant = self.make(label, workload, self.folder / label.replace("/", "-"))

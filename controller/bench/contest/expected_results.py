@@ -2,7 +2,7 @@
 
 - `CountTruth`: counts in a NumPy array. It gives exactly the changes that every increment emits,
   and the rows and the sum of the state.
-- `CrawlTruth`: both states of the crawl queue, by counting links in NumPy.
+- `CrawlTruth`: the states of the crawl queue and the queue itself, by counting links in NumPy.
 - `GraphTruth`: the value of every page, from scratch.
 
 A bound that a wrong answer can meet is no check. So `GraphTruth` measures the error of an answer
@@ -107,7 +107,7 @@ class CountTruth:
 
 
 class CrawlTruth:
-    """What is known of every URL and site; see the module header."""
+    """What is known of every URL and site, and the queue; see the module header."""
 
     def __init__(self, workload: CrawlQueue) -> None:
         self._workload = workload
@@ -124,10 +124,10 @@ class CrawlTruth:
         self._drawn.append(self._workload.drawn(number, count, before=before))
 
     def emitted(self) -> None:
-        """Return None: the queue follows from the states, which are compared."""
+        """Return None: the queue is compared as a whole."""
 
     def unlike(self, label: str, held: Held) -> str:
-        """Compare every record of both states."""
+        """Compare every record of all states."""
         assert isinstance(held, Totals), "a count is asked for"
         states = {
             f"{stage}.{state}": digest_of(records.to_batches(), self._fields[stage, state])

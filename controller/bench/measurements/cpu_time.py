@@ -29,6 +29,22 @@ def cpu_seconds() -> float | None:
     return ticks / os.sysconf("SC_CLK_TCK")
 
 
+def cpu_below(pid: int) -> dict[int, float]:
+    """Return process id -> user and system seconds, of a process and all below it."""
+    stats = _stats()
+    children: dict[int, list[int]] = {}
+    for one, fields in stats.items():
+        children.setdefault(int(fields[_PARENT]), []).append(one)
+    found, waiting = dict[int, float](), [pid]
+    while waiting:
+        one = waiting.pop()
+        if one in stats:
+            ticks = sum(map(int, stats[one][_TIMES]))
+            found[one] = ticks / os.sysconf("SC_CLK_TCK")
+        waiting += children.get(one, ())
+    return found
+
+
 def _stats() -> dict[int, list[str]]:
     stats: dict[int, list[str]] = {}
     try:

@@ -4,7 +4,7 @@
      "state_keys", "increment_records", "seconds_median", "seconds_all", "floor_seconds",
      "bytes_read", "bytes_shuffled", "bytes_written", "bytes_broadcast", "epochs",
      "state_records", "state_updated", "cpu_seconds", "cold_seconds", "index_bytes", "error",
-     "error_stale"}], "complete": ...}
+     "error_stale", "cpu_seconds_all"}], "complete": ...}
 
 The fields from `bytes_broadcast` on are extras; readers may ignore them. For a soak, `results` is
 empty, and a further part `soak` stands beside it (`controller.bench.soak.engine_soak.Soak`).
@@ -27,6 +27,7 @@ Bytes are medians per increment; null if unknown.
 - `index_bytes`: size of copies on disk that can be rebuilt.
 - `error`: mean distance to the true value of a page after the last run.
 - `error_stale`: the same for an answer that ignores all increments measured so far.
+- `cpu_seconds_all`: the processor seconds of each run, in order; null if one is unknown.
 """
 
 from __future__ import annotations
@@ -56,7 +57,7 @@ class Sample:
         bytes_read, bytes_shuffled, bytes_written: None if unknown.
         steps: Step to seconds, where the candidate knows them.
         bytes_broadcast, epochs, updated: As in `Figures`.
-        cpu_seconds: Of its process and all its children; None if unknown.
+        cpu_seconds: CPU time of its process and all its children; None if unknown.
     """
 
     seconds: float
@@ -94,6 +95,7 @@ class Measured:
     index_bytes: int | None = None
     error: float | None = None
     error_stale: float | None = None
+    cpu_seconds_all: tuple[float, ...] | None = None
 
     @property
     def share_updated(self) -> float | None:
@@ -141,6 +143,7 @@ class Measured:
             index_bytes,
             error,
             error_stale,
+            _known([sample.cpu_seconds for sample in samples]),
         )
 
 
@@ -148,6 +151,12 @@ def median(values: Sequence[float | None]) -> float | None:
     """Return the median of the known values; None if there are none."""
     known = [value for value in values if value is not None]
     return statistics.median(known) if known else None
+
+
+def _known(values: Sequence[float | None]) -> tuple[float, ...] | None:
+    """Return the values; None if one of them is unknown."""
+    known = tuple(value for value in values if value is not None)
+    return known if len(known) == len(values) else None
 
 
 def document(results: Sequence[Measured], *, complete: bool) -> dict[str, Any]:

@@ -14,6 +14,7 @@ Not shown: the growth of Spark's process (`cbp bench url-count --soak` shows it)
 
 from __future__ import annotations
 
+import gc
 import io
 import json
 import os
@@ -133,6 +134,9 @@ def service_soak(
     """
     if runs < RUNS_MIN:
         raise BenchRefusedError("runs", f"expected at least {RUNS_MIN}")
+    # Each sample collects all garbage; what this process holds already is none, and is passed over.
+    gc.collect()
+    gc.freeze()
     service = Service(_settings(folder))
     draw = random.Random(seed)
     samples: list[ServiceSample] = []
@@ -173,22 +177,22 @@ def per_run(samples: Sequence[ServiceSample], figure: str) -> float:
     return more / (_median(last, "runs") - _median(middle, "runs"))
 
 
-def grown(found: ServiceSoak, growth_max: float) -> dict[str, float]:
+def grown(soak: ServiceSoak, growth_max: float) -> dict[str, float]:
     """Return the limited figures that grew by more than this factor, by their description."""
-    too_much = [name for name in LIMITED if found.growth[name] > growth_max]
-    return {FIGURES[name]: found.growth[name] for name in too_much}
+    too_much = [name for name in LIMITED if soak.growth[name] > growth_max]
+    return {FIGURES[name]: soak.growth[name] for name in too_much}
 
 
-def left_behind(found: ServiceSoak, bytes_max: float) -> dict[str, float]:
+def left_behind(soak: ServiceSoak, bytes_max: float) -> dict[str, float]:
     """Return what runs leave on disk beyond the limits, per run and by description.
 
     Empty for fewer runs than `DISK_RUNS_MIN`: files that wait for a periodic removal would count.
     """
-    if found.runs < DISK_RUNS_MIN:
+    if soak.runs < DISK_RUNS_MIN:
         return {}
     limits = {
-        "bytes on disk per run": (found.disk_bytes_per_run, bytes_max),
-        "files on disk per run": (found.disk_files_per_run, FILES_PER_RUN_MAX),
+        "bytes on disk per run": (soak.disk_bytes_per_run, bytes_max),
+        "files on disk per run": (soak.disk_files_per_run, FILES_PER_RUN_MAX),
     }
     return {words: figure for words, (figure, most) in limits.items() if figure > most}
 
@@ -205,19 +209,19 @@ def _median(part: Sequence[ServiceSample], figure: str) -> float:
     return float(statistics.median(getattr(one, figure) for one in part))
 
 
-def draw_service_soak(found: ServiceSoak, path: Path) -> None:
+def draw_service_soak(soak: ServiceSoak, path: Path) -> None:
     """Draw the four figures over the runs; the format follows the file's ending."""
     from matplotlib.backends.backend_agg import FigureCanvasAgg
     from matplotlib.figure import Figure
 
     figure = Figure(figsize=(10, 7), layout="constrained")
     FigureCanvasAgg(figure)
-    at = [one.runs for one in found.samples]
+    at = [one.runs for one in soak.samples]
     for place, (name, words) in enumerate(FIGURES.items(), 1):
         axes = figure.add_subplot(2, 2, place)
-        axes.plot(at, [getattr(one, name) for one in found.samples], linewidth=1)
+        axes.plot(at, [getattr(one, name) for one in soak.samples], linewidth=1)
         axes.set_ylim(bottom=0)
-        axes.set_title(f"{words}: x {found.growth[name]:.2f}")
+        axes.set_title(f"{words}: x {soak.growth[name]:.2f}")
         axes.set_xlabel("runs")
     figure.savefig(path)
 

@@ -8,9 +8,11 @@ Once all URLs are crawled, the next pages are ones that no page named.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from functools import cached_property
+from math import log2
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -20,7 +22,10 @@ from cbp.model.dataflow.dataflow import Dataflow
 from controller.bench.workloads.dataflows import arranged, compiled, ready
 from controller.bench.workloads.draws import Ids, scattered, zipf
 
-__all__ = ["LINKS_PER_PAGE", "CrawlQueue"]
+__all__ = ["KEPT", "LINKS_PER_PAGE", "CrawlQueue"]
+
+KEPT = "kept"
+"""The form in which the state of groupwise translators is kept."""
 
 LINKS_PER_PAGE = 10
 _LINKS_WITHIN_SITE = 7
@@ -31,11 +36,22 @@ _TEXTS_AT_ONCE = 1 << 20
 
 @dataclass(frozen=True, slots=True)
 class _Known:
-    """What the first pages say about each URL that they are or name, ascending by `ids`."""
+    """What pages say about each URL that they are or name, ascending by `ids`.
+
+    Attributes:
+        n: Number of pages that link to it.
+        site_n: The sum of `n` over its site, as of the last increment that links to it.
+    """
 
     ids: Ids
     n: Ids
+    site_n: Ids
     crawled: npt.NDArray[np.bool_]
+
+    @property
+    def waiting(self) -> npt.NDArray[np.bool_]:
+        """Which URLs are in the queue: linked to, and not crawled; each of them scores enough."""
+        return (self.n > 0) & ~self.crawled
 
 
 @dataclass(frozen=True)
@@ -60,22 +76,19 @@ class CrawlQueue:
 
     @cached_property
     def state_records(self) -> int:
-        """A record per URL and per site, in each of two states."""
+        """A record per URL and per site in each of two states, and one per URL of the queue."""
         known, sites = self._known, self._sites
         linked = known.ids[known.n > 0]
         named = len(linked) + len(known.ids)
-        return named + len(np.unique(linked % sites)) + len(np.unique(known.ids % sites))
+        named += len(np.unique(linked % sites)) + len(np.unique(known.ids % sites))
+        return named + int(np.count_nonzero(known.waiting))
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
         """Return the dataflow `crawl_queue`; its stages with state use this form."""
         document = dict(ready("crawl_queue"))
-        if form != "groupwise":
-            document["stages"] = {
-                name: {**stage, "translator": f"{stage['translator']}_{form}"}
-                if name in ("count_in_links", "merge")
-                else stage
-                for name, stage in document["stages"].items()
-            }
+        document["stages"] = {
+            name: _in_form(name, stage, form) for name, stage in document["stages"].items()
+        }
         return arranged(compiled(document), grouping, buckets)
 
     def records(self, number: int, count: int, *, before: int) -> pa.Table:
@@ -88,10 +101,10 @@ class CrawlQueue:
         return self._drawn(self._loaded + before, count, chance)
 
     def states(self, more: Iterable[tuple[Ids, Ids]] = ()) -> dict[tuple[str, str], pa.Table]:
-        """Return the states of the stages: a record per URL and per site.
+        """Return the states of the stages: a record per URL and per site, and the queue.
 
         Args:
-            more: Pages after the first ones, and their links.
+            more: Increments of pages after the first ones, and their links.
         """
         more = list(more)
         known, sites = (self._known_by(more) if more else self._known), self._sites
@@ -110,9 +123,16 @@ class CrawlQueue:
             "n": np.concatenate([total[every_site], known.n]),
             "crawled": np.concatenate([np.zeros(len(every_site), np.bool_), known.crawled]),
         }
+        waiting = known.waiting
+        queue = {
+            "site": self._site_names(known.ids[waiting] % sites),
+            "url": self._urls(known.ids[waiting]),
+            "score": _scores(known.n[waiting], known.site_n[waiting]),
+        }
         return {
             ("count_in_links", "counts"): pa.table(counts),
             ("merge", "known"): pa.table(merged),
+            ("threshold", "queue"): pa.table(queue),
         }
 
     @property
@@ -134,15 +154,19 @@ class CrawlQueue:
     def _known_by(self, more: Sequence[tuple[Ids, Ids]]) -> _Known:
         last = max((int(pages.max()) + 1 for pages, _ in more), default=0)
         size = max(self._universe, self._sites * _URLS_PER_SITE, last)
-        n, crawled = np.zeros(size, np.int64), np.zeros(size, np.bool_)
+        n, site_n = np.zeros(size, np.int64), np.zeros(size, np.int64)
+        crawled, total = np.zeros(size, np.bool_), np.zeros(self._sites, np.int64)
         for pages, links in (*self._first(), *more):
             crawled[pages] = True
             ordered = np.sort(links, axis=1)
             first = np.ones(ordered.shape, np.bool_)  # repeated links count once
             first[:, 1:] = ordered[:, 1:] != ordered[:, :-1]
-            np.add.at(n, ordered[first], 1)
+            named = ordered[first]
+            np.add.at(n, named, 1)
+            np.add.at(total, named % self._sites, 1)
+            site_n[named] = total[named % self._sites]
         ids = np.flatnonzero((n > 0) | crawled)
-        return _Known(ids, n[ids], crawled[ids])
+        return _Known(ids, n[ids], site_n[ids], crawled[ids])
 
     def _first(self) -> Iterator[tuple[Ids, Ids]]:
         for part, first in enumerate(range(0, self._loaded, _PAGES_AT_ONCE)):
@@ -189,6 +213,25 @@ class CrawlQueue:
         unique_sites, places = np.unique(sites, return_inverse=True)
         names = pa.array([f"http://site{i}" for i in unique_sites.tolist()], pa.string())
         return pa.chunked_array([names.take(pa.array(places))])
+
+
+def _in_form(name: str, stage: Mapping[str, Any], form: str) -> Mapping[str, Any]:
+    """Return a stage with its translator in a form, if it has state; the queue keeps its own."""
+    has_form = {"arrow": ("count_in_links", "merge", "threshold"), KEPT: ("count_in_links",)}
+    if name in has_form.get(form, ()):
+        return {**stage, "translator": f"{stage['translator']}_{form}"}
+    if form == KEPT and name == "merge":
+        return {**stage, "parameters": {"keep": True}}
+    return stage
+
+
+def _scores(n: Ids, site_n: Ids) -> npt.NDArray[np.float64]:
+    """Return the scores of URLs, by the formula of the stage `score`."""
+    most = int(site_n.max(initial=0)) + 1
+    pairs, places = np.unique(n * most + site_n, return_inverse=True)
+    counts = zip((pairs // most).tolist(), (pairs % most).tolist(), strict=True)
+    scores = [round(log2(1 + own) + 0.5 * log2(1 + all_), 6) for own, all_ in counts]
+    return np.array(scores, np.float64)[places]
 
 
 def _nulls(count: int) -> pa.ChunkedArray:

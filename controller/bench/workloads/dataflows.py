@@ -38,11 +38,16 @@ def ready(name: str) -> Mapping[str, Any]:
 
 
 def arranged(dataflow: Dataflow, grouping: str, buckets: int) -> Dataflow:
-    """Return the dataflow with this grouping for all states, and this number of buckets."""
+    """Return the dataflow with this grouping for all states, and this number of buckets.
+
+    State that is kept stays `"inner"`: it has no other grouping.
+    """
     kind = cast(Literal["inner", "outer"], grouping)
     stages: dict[str, StageNode] = {}
     for name, node in dataflow.stages.items():
         spec = node.translator
-        states = tuple(replace(state, grouping=kind) for state in spec.states)
+        states = tuple(
+            state if state.keep else replace(state, grouping=kind) for state in spec.states
+        )
         stages[name] = replace(node, translator=replace(spec, states=states), buckets=buckets)
     return replace(dataflow, stages=MappingProxyType(stages))

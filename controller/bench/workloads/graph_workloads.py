@@ -70,8 +70,9 @@ class Clustering:
         return 2 * self.edges
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
-        """Return the dataflow `clustering`; it has one form."""
+        """Return the dataflow `clustering` up to the coefficients; it has one form."""
         document: dict[str, Any] = deepcopy(dict(ready("clustering")))
+        del document["stages"]["nodes"]  # peers keep no table of all that they emitted
         parameters = {"multicast": self.variant != "plain"}
         document["stages"]["coefficients"]["parameters"] = parameters
         return arranged(compiled(document), grouping, buckets)

@@ -3,9 +3,10 @@
 The same seed gives the same bytes. An increment is drawn from the seed, its number and the number
 of records before it, so every candidate reads the same increments.
 
-- `UrlCount`: URLs. Either uniform over 1.05 times the keys in state (so that some are new); or Zipf
-  with exponent 1 over the same keys, the popular ones spread over all buckets; or distinct ones
-  that are all in state, as far as there are enough.
+- `UrlCount`: URLs, drawn in one of three ways. `uniform` draws from 1.05 times the keys in state,
+  so that some are new. `zipf` draws from the same keys with exponent 1; the popular ones are spread
+  over all buckets. `distinct` draws different keys that are all in state, as far as there are
+  enough.
 - `CrawlQueue`: pages with links to pages (`controller.bench.workloads.crawl_workload`).
 - `Clustering`, `PageRank`: new links of a graph (`controller.bench.workloads.graph_workloads`).
 """
@@ -89,13 +90,13 @@ class Workload(Protocol):
 
     @property
     def last_phase(self) -> str:
-        """The input that is read in the epochs whose state updates are reported; "": all."""
+        """The input that is read in the epochs whose state updates are reported; "" means all."""
         ...
 
 
 @dataclass(frozen=True, slots=True)
 class UrlCount:
-    """Count URLs; the state holds the keys 0 to `state_keys`, each seen once."""
+    """Count URLs; the state holds the keys from 0 up to `state_keys` - 1, each seen once."""
 
     state_keys: int
     seed: int = 0
@@ -108,7 +109,7 @@ class UrlCount:
 
     @property
     def loaded_keys(self) -> int:
-        """Number of requested keys, all of which are loaded."""
+        """Number of keys in state before the first increment: `state_keys`."""
         return self.state_keys
 
     @property

@@ -15,8 +15,10 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.errors.counts import format_count
 from controller.cli.dataflows.version_change import print_change
-from controller.cli.session import AsJson, DataflowName, session
+from controller.cli.records.applied import WaitForStages, wait_until_applied
+from controller.cli.session import AsJson, DataflowName, DryRun, session
 from controller.terminal import bytes_text, print_json, print_text
 
 __all__ = ["backfill_command"]
@@ -31,7 +33,6 @@ Keep = Annotated[
         help="A downstream stage that keeps its state, and reads the repeated output too.",
     ),
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")]
 
 
 def backfill_command(
@@ -40,6 +41,7 @@ def backfill_command(
     stages: Stages,
     keep: Keep = None,
     dry_run: DryRun = False,
+    wait: WaitForStages = False,
     json_: AsJson = False,
 ) -> None:
     """Rebuild the state of stages from all retained input, and continue from there.
@@ -64,6 +66,8 @@ def backfill_command(
             content_type="application/json",
             query=query,
         )
+    if wait and answer["done"]:
+        wait_until_applied(session(context), dataflow, hidden=json_)
     if json_:
         print_json(answer)
     else:
@@ -76,8 +80,9 @@ def backfill_command(
 
 def _read_again(answer: dict[str, Any], stages: set[str]) -> list[str]:
     return [
-        f"{queue['stage']}.{queue['input']} reads {queue['queued_increments']} increment(s) again: "
-        f"{queue['queued_records']:,} record(s), {bytes_text(queue['queued_bytes'])}"
+        f"{queue['stage']}.{queue['input']} reads "
+        f"{format_count(queue['queued_increments'], 'increment')} again: "
+        f"{format_count(queue['queued_records'], 'record')}, {bytes_text(queue['queued_bytes'])}"
         for queue in answer["queues"]
         if queue["stage"] in stages and queue["queued_increments"]
     ]

@@ -1,24 +1,28 @@
-"""The commands that steer a dataflow: pause, resume, retry, close, delete."""
+"""The commands that steer a dataflow: pause, drain, resume, priority, retry, close, delete."""
 
 from __future__ import annotations
 
+import time
 from typing import Annotated
 
 import typer
 
-from controller.cli.records.applied import wait_for_stages
-from controller.cli.session import AsJson, DataflowName, session
-from controller.terminal import print_json, print_text
+from cbp.model.schedule.priority import Priority
+from controller.cli.dataflows.runs import print_report
+from controller.cli.records.applied import progress, wait_for_stages
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.terminal import clock, print_json, print_more, print_table, print_text
 
 __all__ = [
     "close_command",
     "delete_command",
+    "drain_command",
     "pause_command",
+    "priority_command",
     "resume_command",
     "retry_command",
 ]
 
-Stage = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
 Purge = Annotated[
     bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
 ]
@@ -39,15 +43,83 @@ def pause_command(
         _act(context, path, f"{dataflow}.{stage} is paused", json_)
 
 
+def drain_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    wait: Annotated[
+        bool, typer.Option("--wait", help="Return once it is drained; show what is left.")
+    ] = False,
+    json_: AsJson = False,
+) -> None:
+    """Take in no more files, work off what is there, then start no more runs.
+
+    Files stay in the drop folders until `cbp resume`, and uploads are refused.
+    """
+    with session(context).connect() as service:
+        answer = service.post("dataflows", dataflow, "drain")
+        if wait:
+            with progress(hidden=json_) as report:
+                wait_for_stages(session(context), dataflow, report)
+                while answer["desired"] == "draining":
+                    report("waits until it is drained")
+                    time.sleep(session(context).waits.poll_seconds)
+                    answer = service.get("dataflows", dataflow)["summary"]
+    if json_:
+        print_json(answer)
+    else:
+        is_drained = answer["desired"] == "drained"
+        print_text(f"{dataflow} {'is drained' if is_drained else 'drains'}", "green")
+
+
 def resume_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
     """Let a dataflow run again, and clear the failures of its stages."""
     _act(context, ("dataflows", dataflow, "resume"), f"{dataflow} runs", json_)
 
 
-def retry_command(
-    context: typer.Context, dataflow: DataflowName, stage: Stage, json_: AsJson = False
+def priority_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    stage: Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)],
+    priority: Annotated[
+        Priority, typer.Argument(help="How much its waiting time counts.", show_default=False)
+    ],
+    json_: AsJson = False,
 ) -> None:
-    """Let a stage that stopped after failures try once more."""
+    """Say which stage gets a place for a run first: low, normal or high.
+
+    The waiting time of a high stage counts four times, that of a low one a quarter. So nothing
+    starves, and no result depends on it. Stages that run together have one priority.
+    """
+    with session(context).connect() as service:
+        path = ("dataflows", dataflow, "stages", stage, "priority", priority)
+        answer = service.put(*path)
+    if json_:
+        print_json(answer)
+    else:
+        print_text(f"{dataflow}.{stage} has the priority {priority}", "green")
+
+
+def retry_command(
+    context: typer.Context,
+    dataflow: Annotated[str | None, typer.Argument(help="Name of the dataflow.")] = None,
+    stage: Annotated[str | None, typer.Argument(help="Name of the stage.")] = None,
+    run: Annotated[
+        list[str] | None,
+        typer.Option(help="Try this failed run again; can be given several times."),
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Let a stage that stopped after failures try once more; or, with --run, failed runs.
+
+    If some of several runs are refused, each refusal is reported, and the exit status is 1.
+    """
+    if run and dataflow is None:
+        with session(context).connect() as service:
+            answer = service.post_json("runs", "retry", value={"runs": run})
+        print_report(answer, done="will be tried again", as_json=json_)
+        return
+    if run or dataflow is None or stage is None:
+        raise typer.BadParameter("name a dataflow and a stage, or runs with --run")  # noqa: EM101
     path = ("dataflows", dataflow, "stages", stage, "retry")
     _act(context, path, f"{dataflow}.{stage} will be tried again", json_)
 
@@ -55,7 +127,14 @@ def retry_command(
 def close_command(
     context: typer.Context,
     dataflow: DataflowName,
-    flow: Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)],
+    flow: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="FLOW",
+            help="`source` or `stage.output`; not needed with --list.",
+            show_default=False,
+        ),
+    ] = None,
     key: Annotated[
         str | None,
         typer.Option(help="Idempotency key: requests with the same key close only once."),
@@ -63,18 +142,46 @@ def close_command(
     wait: Annotated[
         bool, typer.Option("--wait", help="Return once all stages have applied the close.")
     ] = False,
+    list_: Annotated[
+        bool, typer.Option("--list", help="List what closed frames so far, newest first.")
+    ] = False,
+    limit: Limit = 20,
+    cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
     """Close the open frames of a flow; later records start new frames."""
+    if list_:
+        _list_closes(context, dataflow, limit=limit, cursor=cursor, as_json=json_)
+        return
+    if flow is None:
+        raise typer.BadParameter("is missing", param_hint="FLOW")
     with session(context).connect() as service:
         answer = service.post("dataflows", dataflow, "flows", flow, "close", idempotency_key=key)
     if wait:
-        wait_for_stages(session(context), dataflow)
+        with progress(hidden=json_) as report:
+            wait_for_stages(session(context), dataflow, report)
     if json_:
         print_json(answer)
         return
     closed = ", ".join(answer["inputs"])
     print_text(f"{flow} is closed before increment {answer['at']}, at {closed}", "green")
+
+
+def _list_closes(
+    context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, as_json: bool
+) -> None:
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "punctuations", limit=limit, cursor=cursor)
+    if as_json:
+        print_json(answer)
+        return
+    rows = [
+        (one["number"], one["flow"], one["at"], one["reason"], clock(one["closed_at"]))
+        for one in answer["items"]
+    ]
+    columns = ("number", "flow", "before increment", "by", "closed at")
+    print_table(columns, rows, empty="nothing closed a frame yet")
+    print_more(answer)
 
 
 def delete_command(

@@ -6,6 +6,8 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from cbp.errors.counts import format_count
+from controller.cli.dataflows.runs import print_phases
 from controller.cli.session import AsJson, session
 from controller.terminal import bytes_text, print_json, print_table, print_text
 
@@ -36,6 +38,7 @@ def explain_command(
     with session(context).connect() as service:
         if run is not None:
             answer = service.get("runs", run, "account")
+            answer["lineage"] = service.get("runs", run, "lineage")
         else:
             answer = service.get("dataflows", str(dataflow), "plan")
     if json_:
@@ -64,16 +67,17 @@ def _print_plan(answer: dict[str, Any]) -> None:
             _print_stage(stage, leads=stage["name"] == unit["leader"])
             advised = buckets_advised(stage["buckets"], plan["limits"]["slots"])
             if advised is not None:
-                print_text(f"    {advised} buckets would use all {plan['limits']['slots']} slots")
+                slots = format_count(plan["limits"]["slots"], "slot")
+                print_text(f"    {advised} buckets would use all {slots}")
 
 
 def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
     facts = [f"{stage['translator']}, {stage['form']}"]
     if stage["buckets"]:
-        facts.append(f"{stage['buckets']} buckets")
-    tasks = f"up to {stage['tasks_max']} task(s)"
+        facts.append(format_count(stage["buckets"], "bucket"))
+    tasks = f"up to {format_count(stage['tasks_max'], 'task')}"
     if stage["rows_per_task"]:
-        tasks += f", one per {stage['rows_per_task']:,} records"
+        tasks += f", one per {format_count(stage['rows_per_task'], 'record')}"
     facts.append(tasks)
     if leads:
         facts.append(f"runs by {stage['runnable']}")
@@ -81,6 +85,9 @@ def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
     for input_ in stage["inputs"]:
         routed = f" by {input_['route']}" if input_["route"] else ""
         print_text(f"    reads {input_['flow']}{routed}: {input_['words']}")
+    for lookup in stage["lookups"]:
+        by = f" by {', '.join(lookup['by'])}" if lookup["by"] else ""
+        print_text(f"    looks up {lookup['table']} as {lookup['lookup']}{by}: {lookup['words']}")
     for state in stage["states"]:
         print_text(f"    keeps {state['state']}: {state['words']}")
     for output in stage["outputs"]:
@@ -97,12 +104,16 @@ def _print_account(answer: dict[str, Any]) -> None:
     print_text(f"why: {answer['why']}")
     codes = ", ".join(f"{stage} {code}" for stage, code in answer["codes"].items())
     print_text(f"code: version {answer['version']}{f' ({codes})' if codes else ''}")
+    if run["phases"]:
+        print_text("\ntimeline", "bold")
+        print_phases(run)
     print_text("\ninput", "bold")
     print_table(
         ("input", "increment", "framing key", "records", "size", "taken"),
         [_consumed(item) for item in answer["consumed"]],
         empty="nothing",
     )
+    _print_lookups(answer["lookups"])
     print_text("\noutput", "bold")
     rows = [
         (f"{item['flow']}/{item['index']}", item["records"], bytes_text(item["bytes"]))
@@ -110,12 +121,46 @@ def _print_account(answer: dict[str, Any]) -> None:
     ]
     print_table(("increment", "records", "size"), rows, empty="no increment")
     _print_changes(answer)
+    _print_lineage(answer["lineage"])
     if run["error"] is not None:
         print_text(f"error: {run['error'].get('message', '')}", "red")
     figures = [(name, value) for name, value in sorted(run["figures"].items())]
     if figures:
         print_text("\nfigures", "bold")
         print_table(("figure", "value"), figures, empty="")
+
+
+def _print_lookups(lookups: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            f"{one['stage']}.{one['lookup']}",
+            one["table"] or "-",
+            "none yet" if one["epoch"] < 0 else one["epoch"],
+            one["version"],
+        )
+        for one in lookups
+    ]
+    if rows:
+        print_text("\nlooked up", "bold")
+        print_table(("look-up", "table", "as of epoch", "version"), rows, empty="")
+
+
+def _print_lineage(lineage: dict[str, Any]) -> None:
+    caused = [(f"{one['flow']}/{one['index']}", one["run"]) for one in lineage["causes"]]
+    if any(run for _, run in caused):
+        print_text("\ncaused by", "bold")
+        print_table(("increment", "run"), [one for one in caused if one[1]], empty="")
+    read = [
+        (
+            f"{one['flow']}/{one['index']}",
+            f"{one['stage']}.{one['input']}",
+            one["run"] or ("waits" if one["waits"] else "not known"),
+        )
+        for one in lineage["effects"]
+    ]
+    if read:
+        print_text("\nread by", "bold")
+        print_table(("increment", "input", "run"), read, empty="")
 
 
 def _print_changes(answer: dict[str, Any]) -> None:

@@ -4,18 +4,22 @@ from __future__ import annotations
 
 import importlib.metadata
 import json
+from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
-from cbp.errors import NotFoundError
+from cbp.client.errors import ServiceProblemError
+from cbp.errors import DataflowInvalidError, NotFoundError
+from cbp.errors.counts import format_count
 from controller.cli.dataflows.version_change import print_change
-from controller.cli.session import AsJson, session
+from controller.cli.records.applied import WaitForStages, wait_until_applied
+from controller.cli.session import AsJson, DryRun, session
 from controller.client.errors import FileUnreadableError
-from controller.terminal import print_json, print_table, print_text
+from controller.terminal import one_line, print_json, print_table, print_text
 
-__all__ = ["register_command", "validate_command"]
+__all__ = ["arrival_line", "register_command", "validate_command"]
 
 GROUP = "cbp.dataflows"
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
@@ -24,7 +28,6 @@ Document = Annotated[
     str,
     typer.Argument(help="JSON or YAML file, or the name of a ready dataflow.", show_default=False),
 ]
-Plan = Annotated[bool, typer.Option("--plan", help="Change nothing; show what would happen.")]
 Keep = Annotated[
     list[str] | None,
     typer.Option(metavar="STAGE", help="Keep the state of this stage, which is replaced."),
@@ -46,11 +49,12 @@ Expected = Annotated[
 def register_command(
     context: typer.Context,
     file: Document,
-    plan: Plan = False,
+    plan: DryRun = False,
     keep: Keep = None,
     rebuild: Rebuild = None,
     retained: Retained = None,
     expected_version: Expected = None,
+    wait: WaitForStages = False,
     json_: AsJson = False,
 ) -> None:
     """Register a dataflow, or replace a registered one by a new version.
@@ -72,32 +76,73 @@ def register_command(
             answer = {"name": name, "version": 1, "changed": True, "done": False}
         else:
             answer = service.post("dataflows", **sent)
+    if wait and answer.get("done", True):
+        wait_until_applied(session(context), name, hidden=json_)
     if json_:
         print_json(answer)
     elif "summary" not in answer:
-        print_change(answer, dry_run="--plan")
+        print_change(answer, dry_run="--plan", retained=retained or ())
     else:
         summary = answer["summary"]
-        print_text(f"registered {summary['name']} with {summary['stages']} stage(s)", "green")
+        stages = format_count(summary["stages"], "stage")
+        print_text(f"registered {summary['name']} with {stages}", "green")
         epochs = ", ".join(f"{one['name']} {one['epoch']}" for one in answer["stages"])
         if summary["version"] > 1 or any(one["epoch"] for one in answer["stages"]):
             print_text(f"took up its tables at version {summary['version']} (epochs: {epochs})")
         for source in answer["sources"]:
-            print_text(f"feed it with: cbp drop {summary['name']} {source['name']} FILE...")
+            print_text(arrival_line(summary["name"], source))
     if answer.get("refused"):
         raise typer.Exit(1)
 
 
+def arrival_line(dataflow: str, source: Mapping[str, Any]) -> str:
+    """Return a line that says how records come to a source, as REST describes it."""
+    if source["format"] == "delta":
+        return f"source {source['name']} follows the Delta table {source['options']['table']}"
+    if source["location"]:
+        return f"source {source['name']} takes in what is put below {source['location']}"
+    return f"feed it with: cbp drop {dataflow} {source['name']} FILE..."
+
+
 def validate_command(context: typer.Context, file: Document, json_: AsJson = False) -> None:
-    """Check a document as `cbp register` does; change nothing."""
+    """Check a document as `cbp register` does; change nothing.
+
+    Each mistake is one line on stderr, `file:line:column: code: message`, as editors read it.
+    Status 0: the document can be registered; 1: it has mistakes, or the service refused; 2: a
+    wrong call.
+    """
     content, content_type = _document(file)
     with session(context).connect() as service:
-        answer = service.post("dataflows", "validate", content=content, content_type=content_type)
+        try:
+            answer = service.post(
+                "dataflows", "validate", content=content, content_type=content_type
+            )
+        except ServiceProblemError as error:
+            mistakes = error.details.get("mistakes")
+            if json_ or error.error_code != DataflowInvalidError.code or not mistakes:
+                raise
+            _print_mistakes(file, mistakes, error.details.get("mistakes_max"))
+            raise typer.Exit(1) from error
     if json_:
         print_json(answer)
         return
     print_text(f"{answer['name']} is valid and can be registered", "green")
     print_table(("flow", "columns"), list(answer["flows"].items()), empty="no flows")
+
+
+def _print_mistakes(file: str, mistakes: Sequence[Mapping[str, Any]], most: int | None) -> None:
+    for mistake in mistakes:
+        print_text(_mistake_line(file, mistake), on_stderr=True)
+    count = f"more than {most} mistakes; the first ones are shown" if most else ""
+    print_text(count or format_count(len(mistakes), "mistake"), "red", on_stderr=True)
+
+
+def _mistake_line(file: str, mistake: Mapping[str, Any]) -> str:
+    """Return a mistake as one line that begins with its place."""
+    place = f"{file}:{mistake['line']}:{mistake['column']}" if mistake.get("line") else file
+    code = f" (at {mistake['place']})" if mistake.get("place") else ""
+    message = f"{mistake['where']}: {mistake['message']}{code}"
+    return one_line(f"{place}: {mistake['code']}: {message}")
 
 
 def _document(file: str) -> tuple[bytes, str]:

@@ -3,6 +3,7 @@
 cbp rollback clicks --moments
 cbp rollback clicks --to count:57 --dry-run
 cbp rollback clicks --to 2026-11-21T10:00+00:00 --reason "a bad file"
+cbp rollback clicks --to count:57 --files
 cbp rollback clicks --list
 
 The service does the work: `controller.loop.recovery.rollback`.
@@ -15,8 +16,16 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, DataflowName, session
-from controller.terminal import bytes_text, clock, print_json, print_table, print_text
+from cbp.errors.counts import format_count
+from controller.cli.session import AsJson, DataflowName, DryRun, session
+from controller.terminal import (
+    bytes_text,
+    clock,
+    exact_clock,
+    print_json,
+    print_table,
+    print_text,
+)
 
 __all__ = ["rollback_command"]
 
@@ -35,12 +44,17 @@ DropLater = Annotated[
     ),
 ]
 Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused afterwards.")]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")]
 List = Annotated[bool, typer.Option("--list", help="List the roll-backs that were done.")]
 Moments = Annotated[
-    bool, typer.Option("--moments", help="List where a roll-back can go, newest first.")
+    bool, typer.Option("--moments", help="List the roll-back points, newest first.")
 ]
-Limit = Annotated[int, typer.Option(min=1, max=500, help="Maximum number of moments.")]
+Files = Annotated[
+    bool, typer.Option("--files", help="Change nothing; list the files that would be undone.")
+]
+Cursor = Annotated[str | None, typer.Option(help="Cursor of the previous page of --files.")]
+Limit = Annotated[
+    int, typer.Option(min=1, max=500, help="Maximum number of roll-back points, or of files.")
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
@@ -54,6 +68,8 @@ def rollback_command(
     dry_run: DryRun = False,
     list_: List = False,
     moments: Moments = False,
+    files: Files = False,
+    cursor: Cursor = None,
     limit: Limit = 50,
     yes: Yes = False,
     json_: AsJson = False,
@@ -71,6 +87,11 @@ def rollback_command(
             message = f"is missing; see where a roll-back can go: cbp rollback {dataflow} --moments"
             raise typer.BadParameter(message, param_hint="--to")
         where = {"to": to, "drop_later": str(drop_later).lower()}
+        if files:
+            page = {**where, "cursor": cursor, "limit": limit}
+            answer = service.get("dataflows", dataflow, "rollback", "files", **page)
+            _print_files(answer, as_json=json_)
+            return
         plan: dict[str, Any] = {}
         if dry_run or not (yes or json_) or (drop_later and not json_):
             plan = service.get("dataflows", dataflow, "rollback", **where)
@@ -101,7 +122,8 @@ def rollback_command(
 
 def _print_plan(plan: dict[str, Any]) -> None:
     rollback = plan["rollback"]
-    print_text(f"position {rollback['position']}; {plan['records_undone']:,} record(s) undone")
+    undone = format_count(plan["records_undone"], "record")
+    print_text(f"position {rollback['position']}; {undone} undone")
     stages = [(s, epoch, rollback["undone"].get(s, 0)) for s, epoch in rollback["epochs"].items()]
     print_table(("stage", "next epoch", "epochs undone"), stages, empty="no stages")
     rows = [
@@ -118,20 +140,66 @@ def _print_plan(plan: dict[str, Any]) -> None:
     print_table(columns, rows, empty="no tables")
     print_table(("input", "increments queued"), list(plan["queued"].items()), empty="no inputs")
     if plan["closes_again"]:
-        print_text(f"{plan['closes_again']} later close(s) keep their place")
+        closes = format_count(
+            plan["closes_again"], "later close keeps its", "later closes keep their"
+        )
+        print_text(f"{closes} place")
     if rollback["closes_dropped"]:
-        print_text(f"{rollback['closes_dropped']} later close(s) are discarded", "yellow")
+        closes = format_count(rollback["closes_dropped"], "later close is", "later closes are")
+        print_text(f"{closes} discarded", "yellow")
     for source, count in rollback["dropped"].items():
-        print_text(f"{count} increment(s) of {source} are discarded", "yellow")
+        print_text(f"discarded: {format_count(count, 'increment')} of {source}", "yellow")
     _print_queued_before(plan)
+    _print_first_files(plan)
+    for one in plan.get("corrections", ()):
+        print_text(
+            f"undoes the correction of {format_count(one['keys'], 'key')} of "
+            f"{one['stage']}.{one['state']} "
+            f"at {clock(one['at'])}: {one['reason']}",
+            "yellow",
+        )
+
+
+def _print_first_files(plan: dict[str, Any]) -> None:
+    """Print the first files whose effect is undone, and how many there are."""
+    total, more = plan["files_total"], plan["files_total"] - len(plan["files"])
+    if total:
+        print_text(f"\n{format_count(total, 'file is', 'files are')} undone", "bold")
+        _print_file_table(plan["files"])
+    if more:
+        print_text(f"and {more:,} more; all: --files")
+
+
+def _print_files(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    _print_file_table(answer["items"])
+    if answer["cursor"]:
+        print_text(f"more: --cursor {answer['cursor']}")
+
+
+def _print_file_table(files: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            one["source"],
+            one["index"],
+            one["name"] or "not known any more",
+            clock(one["accepted_at"]),
+            "applied again" if one["again"] else "dropped",
+        )
+        for one in files
+    ]
+    columns = ("source", "increment", "file", "accepted at", "then")
+    print_table(columns, rows, empty="no file is undone")
 
 
 def _print_queued_before(plan: dict[str, Any]) -> None:
     """Print what --drop-later does not discard, since it had arrived before the position."""
     for source, count in plan.get("queued_before", {}).items():
         print_text(
-            f"{count} increment(s) of {source} had arrived before position "
-            f"{plan['rollback']['position']}: they stay queued and are applied again",
+            f"{format_count(count, 'increment')} of {source} had arrived before position "
+            f"{plan['rollback']['position']}: queued still, and applied again",
             "yellow",
         )
 
@@ -144,11 +212,13 @@ def _print_moments(answer: dict[str, Any], *, as_json: bool) -> None:
         (
             one["position"],
             f"{one['stage']}:{one['epoch']}" if one["stage"] else "before the first run",
-            clock(one["at"]) if one["at"] else "",
+            exact_clock(one["at"]) if one["at"] else "",
         )
         for one in answer["items"]
     ]
-    print_table(("--to", "after", "recorded at"), rows, empty="no earlier moment is retained")
+    print_table(
+        ("--to", "after", "recorded at, also for --to"), rows, empty="no earlier moment is retained"
+    )
 
 
 def _print_done(answer: dict[str, Any], *, as_json: bool) -> None:

@@ -6,57 +6,143 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, Limit, session
+from cbp.client.errors import ServiceProblemError
+from cbp.errors import NotFoundError
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    Limit,
+    Since,
+    Until,
+    complete_dataflows,
+    session,
+)
+from controller.client.service_client import ServiceClient
 from controller.terminal import age, print_json, print_more, print_table, print_text
 
-__all__ = ["cancel_command", "runs_command"]
+__all__ = ["cancel_command", "print_phases", "print_report", "runs_command"]
 
-RunId = Annotated[str, typer.Argument(help="Id of the run.", show_default=False)]
+RunIds = Annotated[list[str], typer.Argument(help="Ids of the runs.", show_default=False)]
 Stage = Annotated[str | None, typer.Option(help="Only this stage.")]
 Status = Annotated[
     str | None, typer.Option(help="Only runs that are INTENDED, COMMITTED or FAILED.")
 ]
+Failed = Annotated[bool, typer.Option("--failed", help="Only failed runs.")]
+Epoch = Annotated[int | None, typer.Option(min=0, help="Only attempts of this epoch.")]
+ErrorCode = Annotated[str | None, typer.Option(help="Only runs that ended with this error.")]
 
 
 def runs_command(
     context: typer.Context,
-    run: Annotated[str | None, typer.Argument(help="Id of the run to show.")] = None,
+    run: Annotated[
+        str | None,
+        typer.Argument(
+            metavar="[RUN|DATAFLOW]",
+            help="Id of the run to show, or name of the dataflow whose runs to list.",
+            autocompletion=complete_dataflows,
+        ),
+    ] = None,
     dataflow: Annotated[str | None, typer.Option(help="Only this dataflow.")] = None,
     stage: Stage = None,
     status: Status = None,
+    failed: Failed = False,
+    epoch: Epoch = None,
+    error_code: ErrorCode = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """List runs, newest first, or show one of them."""
+    """List runs, newest first, of all dataflows or of one; or show one run."""
     with session(context).connect() as service:
-        if run is not None:
-            answer = service.get("runs", run)
+        shown = None if run is None else _run_of(service, run)
+        if shown is not None:
+            answer = shown
         else:
             answer = service.get(
-                "runs", dataflow=dataflow, stage=stage, status=status, limit=limit, cursor=cursor
+                "runs",
+                dataflow=dataflow if run is None else run,
+                stage=stage,
+                status="FAILED" if failed else status,
+                epoch=epoch,
+                error_code=error_code,
+                since=since,
+                until=until,
+                limit=limit,
+                cursor=cursor,
             )
     if json_:
         print_json(answer)
-    elif run is not None:
+    elif shown is not None:
         _print_run(answer)
     else:
         _print_runs(answer)
 
 
-def cancel_command(context: typer.Context, run: RunId, json_: AsJson = False) -> None:
-    """Ask a run to stop; its input stays queued."""
+def _run_of(service: ServiceClient, name: str) -> dict[str, Any] | None:
+    """Return the run of this id; `None` if there is none, so that a dataflow may be meant."""
+    try:
+        run: dict[str, Any] = service.get("runs", name)
+    except ServiceProblemError as error:
+        if error.error_code != NotFoundError.code:
+            raise
+        return None
+    return run
+
+
+def cancel_command(context: typer.Context, runs: RunIds, json_: AsJson = False) -> None:
+    """Ask runs to stop; their input stays queued.
+
+    If some of several runs are refused, each refusal is reported, and the exit status is 1.
+    """
     with session(context).connect() as service:
-        answer = service.post("runs", run, "cancel")
-    if json_:
+        if len(runs) == 1:
+            answer = service.post("runs", runs[0], "cancel")
+        else:
+            answer = service.post_json("runs", "cancel", value={"runs": runs})
+    if len(runs) > 1:
+        print_report(answer, done="asked to stop", as_json=json_)
+    elif json_:
         print_json(answer)
     else:
-        print_text(f"run {run} was asked to stop")
+        ended = answer["status"] != "INTENDED"
+        late = f"had finished before: it is {answer['status']}"
+        print_text(f"run {runs[0]} {late if ended else 'was asked to stop'}")
+
+
+def print_report(answer: dict[str, Any], *, done: str, as_json: bool) -> None:
+    """Print what became of each run of a request for many; end with 1 if any was refused."""
+    if as_json:
+        print_json(answer)
+    else:
+        rows = [
+            (item["id"], done if item["error"] is None else item["error"]["message"])
+            for item in answer["items"]
+        ]
+        print_table(("run", "report"), rows, empty="no runs")
+    if any(item["error"] is not None for item in answer["items"]):
+        raise typer.Exit(1)
+
+
+def print_phases(run: dict[str, Any]) -> None:
+    """Print the timeline of a run, if it is known."""
+    rows = [
+        (one["name"], age(one["begin_seconds"]), _length(one), "" if one["end_seconds"] else "now")
+        for one in run["phases"]
+    ]
+    if rows:
+        print_table(("phase", "after", "took", ""), rows, empty="")
+
+
+def _length(phase: dict[str, Any]) -> str:
+    end = phase["end_seconds"]
+    return "-" if end is None else f"{end - phase['begin_seconds']:.3f} s"
 
 
 def _print_runs(answer: dict[str, Any]) -> None:
     where = ("run", "dataflow", "stage", "epoch", "status")
-    columns = (*where, "in", "groups", "out", "lane", "took", "why")
+    columns = (*where, "try", "in", "groups", "out", "lane", "waited", "took", "why")
     rows = [
         (
             item["id"],
@@ -64,14 +150,17 @@ def _print_runs(answer: dict[str, Any]) -> None:
             "+".join(item["stages"]),
             item["epoch"],
             item["status"],
+            item["attempt"],
             *(_figure(item, name) for name in ("records_in", "groups", "records_out")),
             ", ".join(item["lanes"]) or "-",
+            age(item["waited_seconds"]),
             age(item["seconds"]),
             (item["error"] or {}).get("error_code", ""),
         )
         for item in answer["items"]
     ]
-    print_table(columns, rows, empty="no runs yet")
+    optional = ("lane", "waited", "groups", "try", "in", "out")
+    print_table(columns, rows, empty="no runs yet", optional=optional)
     print_more(answer)
 
 
@@ -85,6 +174,7 @@ def _print_run(run: dict[str, Any]) -> None:
         print_text(f"lane: {', '.join(run['lanes'])}")
     if run["error"]:
         print_text(run["error"].get("message", ""), "red")
+    print_phases(run)
     print_table(("figure", "value"), sorted(run["figures"].items()), empty="no figures")
 
 

@@ -6,8 +6,10 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.errors.counts import format_count
+from cbp.model.schedule.priority import NORMAL
 from controller.cli.maintenance.scrub import folders
-from controller.cli.session import AsJson, DataflowName, session
+from controller.cli.session import AsJson, DataflowName, complete_dataflows, session
 from controller.settings import Settings
 from controller.terminal import age, bytes_text, clock, print_json, print_table, print_text
 
@@ -20,7 +22,8 @@ REASON_LENGTH_MAX = 15
 def status_command(
     context: typer.Context,
     dataflow: Annotated[
-        str | None, typer.Argument(help="Show the stages of this dataflow.")
+        str | None,
+        typer.Argument(help="Show the stages of this dataflow.", autocompletion=complete_dataflows),
     ] = None,
     json_: AsJson = False,
 ) -> None:
@@ -72,7 +75,11 @@ def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJso
 
 
 def _frame(frame: dict[str, Any] | None) -> str:
-    return "-" if frame is None else f"{frame['framing_key']} ({frame['records']} records)"
+    return (
+        "-"
+        if frame is None
+        else f"{frame['framing_key']} ({format_count(frame['records'], 'record')})"
+    )
 
 
 def _print_leader(instance: dict[str, Any]) -> None:
@@ -88,7 +95,7 @@ def _print_dataflows(items: list[dict[str, Any]], settings: Settings) -> None:
     rows = [
         (
             item["name"],
-            item["state"],
+            _state_or_drain(item),
             age(item["lag_seconds"]),
             item["queued_increments"],
             item["queued_records"],
@@ -98,6 +105,42 @@ def _print_dataflows(items: list[dict[str, Any]], settings: Settings) -> None:
         for item in items
     ]
     print_table(columns, rows, empty=_nothing_known(settings))
+    for item in items:
+        for failing in item["failing"]:
+            print_text(f"{item['name']}.{failing['stage']}: {_failure(failing)}", "red")
+        _print_quarantined(item)
+        _print_rejected(item)
+
+
+def _state_or_drain(summary: dict[str, Any]) -> str:
+    """Return the state of a dataflow; the drain, if there is one and nothing is wrong."""
+    calm = summary["state"] in ("ok", "paused") and summary["desired"] in ("draining", "drained")
+    return str(summary["desired"] if calm else summary["state"])
+
+
+def _print_quarantined(summary: dict[str, Any]) -> None:
+    name = summary["name"]
+    for source, files in summary["quarantined"].items():
+        what = format_count(files, "file is", "files are")
+        where = f"cbp quarantine list {name} {source}"
+        print_text(f"{name}.{source}: {what} in quarantine (see: {where})", "red")
+
+
+def _print_rejected(summary: dict[str, Any]) -> None:
+    name = summary["name"]
+    for source, records in summary["rejected"].items():
+        what = format_count(records, "record was", "records were")
+        print_text(f"{name}.{source}: {what} rejected (see: cbp rejects {name} {source})", "yellow")
+
+
+def _failure(failing: dict[str, Any]) -> str:
+    """Return since when a stage fails, with which error, and when it is tried again."""
+    error = failing["error"] or {}
+    since = f"fails since {clock(failing['since'])}" if failing["since"] else "fails"
+    tries = f"{failing['tries']} tries" if failing["tries"] != 1 else "1 try"
+    then = f"; next try {clock(failing['retry_at'])}" if failing["retry_at"] else ""
+    what = f": {error.get('message', '')} ({error.get('error_code', '')})" if error else ""
+    return f"{since}, {tries}{then}{what}"
 
 
 def _nothing_known(settings: Settings) -> str:
@@ -117,7 +160,17 @@ def _print_stages(answer: dict[str, Any]) -> None:
     print_text(f"{summary['name']} (version {summary['version']}): {summary['state']}")
     if answer["definition_problem"]:
         print_text(answer["definition_problem"], "red")
+    _print_quarantined(summary)
+    _print_rejected(summary)
     _print_stage_table(answer["stages"])
+    for stage in answer["stages"]:
+        _print_rebuild(summary["name"], stage)
+    for file, names in _newer_files(answer["stages"]).items():
+        print_text(
+            f"{file} has changed since it was loaded; {', '.join(names)} still runs the loaded "
+            "code (cbp register FILE --plan shows what the new one would change)",
+            "yellow",
+        )
     print_table(
         ("source", "format", "equal content", "inputs stay", "up to", "says"),
         [
@@ -159,7 +212,7 @@ def _print_stage_table(stages: list[dict[str, Any]]) -> None:
     rows: list[tuple[Any, ...]] = [
         (
             stage["name"] if stage["runs_with"] == stage["name"] else f"+ {stage['name']}",
-            stage["state"],
+            _state(stage),
             stage["epoch"],
             age(stage["lag_seconds"]),
             sum(queue["increments"] for queue in stage["queues"]),
@@ -174,6 +227,37 @@ def _print_stage_table(stages: list[dict[str, Any]]) -> None:
     print_table(columns, rows, empty="no stages")
     for name, reason in reasons.items() if below else ():
         print_text(f"{name}: {reason}")
+
+
+def _print_rebuild(dataflow: str, stage: dict[str, Any]) -> None:
+    """Print how much of its input a stage has to read again, and how to read what was before."""
+    rebuild = stage["rebuilding"]
+    if not rebuild:
+        return
+    name = stage["name"]
+    left = f"{rebuild['left']:,} of {format_count(rebuild['queued'], 'increment')}"
+    what = f"{left} left to read again ({rebuild['percent']} % done)" if rebuild["left"] else ""
+    after = f"behind {', '.join(rebuild['behind'])}" if rebuild["behind"] else ""
+    text = f"{name} is being rebuilt: {', '.join(filter(None, (what, after)))}"
+    if rebuild["as_it_was"] and stage["states"]:
+        state = f"{name}.{stage['states'][0]['name']}"
+        text += f"; as it was: cbp state {dataflow} {state} --at {rebuild['as_it_was']}"
+    print_text(text, "yellow")
+
+
+def _newer_files(stages: list[dict[str, Any]]) -> dict[str, list[str]]:
+    """Return which stages have code in each file that has changed on disk."""
+    files: dict[str, list[str]] = {}
+    for stage in stages:
+        for file in stage["newer_files"]:
+            files.setdefault(file, []).append(stage["name"])
+    return files
+
+
+def _state(stage: dict[str, Any]) -> str:
+    """Return the state of a stage, with its priority unless that is normal."""
+    state, priority = stage["state"], stage["priority"]
+    return str(state) if priority == NORMAL else f"{state}, {priority}"
 
 
 def _keep(keep: dict[str, Any]) -> tuple[str, str, str]:

@@ -11,6 +11,7 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import age, print_json, print_table, print_text
@@ -126,7 +127,7 @@ def _print(answer: dict[str, Any]) -> None:
         for verdict in answer["tables"]
     ]
     columns = ("table", "compared as", "result", "records read", "remark")
-    print_table(columns, rows, empty="no tables")
+    print_table(columns, rows, empty="no tables", optional=("compared as",))
     for verdict in answer["tables"]:
         if verdict["differing"]:
             print_text(f"\n{verdict['table']}: the first keys that differ", "red")
@@ -151,7 +152,9 @@ def _sentence(answer: dict[str, Any]) -> str:
     name, seconds = answer["dataflow"], age(answer["seconds"])
     compared = [v for v in answer["tables"] if v["status"] in ("equal", "differs")]
     records = sum(verdict["records"] for verdict in compared)
-    far = f"{len(compared)} table(s), {records:,} records read, {seconds}"
+    far = (
+        f"{format_count(len(compared), 'table')}, {format_count(records, 'record')} read, {seconds}"
+    )
     if answer["status"] == "equal":
         out = sum(verdict["status"] == "left_out" for verdict in answer["tables"])
         rest = f"; {out} left out for the reason above" if out else ""

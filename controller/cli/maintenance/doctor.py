@@ -20,6 +20,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 from rich.console import Console
 
+from cbp.errors.counts import format_count
 from controller.cli.errors import ChecksFailedError
 from controller.cli.maintenance.probes import (
     check_clock,
@@ -33,7 +34,6 @@ from controller.cli.maintenance.probes import (
 from controller.cli.maintenance.scrub import folders, look
 from controller.cli.session import AsJson, Session, session
 from controller.settings import Settings
-from controller.store.damaged import damage_of, known_dataflows, sqlite_path
 from controller.terminal import print_json, print_table
 
 __all__ = ["Check", "doctor_command", "examine"]
@@ -138,6 +138,8 @@ def _others_may(path: Path) -> bool:
 
 def _database(settings: Settings) -> Check:
     """Check whether the database answers, and whether a SQLite file is whole."""
+    from controller.store.database.damage import damage_of, sqlite_path  # loads SQLAlchemy
+
     path = sqlite_path(settings.database_url)
     if path is not None and (why := damage_of(path)):
         remedy = "no record is lost; stop the service, then run: cbp recover --rebuild"
@@ -151,6 +153,8 @@ def _database(settings: Settings) -> Check:
 
 def _lost(settings: Settings) -> Check:
     """Check whether there are tables that the database does not know."""
+    from controller.store.database.damage import known_dataflows, sqlite_path  # loads SQLAlchemy
+
     there = folders(settings)
     path = sqlite_path(settings.database_url)
     if there and path is not None and not path.exists():
@@ -165,7 +169,7 @@ def _lost(settings: Settings) -> Check:
         )
         # A dataflow that was deleted without --purge leaves its tables, so this can be meant.
         return Check("tables", "fail" if len(unknown) == len(there) else "warn", text, remedy)
-    return Check("tables", "ok", f"tables of {len(there)} dataflow(s)")
+    return Check("tables", "ok", f"tables of {format_count(len(there), 'dataflow')}")
 
 
 def _damages(settings: Settings) -> Iterator[Check]:
@@ -186,10 +190,12 @@ def _damages(settings: Settings) -> Iterator[Check]:
             damage_text = f"{looked.damage.code}: {looked.damage.path}: {looked.damage.why}"
             yield Check("damage", "fail", damage_text, looked.damage.next_step)
     if not whole:
-        text = f"{files} files were read in {READ_SECONDS:.0f} s, not all"
+        text = (
+            f"{format_count(files, 'file was', 'files were')} read in {READ_SECONDS:.0f} s, not all"
+        )
         yield Check("files", "warn", text, "read everything with: cbp scrub")
     elif not damaged:
-        yield Check("files", "ok", f"{files} files are whole")
+        yield Check("files", "ok", f"{format_count(files, 'file is', 'files are')} whole")
 
 
 def _dropped_copies(settings: Settings) -> Check:

@@ -11,13 +11,15 @@ from typing import Annotated, Any
 import typer
 
 from controller.cli.session import AsJson, session
-from controller.terminal import bytes_text, print_json, print_table
+from controller.terminal import bytes_text, clock, print_json, print_table, print_text
 
 __all__ = ["gc_command"]
 
-Name = Annotated[str | None, typer.Argument(metavar="[DATAFLOW]", help="By default all dataflows.")]
+Name = Annotated[
+    str | None, typer.Argument(metavar="[DATAFLOW]", help="Dataflows to collect; by default all.")
+]
 DryRun = Annotated[
-    bool, typer.Option("--dry-run", help="Remove nothing; show what would be removed.")
+    bool, typer.Option("--dry-run", "--plan", help="Remove nothing; show what would be removed.")
 ]
 
 
@@ -55,3 +57,24 @@ def gc_command(
     ]
     columns = ("dataflow", "place", "", "files", "bytes", "because")
     print_table(columns, rows, empty="nothing to collect")
+    _print_compactions(answers)
+
+
+def _print_compactions(answers: list[dict[str, Any]]) -> None:
+    """Print what was compacted last in each table, if anything was."""
+    rows = [
+        (
+            answer["dataflow"],
+            one["table"],
+            clock(one["at"]),
+            f"{one['files_before']:,} to {one['files_after']:,}",
+            "-" if one["bytes_before"] is None else bytes_text(one["bytes_before"]),
+            bytes_text(one["bytes_after"]),
+        )
+        for answer in answers
+        for one in answer["compactions"]
+    ]
+    if rows:
+        print_text("\nlast compactions", "bold")
+        columns = ("dataflow", "table", "at", "files", "size before", "size after")
+        print_table(columns, rows, empty="")

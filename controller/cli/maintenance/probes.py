@@ -21,7 +21,8 @@ from urllib.parse import quote, unquote, urlsplit
 
 import httpx
 
-from controller.client.service_client import LIVE_PATH
+from cbp.client.rest import LIVE_PATH
+from controller.client.service_client import authorities_of
 from controller.server.port import PortTakenError, check_port
 from controller.settings import Settings
 
@@ -31,6 +32,7 @@ __all__ = [
     "check_folder",
     "check_java",
     "check_port_free",
+    "delta_archives",
     "delta_jars",
     "needs_encoding",
 ]
@@ -66,17 +68,28 @@ def check_java() -> str:
 
 
 def delta_jars(spark_conf: Mapping[str, str]) -> str | None:
-    """Return the path of Delta's jar for the installed version; `None`: not downloaded yet."""
+    """Return the path of Delta's jar for the installed version.
+
+    `None` if it is not downloaded yet.
+    """
+    for jar in delta_archives(spark_conf):
+        if jar.name.startswith("io.delta_delta-spark_"):
+            return f"delta-spark {importlib.metadata.version('delta-spark')} in {jar.parent}"
+    return None
+
+
+def delta_archives(spark_conf: Mapping[str, str]) -> list[Path]:
+    """Return the archives beside Delta's jar for the installed version, in Ivy's folder."""
     try:
         version = importlib.metadata.version("delta-spark")
     except importlib.metadata.PackageNotFoundError:
-        return None
+        return []
     ivy = spark_conf.get("spark.jars.ivy")
     homes = [Path(ivy)] if ivy else sorted(Path.home().glob(".ivy2*"))
     for home in homes:
-        for jar in sorted((home / "jars").glob(f"io.delta_delta-spark_*-{version}.jar")):
-            return f"delta-spark {version} in {jar.parent}"
-    return None
+        if any((home / "jars").glob(f"io.delta_delta-spark_*-{version}.jar")):
+            return sorted((home / "jars").glob("*.jar"))
+    return []
 
 
 def check_folder(folder: str) -> str:
@@ -132,7 +145,7 @@ def check_clock(root: Path) -> str:
         place = place.parent
     now, steady = time.time(), time.monotonic()
     if now < CLOCK_MIN:
-        message = f"it says {time.strftime('%Y-%m-%d', time.gmtime(now))}: it was never set"
+        message = f"the clock says {time.strftime('%Y-%m-%d', time.gmtime(now))}: it was never set"
         raise RuntimeError(message)
     probe = place / f".cbp-doctor-{secrets.token_hex(8)}"
     try:
@@ -143,9 +156,9 @@ def check_clock(root: Path) -> str:
     passed = time.monotonic() - steady
     off = max(now - stamp, stamp - now - passed, abs(time.time() - now - passed))
     if off > CLOCK_OFF_SECONDS:
-        message = f"it and the file system at {place} are {off:.1f} s apart"
+        message = f"the clock and the file system at {place} are {off:.1f} s apart"
         raise RuntimeError(message)
-    return f"agrees with the file system at {place}"
+    return f"the clock agrees with the file system at {place}"
 
 
 def check_database(url: str) -> str:
@@ -185,7 +198,10 @@ def _check_sqlite(url: str) -> str:
 
 def _is_ours(settings: Settings, transport: httpx.BaseTransport | None) -> bool:
     try:
-        with httpx.Client(transport=transport, timeout=ANSWER_SECONDS, trust_env=False) as http:
+        verify = authorities_of(settings)
+        with httpx.Client(
+            transport=transport, timeout=ANSWER_SECONDS, trust_env=False, verify=verify
+        ) as http:
             answer = http.get(f"{settings.url}{LIVE_PATH}")
             return answer.is_success and answer.json() == {"status": "ok"}
     except (httpx.HTTPError, ValueError):

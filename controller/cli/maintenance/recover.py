@@ -20,9 +20,9 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
-from controller.cli.session import AsJson, session
+from cbp.errors.counts import format_count
+from controller.cli.session import AsJson, DryRun, session
 from controller.settings import Settings
-from controller.store.damaged import put_damaged_aside
 from controller.terminal import print_json, print_table, print_text
 
 __all__ = ["recover_command"]
@@ -35,7 +35,6 @@ Names = Annotated[
 Rebuild = Annotated[
     bool, typer.Option("--rebuild", help="Restore what the database does not know.")
 ]
-DryRun = Annotated[bool, typer.Option("--dry-run", help="Change nothing; show what would happen.")]
 
 
 def recover_command(
@@ -64,7 +63,8 @@ def recover_command(
         return
     steps = sum(outlook.steps for outlook in before)
     names = ", ".join(rebuilt) or "none was lost"
-    print_text(f"restored: {names}; {steps} record(s) and increment(s) indexed again", "green")
+    indexed = format_count(steps, "record or increment", "records and increments")
+    print_text(f"restored: {names}; indexed again: {indexed}", "green")
     print_text("start the service with: cbp serve")
 
 
@@ -80,6 +80,8 @@ def _umask_of(settings: Settings) -> Iterator[None]:
 
 def _put_damaged_aside(settings: Settings, *, quiet: bool) -> None:
     """Make room for a new database where the old one is damaged."""
+    from controller.store.database.damage import put_damaged_aside  # loads SQLAlchemy
+
     moved = put_damaged_aside(settings.database_url)
     if moved is not None and not quiet:
         aside, why = moved
@@ -165,7 +167,9 @@ def _words(outlook: Any) -> str:
             parts.append(f"{stage.stage}: redo epochs {first} to {stage.recorded - 1}")
         if stage.interrupted:
             parts.append(f"{stage.stage}: run epoch {stage.epoch} again")
-    parts += [f"{source}: index {n} increment(s)" for source, n in outlook.arrivals.items()]
+    parts += [
+        f"{source}: index {format_count(n, 'increment')}" for source, n in outlook.arrivals.items()
+    ]
     return "; ".join(parts) or "nothing to do"
 
 

@@ -26,11 +26,13 @@ def repair_command(table: Table, yes: Yes = False, json_: AsJson = False) -> Non
         question = f"What other programs wrote into {table} will no longer show. Continue?"
         typer.confirm(question, abort=True, err=True)
     # Imported here: other commands do not wait for the engine to load.
+    from cbp.engine.commit.change_feed import feed_of_repair
     from cbp.engine.delta.repair import repair
     from cbp.engine.storage.files import files_for
 
     path = str(table.absolute())
-    repaired = repair(path, files=files_for(path), now_ms=int(time.time() * 1000))
+    files, now_ms = files_for(path), int(time.time() * 1000)
+    repaired = repair(path, files=files, now_ms=now_ms, feed=feed_of_repair(path, files))
     undone = [
         {"version": one.version, "operation": one.operation, "engine": one.engine}
         for one in repaired.undone

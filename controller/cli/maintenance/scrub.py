@@ -20,6 +20,7 @@ import typer
 from rich.console import Console
 
 from cbp.errors import CbpError, NotFoundError
+from cbp.errors.counts import format_count
 from controller.cli.errors import DamagesFoundError
 from controller.cli.session import AsJson, Session, session
 from controller.settings import Settings
@@ -30,10 +31,11 @@ __all__ = ["ScrubTotals", "folders", "look", "scrub_command"]
 POLL_SECONDS = 0.2
 
 Names = Annotated[
-    list[str] | None, typer.Argument(metavar="[DATAFLOW]...", help="By default all dataflows.")
+    list[str] | None,
+    typer.Argument(metavar="[DATAFLOW]...", help="Names of the dataflows to read; by default all."),
 ]
 Rate = Annotated[
-    float, typer.Option(min=0, help="Read at most this many MB a second; 0: no limit.")
+    float, typer.Option(min=0, help="Read at most this many MB a second; 0 means no limit.")
 ]
 
 
@@ -67,7 +69,9 @@ def scrub_command(
             result.bytes += looked.bytes
             if looked.damage is not None:
                 result.damages.append(looked.damage.to_json())
-            status.update(f"{result.files} files, {bytes_text(result.bytes)}: {looked.path}")
+            status.update(
+                f"{format_count(result.files, 'file')}, {bytes_text(result.bytes)}: {looked.path}"
+            )
             if rate:
                 due = result.bytes / (rate * 1e6) - (time.monotonic() - began)
                 time.sleep(max(0.0, due))
@@ -80,10 +84,13 @@ def scrub_command(
     if rows:
         print_table(("code", "file", "what is wrong", "what to do"), rows, empty="")
         raise DamagesFoundError(len(rows))
-    print_text(f"{result.files} files, {bytes_text(result.bytes)}: nothing is damaged", "green")
+    print_text(
+        f"{format_count(result.files, 'file')}, {bytes_text(result.bytes)}: nothing is damaged",
+        "green",
+    )
 
 
-def _read_by_service(here: Session, names: Sequence[str], found: ScrubTotals) -> set[str]:
+def _read_by_service(here: Session, names: Sequence[str], totals: ScrubTotals) -> set[str]:
     """Let a running service read those of its dataflows; return which ones it has read."""
     done: set[str] = set()
     try:
@@ -98,9 +105,9 @@ def _read_by_service(here: Session, names: Sequence[str], found: ScrubTotals) ->
                     time.sleep(POLL_SECONDS)
                     answer = service.get("dataflows", name, "scrub")
                 if answer["status"] in ("whole", "damaged"):
-                    found.files += answer["files"]
-                    found.bytes += answer["bytes"]
-                    found.damages += answer["damages"]
+                    totals.files += answer["files"]
+                    totals.bytes += answer["bytes"]
+                    totals.damages += answer["damages"]
                     done.add(name)
     except CbpError:  # no service answers, or it cannot scrub: the folders are read here
         pass
@@ -114,7 +121,7 @@ def look(
 
     Args:
         settings: Have the folder of the tables.
-        names: Names of dataflows; empty: all.
+        names: Names of dataflows; empty means all.
         going_on: Called before each result is yielded; if it returns false, that result is
             dropped and the reading ends.
 

@@ -8,19 +8,22 @@ from elsewhere in the meantime.
 from __future__ import annotations
 
 import time
-from collections.abc import Callable, Mapping, Sequence
-from typing import Any
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from typing import Annotated, Any
 
+import typer
 from rich.console import Console
+from rich.markup import escape
 
-from controller.cli.errors import StagesStoppedError
+from cbp.client import Client
 from controller.cli.session import Session
 
-__all__ = ["Applied", "wait_for_stages"]
+__all__ = ["Applied", "WaitForStages", "progress", "wait_for_stages", "wait_until_applied"]
 
-POLL_SECONDS = 0.1
 PAGE = 100
-_STOPPED = ("stopped", "paused")
+LINE_SECONDS = 10.0
+"""How often a wait whose output is no terminal says how far it is."""
 
 
 class Applied:
@@ -41,9 +44,10 @@ class Applied:
                 drop folder has its name in `path`.
             hidden: Show no progress.
         """
-        with Console(stderr=True, quiet=hidden).status("waits until the files are accepted"):
-            while (claims := _matched(items, self._settled())) is None:
-                time.sleep(POLL_SECONDS)
+        with progress(hidden=hidden) as report:
+            while (claims := _matched(items, settled := self._settled())) is None:
+                report(f"waits until files are accepted: {len(settled)} of {len(items)}")
+                time.sleep(self._session.waits.poll_seconds)
         return claims
 
     def wait_for_stages(self, *, hidden: bool) -> None:
@@ -52,8 +56,12 @@ class Applied:
         Raises:
             StagesStoppedError: If only stages that do not start have work left.
         """
-        with Console(stderr=True, quiet=hidden).status("waits until they are applied") as shown:
-            wait_for_stages(self._session, self._dataflow, shown.update)
+        with progress(hidden=hidden) as report:
+            wait_for_stages(
+                self._session,
+                self._dataflow,
+                lambda words: report(f"waits until they are applied: {words}"),
+            )
 
     def _settled(self) -> list[dict[str, Any]]:
         """Return the new claims if all are decided, oldest first."""
@@ -79,6 +87,32 @@ class Applied:
             )
 
 
+@contextmanager
+def progress(*, hidden: bool) -> Iterator[Callable[[str], None]]:
+    """Give what shows how far a wait is: one line that changes, with the seconds so far.
+
+    Where stderr is no terminal, a line is printed every `LINE_SECONDS`.
+    """
+    console, began = Console(stderr=True, quiet=hidden), time.monotonic()
+    if console.is_terminal:
+        with console.status("waits") as shown:
+            yield lambda words: shown.update(escape(f"{words} ({_seconds(began)})"))
+        return
+    printed = began
+
+    def report(words: str) -> None:
+        nonlocal printed
+        if time.monotonic() - printed >= LINE_SECONDS:
+            printed = time.monotonic()
+            console.print(f"{words} ({_seconds(began)})", markup=False, highlight=False)
+
+    yield report
+
+
+def _seconds(began: float) -> str:
+    return f"{time.monotonic() - began:.0f} s"
+
+
 def _matched(
     items: Sequence[Mapping[str, Any]], claims: Sequence[dict[str, Any]]
 ) -> list[dict[str, Any]] | None:
@@ -87,7 +121,7 @@ def _matched(
     Files of one name are matched in the order in which they were dropped. A file that was already
     there has the same claim as the file before it.
     """
-    from controller.ingest.folders import evidence  # loads pyarrow
+    from controller.ingest.folder.source_folders import evidence  # loads pyarrow
 
     by_id = {claim["id"]: claim for claim in claims}
     by_path: dict[str, list[dict[str, Any]]] = {}
@@ -111,33 +145,38 @@ def _matched(
     return matched
 
 
+WaitForStages = Annotated[
+    bool, typer.Option("--wait", help="Return once all stages have applied what is queued.")
+]
+
+
+def wait_until_applied(given: Session, dataflow: str, *, hidden: bool) -> None:
+    """Return once no stage of a dataflow has anything left to do, and show how far it is.
+
+    Raises:
+        StagesStoppedError: If only stages that do not start have work left.
+    """
+    with progress(hidden=hidden) as report:
+        wait_for_stages(given, dataflow, lambda words: report(f"waits until applied: {words}"))
+
+
 def wait_for_stages(
-    given: Session, dataflow: str, told: Callable[[str], object] = lambda words: None
+    given: Session, dataflow: str, report: Callable[[str], object] = lambda words: None
 ) -> None:
     """Return once no stage of a dataflow has anything left to do.
 
     Args:
         given: The session.
         dataflow: The name of the dataflow.
-        told: Called now and then with the remaining work, in words.
+        report: Called now and then with the remaining work, in words.
 
     Raises:
         StagesStoppedError: If only stages that do not start have work left.
     """
-    while left := _left(given, dataflow):
-        told(", ".join(f"{stage} {what}" for stage, what in left.items()))
-        time.sleep(POLL_SECONDS)
-
-
-def _left(given: Session, dataflow: str) -> dict[str, str]:
     with given.connect() as service:
-        left: dict[str, str] = service.get("dataflows", dataflow, "left")["stages"]
-        if left:
-            stopped = {
-                stage["name"]: stage["waiting"] or stage["state"]
-                for stage in service.get("dataflows", dataflow)["stages"]
-                if stage["name"] in left and stage["state"] in _STOPPED
-            }
-            if stopped.keys() >= left.keys():
-                raise StagesStoppedError(dataflow, stopped)
-    return left
+        Client.over(service).wait(
+            dataflow,
+            seconds=None,
+            poll_seconds=given.waits.poll_seconds,
+            report=lambda left: report(", ".join(f"{name} {what}" for name, what in left.items())),
+        )

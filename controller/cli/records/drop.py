@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import time
 from collections.abc import Callable, Mapping, Sequence
+from difflib import get_close_matches
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -19,11 +20,13 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from cbp.client.errors import StagesStoppedError
 from cbp.errors import CbpError, NotFoundError
-from controller.cli.errors import FilesRefusedError, StagesStoppedError
+from cbp.errors.counts import format_count
+from controller.cli.errors import FilesRefusedError
 from controller.cli.records.applied import Applied
 from controller.cli.records.sources import reason_text
-from controller.cli.session import AsJson, DataflowName, Session, session
+from controller.cli.session import AsJson, DataflowName, Session, Waits, session
 from controller.client.drop_folder import Advance, chunks, copy_into
 from controller.client.errors import FileUnreadableError
 from controller.client.service_client import ServiceClient
@@ -34,10 +37,6 @@ __all__ = ["drop_command"]
 
 KNOWN_STATUS = 3
 """Exit status if some file repeats an earlier one."""
-
-POLL_SECONDS = 0.1
-PATIENCE_SECONDS = 60.0
-"""How long a file waits until another file of its name is taken in."""
 
 SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
 Files = Annotated[list[Path], typer.Argument(help="Files to drop.", show_default=False)]
@@ -121,9 +120,17 @@ def _became(item: Mapping[str, Any], source: str) -> str:
     counts = f"; it has {earlier}, and is applied as well" if same else ""
     index = item.get("index")
     if index is not None:
-        return f", increment {index} of {source}, applied{counts}"
+        return f", increment {index} of {source}, applied{_put_aside(item, source)}{counts}"
     unknown = "" if item.get("told", True) else f"; not compared with earlier files: {item['why']}"
     return f"{counts}{unknown}"
+
+
+def _put_aside(item: Mapping[str, Any], source: str) -> str:
+    """Return in words how many records of a file were put aside, and what lists them."""
+    if not item.get("rejected"):
+        return ""
+    count = format_count(item["rejected"], "record")
+    return f"; {count} rejected (see: cbp rejects {item['dataflow']} {source})"
 
 
 def _why(item: Mapping[str, Any], *, whole: bool = False) -> str:
@@ -151,7 +158,7 @@ def _copy(
         file,
         advance,
         before=lambda sha256: item.update(_foreseen(given, target, file.name, sha256)),
-        patience=_patience(lambda: bool(item["told"])),
+        patience=_patience(given.waits, lambda: bool(item["told"])),
     )
     return item | ({"status": "waits"} if copied.waited else {})
 
@@ -170,14 +177,14 @@ def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[st
     return fields | {"told": True, "same_as": answer["same_as"], "status": status}
 
 
-def _patience(answers: Callable[[], bool]) -> Callable[[], bool]:
+def _patience(waits: Waits, answers: Callable[[], bool]) -> Callable[[], bool]:
     """Return a function that sleeps a little, as long as a service is there that takes files."""
-    until = time.monotonic() + PATIENCE_SECONDS
+    until = time.monotonic() + waits.patience_seconds
 
     def wait() -> bool:
         if not answers() or time.monotonic() > until:
             return False
-        time.sleep(POLL_SECONDS)
+        time.sleep(waits.poll_seconds)
         return True
 
     return wait
@@ -204,9 +211,38 @@ def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
     folder = settings.drop_root / dataflow / source / "incoming"
     plain = all(name not in ("", ".", "..") and "/" not in name for name in (dataflow, source))
     if not plain or not folder.is_dir():
+        if plain:
+            _check_names(settings.drop_root, dataflow, source)
         hint = "register the dataflow first, or use --upload if the service is elsewhere"
         raise NotFoundError(kind="drop folder", name=str(folder), hint=hint)
     return folder
+
+
+_ELSEWHERE = "If the service is elsewhere, use --upload"
+
+
+def _check_names(drop_root: Path, dataflow: str, source: str) -> None:
+    """Raise `NotFoundError` with the near names if a name looks misspelt."""
+    dataflows = _folders(drop_root)
+    if dataflow in dataflows:
+        sources = _folders(drop_root / dataflow)
+        if sources:
+            near = get_close_matches(source, sources)
+            hint = f"did you mean {' or '.join(near)}?" if near else ""
+            hint = hint or f"its sources are {', '.join(sources)}."
+            kind = f"source of {dataflow}"
+            raise NotFoundError(kind, source, hint=f"{hint} {_ELSEWHERE}")
+    elif near := get_close_matches(dataflow, dataflows):
+        hint = f"did you mean {' or '.join(near)}? {_ELSEWHERE}"
+        raise NotFoundError(kind="dataflow", name=dataflow, hint=hint)
+
+
+def _folders(folder: Path) -> list[str]:
+    """Return the names of the folders in a folder; none if it cannot be read."""
+    try:
+        return sorted(one.name for one in folder.iterdir() if one.is_dir())
+    except OSError:
+        return []
 
 
 def _size(file: Path) -> int:

@@ -3,6 +3,7 @@
 cbp edit clicks count.counts url=a --set n=5 --reason "counted twice"
 cbp edit clicks count.counts url=a --delete --reason "a test"
 cbp edit clicks count.counts --file right.json --reason "see ticket 12"
+cbp edit clicks count.counts url=a --set n=5 --dry-run
 cbp edit clicks --list
 """
 
@@ -16,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.errors.counts import format_count
 from controller.cli.records.state import pair
 from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
@@ -50,6 +52,9 @@ File = Annotated[
     ),
 ]
 Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
+DryRun = Annotated[
+    bool, typer.Option("--dry-run", "--plan", help="Show what would change, and change nothing.")
+]
 List = Annotated[bool, typer.Option("--list", help="List the corrections that were made.")]
 
 
@@ -64,6 +69,7 @@ def edit_command(
     file: File = None,
     reason: Reason = "",
     list_: List = False,
+    dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
     """Correct records of a state.
@@ -76,17 +82,18 @@ def edit_command(
             return
         stage, dot, state = (name or "").partition(".")
         if not dot:
-            raise typer.BadParameter("expected STAGE.STATE, such as count.counts")  # noqa: EM101
-        if not reason:
+            message = f"expected STAGE.STATE, such as count.counts; got {stage!r}"
+            raise typer.BadParameter(message)
+        if not reason and not dry_run:
             raise typer.BadParameter("say why", param_hint="--reason")
         body = _body(key or [], null or [], set_ or [], delete=delete, file=file)
+        path = ("dataflows", dataflow, "state", stage, state, "corrections")
+        if dry_run:
+            shown = service.post(*path, "preview", content=body, content_type="application/json")
+            _print_preview(shown, as_json=json_)
+            return
         answer = service.post(
-            "dataflows",
-            dataflow,
-            "state",
-            stage,
-            state,
-            "corrections",
+            *path,
             content=body,
             content_type="application/json",
             query={"reason": reason, "by": getpass.getuser()},
@@ -97,7 +104,7 @@ def edit_command(
         print_json(answer)
     else:
         where = f"{answer['stage']}.{answer['state']}, epoch {answer['epoch']}"
-        print_text(f"{answer['keys']} key(s) corrected: {where}", "green")
+        print_text(f"{format_count(answer['keys'], 'key')} corrected: {where}", "green")
 
 
 def _body(
@@ -112,6 +119,28 @@ def _body(
         return json.dumps({"corrections": [{"key": named, "records": []}]}).encode()
     values = {column: value or None for column, value in map(pair, set_)}
     return json.dumps({"corrections": [{"key": named, "set": values}]}).encode()
+
+
+def _print_preview(shown: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(shown)
+        return
+    rows = [
+        (
+            json.dumps(one["key"], ensure_ascii=False),
+            _records(one["before"]),
+            _records(one["after"]),
+        )
+        for one in shown["items"]
+    ]
+    print_table(("key", "before", "after"), rows, empty="no key")
+    if shown["keys"] > len(rows):
+        print_text(f"The first {len(rows)} of {shown['keys']} keys.")
+    print_text("Nothing was changed. Run again without --dry-run to correct.")
+
+
+def _records(records: list[dict[str, Any]]) -> str:
+    return "\n".join(json.dumps(one, ensure_ascii=False) for one in records) or "no record"
 
 
 def _print_list(service: ServiceClient, dataflow: str, *, as_json: bool) -> None:

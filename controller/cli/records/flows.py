@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from typing import Annotated
+from collections.abc import Mapping
+from typing import Annotated, Any
 
 import typer
 
 from controller.cli import session as options
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.cli.paging import AsCsv, FileLimit, print_csv
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, session
 from controller.terminal import (
     bytes_text,
     clock,
@@ -15,11 +17,23 @@ from controller.terminal import (
     print_more,
     print_records,
     print_table,
+    print_text,
 )
 
-__all__ = ["increments_command", "records_command"]
+__all__ = ["increments_command", "records_command", "series_command"]
 
 FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)]
+Newest = Annotated[bool, typer.Option("--newest", help="The newest increment first.")]
+Column = Annotated[
+    str | None, typer.Argument(help="A numeric column; without it, only sizes.", show_default=False)
+]
+Grid = Annotated[bool, typer.Option("--grid", help="Show which stages applied each increment.")]
+NotApplied = Annotated[
+    bool,
+    typer.Option("--not-applied", help="With --grid: show only what some stage has not applied."),
+]
+GRID_ROWS_MAX = 100
+_LIMIT = 20
 Flow = Annotated[str | None, typer.Option(help="Only this flow: `source` or `stage.output`.")]
 
 
@@ -27,49 +41,134 @@ def increments_command(
     context: typer.Context,
     dataflow: DataflowName,
     flow: Flow = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 20,
     cursor: Cursor = None,
+    grid: Grid = False,
+    not_applied: NotApplied = False,
     json_: AsJson = False,
 ) -> None:
-    """List the increments of a dataflow, newest first."""
+    """List the increments of a dataflow, newest first; with --grid, by stage."""
+    if grid or not_applied:
+        with session(context).connect() as service:
+            at = ("dataflows", dataflow, "increments", "grid")
+            asked = {"flow": flow, "limit": min(limit, GRID_ROWS_MAX), "cursor": cursor}
+            answer = service.get(*at, **asked, not_applied="true" if not_applied else None)
+        if json_:
+            print_json(answer)
+        else:
+            _print_grid(answer)
+        return
     with session(context).connect() as service:
-        answer = service.get(
-            "dataflows", dataflow, "increments", flow=flow, limit=limit, cursor=cursor
-        )
+        asked = {"flow": flow, "since": since, "until": until, "limit": limit, "cursor": cursor}
+        answer = service.get("dataflows", dataflow, "increments", **asked)
     if json_:
         print_json(answer)
         return
+    some = any(item["rejected"] for item in answer["items"])
     rows = [
         (
             item["flow"],
             item["index"],
             item["records"],
+            *((item["rejected"],) if some else ()),
             bytes_text(item["bytes"]),
             clock(item["created_at"]),
         )
         for item in answer["items"]
     ]
-    print_table(("flow", "index", "records", "size", "arrived"), rows, empty="no increments")
+    rejected = ("rejected",) if some else ()
+    columns = ("flow", "index", "records", *rejected, "size", "arrived")
+    print_table(columns, rows, empty="no increments")
     print_more(answer)
+
+
+def _print_grid(answer: Mapping[str, Any]) -> None:
+    some = any(item["rejected"] for item in answer["items"])
+    rejected, stages = ("rejected",) if some else (), [one["name"] for one in answer["stages"]]
+    columns = (answer["flow"], "records", *rejected, "arrived", *stages)
+    rows = [
+        (
+            item["index"],
+            item["records"],
+            *((item["rejected"],) if some else ()),
+            clock(item["created_at"]),
+            *map(_cell, item["cells"]),
+        )
+        for item in answer["items"]
+    ]
+    print_table(columns, rows, empty="no increments")
+    for one in answer["stages"]:
+        if one["failures"] or one["stopped"]:
+            again = one["stopped"] or f"it is tried again at {clock(one['retry_at'])}"
+            print_text(f"{one['name']}: {one['failures']} failed tries; {again}", "yellow")
+    print_more(answer)
+
+
+def _cell(cell: Mapping[str, Any]) -> str:
+    if cell["status"] == "none":
+        return "-"
+    at = "" if cell["epoch"] is None else f" ({cell['epoch']})"
+    return f"{cell['status']}{at}"
 
 
 def records_command(
     context: typer.Context,
     dataflow: DataflowName,
     flow: FlowName,
-    limit: Limit = 20,
+    limit: FileLimit = None,
     cursor: Cursor = None,
     epoch: options.Epoch = None,
     stage: options.Stage = None,
     at: options.At = None,
+    newest: Newest = False,
+    csv: AsCsv = False,
     json_: AsJson = False,
 ) -> None:
-    """Print the records of a flow, oldest first: all of them, or those of a snapshot."""
-    asked = {"limit": limit, "cursor": cursor, **options.moment(epoch, stage, at)}
+    """Print the records of a flow, oldest first: those so far, or those of a snapshot.
+
+    With --csv all of them, unless there is a --limit; else page by page.
+    """
+    asked = {"limit": limit, **options.moment(epoch, stage, at)}
+    asked["newest"] = "true" if newest else None
+    path = ("dataflows", dataflow, "flows", flow)
     with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "flows", flow, "records", **asked)
+        if csv:
+            query = [(name, str(value)) for name, value in asked.items() if value is not None]
+            print_csv(service, (*path, "download"), query, ("cursor", cursor), limit=limit)
+            return
+        asked |= {"limit": limit or _LIMIT, "cursor": cursor}
+        answer = service.get(*path, "records", **asked)
     if json_:
         print_json(answer)
         return
     print_records(answer["items"], empty="no records yet")
     print_more(answer)
+
+
+def series_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    flow: FlowName,
+    column: Column = None,
+    limit: Limit = 20,
+    json_: AsJson = False,
+) -> None:
+    """Show the newest increments of a flow with their sizes, and figures of a numeric column."""
+    with session(context).connect() as service:
+        at = ("dataflows", dataflow, "flows", flow, "series")
+        answer = service.get(*at, column=column, limit=limit)
+    if json_:
+        print_json(answer)
+        return
+    names = (
+        "index",
+        "records",
+        *(("read", "nulls", "least", "most", "mean", "total") if column else ()),
+    )
+    rows = [
+        tuple("-" if item[name] is None else item[name] for name in names)
+        for item in answer["items"]
+    ]
+    print_table(names, rows, empty="no increments yet")

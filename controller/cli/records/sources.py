@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, session
 from controller.terminal import (
     bytes_text,
     clock,
@@ -26,6 +26,13 @@ ClaimStatus = Annotated[
     str | None,
     typer.Option(help="Only files with this status, such as `quarantined` or `accepted`."),
 ]
+Increment = Annotated[
+    int | None, typer.Option(min=0, help="Only the files that this increment holds.")
+]
+
+Code = Annotated[
+    str | None, typer.Option(help="Only files that were refused for this reason (its code).")
+]
 
 
 def claims_command(
@@ -33,6 +40,10 @@ def claims_command(
     dataflow: DataflowName,
     source: Source = None,
     status: ClaimStatus = None,
+    increment: Increment = None,
+    code: Code = None,
+    since: Since = None,
+    until: Until = None,
     limit: Limit = 20,
     cursor: Cursor = None,
     json_: AsJson = False,
@@ -45,23 +56,31 @@ def claims_command(
             "claims",
             source=source,
             status=status,
+            increment=increment,
+            code=code,
+            since=since,
+            until=until,
             limit=limit,
             cursor=cursor,
         )
     if json_:
         print_json(answer)
         return
+    some = any(item["rejected"] for item in answer["items"])
     rows = [
         (
             item["source"],
             one_line(item["path"]),
             item["status"],
             "-" if item["index"] is None else item["index"],
+            *((item["rejected"],) if some else ()),
             reason_text(item["reason"]) or _same(item["same_as"]),
         )
         for item in answer["items"]
     ]
-    print_table(("source", "file", "status", "increment", "reason"), rows, empty="no files yet")
+    rejected = ("rejected",) if some else ()
+    columns = ("source", "file", "status", "increment", *rejected, "reason")
+    print_table(columns, rows, empty="no files yet")
     print_more(answer)
 
 
@@ -72,22 +91,32 @@ def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJso
     if json_:
         print_json(answer)
         return
+    some = any(item["rejected"] for item in answer["items"])
     rows = [
         (
             item["name"],
             item["waiting"],
             bytes_text(item["waiting_bytes"]),
+            item["files"]["accepted"],
+            *((item["rejected"],) if some else ()),
+            item["files"]["quarantined"],
             item["unclaimed"],
             (item["trouble"] or {}).get("error", {}).get("message") or item["warning"] or "-",
         )
         for item in answer["items"]
     ]
-    print_table(("source", "waiting", "size", "not taken in", "why"), rows, empty="no sources")
+    rejected = ("records rejected",) if some else ()
+    columns = ("source", "waiting", "size", "accepted", *rejected, "quarantined", "not taken in")
+    print_table((*columns, "why"), rows, empty="no sources", optional=("size",))
     lying = [
         (item["name"], one_line(one["name"]), clock(one["since"]), one["why"])
         for item in answer["items"]
-        for one in item["oldest_unclaimed"]
+        for one in (
+            *item["oldest_unclaimed"],
+            *(item.get("bucket") or {}).get("oldest_left_out", ()),
+        )
     ]
+    _print_buckets(answer["items"])
     if lying:
         print_table(("source", "not taken in", "since", "why"), lying, empty="")
     gone = [
@@ -103,6 +132,25 @@ def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJso
     ]
     if gone:
         print_table(("source", "gone", "claimed", "claim", "was acknowledged"), gone, empty="")
+
+
+def _print_buckets(items: Sequence[Mapping[str, Any]]) -> None:
+    """Print what the locations of sources had when they were listed, if there are any."""
+    rows = [
+        (
+            item["name"],
+            bucket["location"],
+            clock(bucket["listed_at"]) if bucket["listed_at"] else "not yet",
+            bucket["objects"],
+            bucket["waiting"],
+            bucket["left_out"],
+        )
+        for item in items
+        if (bucket := item.get("bucket"))
+    ]
+    if rows:
+        columns = ("source", "location", "listed", "objects", "to fetch", "not taken in")
+        print_table(columns, rows, empty="")
 
 
 def reason_text(reason: Mapping[str, Any] | None, *, whole: bool = False) -> str:

@@ -1,11 +1,14 @@
-"""The command `cbp state`: look up state records by key, or page through all of them."""
+"""The commands `cbp state` and `cbp history`: state records by key, and what changed them."""
 
 from __future__ import annotations
 
-from typing import Annotated
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
 
 import typer
 
+from cbp.client.rest import NULL_PARAMETER
 from controller.cli.session import (
     AsJson,
     At,
@@ -17,25 +20,39 @@ from controller.cli.session import (
     moment,
     session,
 )
-from controller.client.service_client import NULL_PARAMETER
-from controller.terminal import print_json, print_more, print_records
+from controller.terminal import (
+    bytes_text,
+    clock,
+    print_json,
+    print_more,
+    print_records,
+    print_table,
+    print_text,
+)
 
-__all__ = ["pair", "state_command"]
+__all__ = ["history_command", "pair", "state_command"]
 
 StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE", show_default=False)]
+AnyState = Annotated[
+    str,
+    typer.Argument(
+        metavar="[STAGE.STATE]", help="Without it, the size of every state.", show_default=False
+    ),
+]
 Key = Annotated[
     list[str] | None,
     typer.Argument(
         metavar="COLUMN=VALUE...", help="The key; without it, all records.", show_default=False
     ),
 ]
+Changes = Annotated[int, typer.Option("--limit", min=1, max=50, help="Maximum number of changes.")]
 Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 
 
 def state_command(
     context: typer.Context,
     dataflow: DataflowName,
-    name: StateName,
+    name: AnyState = "",
     key: Key = None,
     null: Null = None,
     limit: Limit = 20,
@@ -47,18 +64,23 @@ def state_command(
 ) -> None:
     """Look up the state records of one key: cbp state clicks count.counts url=a.
 
-    Without a key, print all records of one snapshot, page by page.
+    Without a key, print all records of one snapshot, page by page; without a state, the states of
+    the dataflow with their sizes. All records as CSV: cbp last clicks count.counts --csv.
     """
+    if not name:
+        _print_sizes(context, dataflow, limit=limit, cursor=cursor, json_=json_)
+        return
     of, dot, state = name.partition(".")
     if not dot:
-        raise typer.BadParameter("expected STAGE.STATE, such as count.counts")  # noqa: EM101
+        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
+        raise typer.BadParameter(message)
     path = ("dataflows", dataflow, "state", of, state)
     query = [pair(text) for text in key or () if text]
     query += [(NULL_PARAMETER, column) for column in null or ()]
     with session(context).connect() as service:
         if query:
-            when = moment(epoch, stage, at, prefix="_")
-            query += [(name, str(value)) for name, value in when.items() if value is not None]
+            asked = {"_limit": limit, "_cursor": cursor, **moment(epoch, stage, at, prefix="_")}
+            query += [(name, str(value)) for name, value in asked.items() if value is not None]
             answer = service.get_pairs(*path, query=query)
         else:
             asked = {"limit": limit, "cursor": cursor, **moment(epoch, stage, at)}
@@ -67,8 +89,92 @@ def state_command(
         print_json(answer)
         return
     print_records(answer["items"], empty="no record")
-    if not query:
-        print_more(answer)
+    print_more(answer)
+
+
+def _print_sizes(
+    context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, json_: bool
+) -> None:
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "states", limit=limit, cursor=cursor)
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            f"{one['stage']}.{one['state']}",
+            one["rows"],
+            bytes_text(one["bytes"]),
+            one["files"],
+            "-" if one["skew"] is None else f"{one['skew']:.1f}",
+        )
+        for one in answer["items"]
+    ]
+    print_table(("state", "records", "size", "files", "skew"), rows, empty="no stage keeps state")
+    print_more(answer)
+
+
+def history_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    name: StateName,
+    key: Key = None,
+    null: Null = None,
+    limit: Changes = 20,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """Show which epochs changed the records of one key, newest first.
+
+    It reaches back as far as versions of the state are kept: cbp history clicks count.counts url=a.
+    Further columns of the key of a view or a kept state select one record of the group.
+    """
+    of, dot, state = name.partition(".")
+    if not dot:
+        message = f"expected STAGE.STATE, such as count.counts; got {name!r}"
+        raise typer.BadParameter(message)
+    query = [pair(text) for text in key or () if text]
+    query += [(NULL_PARAMETER, column) for column in null or ()]
+    query += [("_limit", str(limit)), *([] if cursor is None else [("_cursor", cursor)])]
+    path = ("dataflows", dataflow, "state", of, state, "history")
+    with session(context).connect() as service:
+        answer = service.get_pairs(*path, query=query)
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            one["epoch"] if one["first_epoch"] == one["epoch"] else _range(one),
+            clock(one["at"]),
+            _records_text(one["before"]),
+            _records_text(one["after"]),
+            _by(one),
+        )
+        for one in answer["items"]
+    ]
+    print_table(("epoch", "at", "before", "after", "by"), rows, empty="no epoch changed this key")
+    if answer["ends"] == "not_kept":
+        print_text("Older versions of the state are not kept.")
+    print_more(answer)
+
+
+def _range(one: Mapping[str, Any]) -> str:
+    return f"{one['first_epoch']}-{one['epoch']}"
+
+
+def _records_text(records: Sequence[Mapping[str, Any]]) -> str:
+    return "; ".join(
+        ", ".join(
+            f"{column}={json.dumps(value, ensure_ascii=False)}" for column, value in r.items()
+        )
+        for r in records
+    )
+
+
+def _by(one: Mapping[str, Any]) -> str:
+    correction = one["correction"]
+    by = f"{correction['by']}: {correction['reason']}" if correction else one["run"] or ""
+    return f"{by} (undone)" if one["undone"] else by
 
 
 def pair(text: str) -> tuple[str, str]:

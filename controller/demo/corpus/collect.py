@@ -54,13 +54,13 @@ def collect(bar: Bar, *, limit: int | None, with_stdlib: bool, alive: Callable[[
 
     Args:
         bar: Shows how far it is.
-        limit: Most modules to read, spread evenly; `None`: all.
+        limit: Maximum number of modules to read, spread evenly; `None` means all.
         with_stdlib: Whether to read the standard library too.
         alive: Raises if the service has ended.
     """
     folders = installed_folders()
-    modules_found = find_modules([*folders, standard_library()] if with_stdlib else folders)
-    names, modules = all_names(modules_found), sample(modules_found, limit)
+    modules = find_modules([*folders, standard_library()] if with_stdlib else folders)
+    names, modules = all_names(modules), sample(modules, limit)
     pages = []
     with bar("modules read", len(modules)) as advance, _no_collector():
         for number, module in enumerate(modules):

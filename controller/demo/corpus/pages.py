@@ -232,5 +232,5 @@ def _base(node: ast.ImportFrom, module: Module) -> str | None:
     up = node.level - 1 if module.is_package else node.level
     if up >= len(package):
         return None
-    kept = package[: len(package) - up]
-    return ".".join((*kept, *([node.module] if node.module else [])))
+    parent = package[: len(package) - up]
+    return ".".join((*parent, *([node.module] if node.module else [])))

@@ -57,6 +57,7 @@ class TableRef:
         stage, name: Names of the stage, and of the state or output.
         path: Its folder.
         output: Its declaration if it is an output flow; `None` for a state.
+        not_compared: Columns of a state that differ if the input is split otherwise.
     """
 
     stage: str
@@ -64,9 +65,15 @@ class TableRef:
     path: str
     schema: Schema
     output: OutputSpec | None = None
+    not_compared: tuple[str, ...] = ()
 
     @property
     def label(self) -> str:
+        """`stage.name`; the flow of a view's changes adds `(changes)`, as the view has its name."""
+        return f"{self.flow} (changes)" if self.output and self.output.view else self.flow
+
+    @property
+    def flow(self) -> str:
         """`stage.name`."""
         return f"{self.stage}.{self.name}"
 
@@ -77,7 +84,7 @@ def tables_of(dataflow: Dataflow, folder: str) -> list[TableRef]:
     for stage, node in dataflow.stages.items():
         for state in node.translator.states:
             path = f"{folder}/{state_table(stage, state.name)}"
-            states.append(TableRef(stage, state.name, path, state.schema))
+            states.append(TableRef(stage, state.name, path, state.schema, None, state.not_compared))
         for output in node.translator.outputs:
             path = f"{folder}/{flow_table(stage, output.name)}"
             outputs.append(TableRef(stage, output.name, path, output.schema, output))

@@ -2,13 +2,16 @@
 
 The expected counts come from the pages alone. They follow from the documented wiring of the
 dataflow, not from what an engine did: a link calls the group of its target's site, and a page
-calls the group of its own site.
+calls the group of its own site. The queue has a group per URL.
 
     count_in_links  groups: sites linked to
                     state:  one record per URL linked to, and one per site (its total)
     merge           groups: sites linked to, and sites of the pages
                     state:  one record per URL linked to or crawled now, one per site whose
                             total grew, and one per site that was unknown before
+    threshold       groups: URLs linked to that were never crawled, and URLs that are crawled now
+                            and were linked to before
+                    state:  one record per URL of the former
 
 Guaranteed: exact if no page of the increment arrived before
 (tests/controller/demo/results/test_touched_groups.py).
@@ -47,11 +50,15 @@ def expected_touched(pages: Sequence[Page], before: Iterable[Page]) -> list[Touc
     linked_sites = set(map(_site, linked))
     crawled = {page.url for page in pages}
     called = linked_sites | set(map(_site, crawled))
-    known = {_site(url) for page in before for url in (page.url, *page.links)}
+    before = list(before)
+    linked_before = {link for page in before for link in page.links}
+    known = {_site(url) for url in (*linked_before, *(page.url for page in before))}
+    waiting = linked - crawled - {page.url for page in before}
     totals = linked_sites | (called - known)
     return [
         Touched("count_in_links", len(linked_sites), len(linked) + len(linked_sites)),
         Touched("merge", len(called), len(linked | crawled) + len(totals)),
+        Touched("threshold", len(waiting | (crawled & linked_before)), len(waiting)),
     ]
 
 

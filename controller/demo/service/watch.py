@@ -92,6 +92,8 @@ class DataflowWatch:
 
     Args:
         alive: Raises when the service has ended.
+        wait: Sleeps for some seconds.
+        stalled_seconds: Without any progress for so long, the dataflow counts as stalled.
     """
 
     def __init__(
@@ -102,10 +104,12 @@ class DataflowWatch:
         *,
         alive: Callable[[], None],
         wait: Callable[[float], None] = time.sleep,
+        stalled_seconds: float = STALLED_SECONDS,
     ) -> None:
         (self.source,) = document["sources"]
         self.name, self.stages = str(document["name"]), tuple(document["stages"])
         self._client, self._alive, self._wait = client, alive, wait
+        self._stalled_seconds = stalled_seconds
         self._document = document
         self._incoming = settings.drop_root / self.name / self.source / "incoming"
         self._dropped = 0
@@ -136,7 +140,7 @@ class DataflowWatch:
         return Applied((last - arrived).total_seconds(), runs)
 
     def runs(self) -> list[Run]:
-        """Return the committed runs, by epoch and then in the order in which they ended."""
+        """Return the newest `RUNS_MAX` committed runs, by epoch and then by time of their end."""
         answer = self._client.get("runs", dataflow=self.name, status="COMMITTED", limit=RUNS_MAX)
         runs = [
             Run(
@@ -159,8 +163,8 @@ class DataflowWatch:
                 return
             if progress != seen:
                 seen, since = progress, time.monotonic()
-            elif time.monotonic() - since > STALLED_SECONDS:
-                why = f"nothing happened for {STALLED_SECONDS:.0f} s; {progress.note}"
+            elif time.monotonic() - since > self._stalled_seconds:
+                why = f"nothing happened for {self._stalled_seconds:.0f} s; {progress.note}"
                 raise DemoStalledError(why, {"epochs": dict(progress.epochs)})
             self._alive()
             self._wait(POLL_SECONDS)

@@ -6,7 +6,7 @@ punctuations alone. So after a loss of the store the same frames come again, wit
 numbers, before records that name them are redone.
 
 One piece of work is everything that waits at one stage. Places are assigned as for runs
-(`cbp.model.schedule.slots`); the stage that had no turn for longest comes first. Reading may take
+(`cbp.model.schedule.places`); the stage that had no turn for longest comes first. Reading may take
 long. The result is recorded in one short step, if the work is still wanted then. Work beyond its
 time limit is given up: its stage stops, and its result is dropped.
 
@@ -32,7 +32,7 @@ from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Segment
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import idle_at
-from cbp.model.schedule.slots import ActiveRun, Places
+from cbp.model.schedule.places import ActiveRun, Places
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.timed_calls import Question, Questions
 from controller.loop.runs.in_flight import StageId
@@ -66,7 +66,7 @@ class Framer:
         wake: Called when a piece of work has ended.
         places: Concurrent pieces of work.
         isolation: Keeps failures inside their dataflow.
-        seconds_max: Time limit of one output increment; 0: none.
+        seconds_max: Time limit of one output increment; 0 means no limit.
     """
 
     def __init__(
@@ -92,10 +92,10 @@ class Framer:
 
     # beside the tick
 
-    def start(self, found: Iterable[tuple[DataflowRecord, StageNode]]) -> None:
+    def start(self, stages: Iterable[tuple[DataflowRecord, StageNode]]) -> None:
         """Begin to frame what waits at these stages, as far as there are free places."""
         asked, rests = self._questions.busy(), self._isolation.resting
-        waiting = [one for one in found if (one[0].name, one[1].name) not in asked]
+        waiting = [one for one in stages if (one[0].name, one[1].name) not in asked]
         waiting = [one for one in waiting if rests(one[0].name, FRAMED_ASIDE) is None]
         waiting.sort(key=lambda one: self._turns.get((one[0].name, one[1].name), -1))
         while (chosen := self._next(waiting)) is not None:

@@ -117,7 +117,7 @@ class Punctuations:
             flow: `source` or `stage.output`.
             key: Idempotency key; a request with a known key gets the first answer.
             reason: What asks for the punctuation.
-            input_: `stage.input`, the only input that is closed; `""`: all.
+            input_: `stage.input`, the only input that is closed; `""` means all.
 
         Raises:
             NotFoundError: If there is no such flow.

@@ -69,7 +69,7 @@ class Answers:
         threads: Carries out the calls.
         wake: Called when an answer came too late for its tick.
         isolation: Keeps failures inside their dataflow.
-        seconds_max: Time limit of one answer; 0: none.
+        seconds_max: Time limit of one answer; 0 means no limit.
     """
 
     def __init__(
@@ -118,18 +118,18 @@ class Answers:
         }
 
     def forget(self, dataflow: str) -> None:
-        """Drop the questions of a dataflow that was deleted or replaced."""
+        """Drop the pending calls of a dataflow that was deleted or replaced."""
         self._questions.drop(lambda key: key[0] == dataflow)
         for key in [key for key in list(self._asked) if key[0] == dataflow]:
             self._asked.pop(key, None)
 
     def begin(self) -> None:
-        """Begin a term: ask again after `stop`, and keep nothing of before."""
+        """Begin a term: allow calls again after `stop`, and drop answers of earlier terms."""
         self._asked.clear()
         self._questions.begin()
 
     def stop(self) -> None:
-        """Drop all questions."""
+        """Drop all pending calls of Runnables, until `begin`; running ones end without effect."""
         self._questions.stop()
 
     def _ask(self, view: StageView, life: Life) -> tuple[_Asked, bool]:

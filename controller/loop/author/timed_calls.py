@@ -38,7 +38,7 @@ class Question:
     Attributes:
         key: The dataflow and the stage.
         function, place: The author's function, and its `file.py:12`.
-        seconds_max: Its time limit; 0: none.
+        seconds_max: Its time limit; 0 means no limit.
         setting: The name of the setting that sets this limit.
         since: When the call, or its present part, began; set by `Questions`.
         begun: When the call began; set by `Questions`.

@@ -2,10 +2,11 @@
 
 A collection is due every `every` epochs of a dataflow, at the first tick that starts nothing;
 after twice as many epochs, at any tick. First the dataflow's position is put beside the records of
-its runs. Then its tables are collected (`cbp.engine.commit.garbage_collection`): a bounded part
+its runs. Then its tables are collected (`cbp.engine.direct.table_collector`): a bounded part
 at a time, on the thread that ticks, beside the runs under way. Finally it removes the records that
-the position replaces, and inputs that were kept for long enough. Outputs beyond their retention
-are removed by runs of their stages.
+the position replaces, and inputs that were kept for long enough. Outputs beyond their retention,
+and messages that were read, are removed by runs of their stages
+(`controller.loop.runs.output_retention`).
 
 Invariant: nothing is removed that a connector or an unfinished record still needs, wherever a
 crash happens (tests/controller/test_housekeeping.py). Nothing is stored about collections:
@@ -15,8 +16,10 @@ after a restart every dataflow is looked at once.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
+from datetime import datetime
 from functools import partial
+from typing import Literal
 
 import structlog
 
@@ -30,6 +33,7 @@ from cbp.model.flow.retention import Expiry
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.housekeeping.input_retention import Inputs
 from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.isolation import Isolation
@@ -44,6 +48,8 @@ BUSY_TICKS = 32
 """While every tick starts something, only one tick in this many looks whether much is due."""
 
 _COLLECTED = "is collected"
+_MARGIN_SECONDS = 60.0
+"""The engine reads the clock later than what decides; so much may lie between."""
 
 _log = structlog.get_logger(__name__)
 
@@ -64,6 +70,22 @@ class Garbage:
     outputs: Mapping[str, Expiry]
 
 
+@dataclass(frozen=True, slots=True)
+class LastCollection:
+    """The last collection of a dataflow.
+
+    Attributes:
+        at: When it ended; aware, in UTC.
+        by: What began it.
+        files, bytes: What it removed from tables.
+    """
+
+    at: datetime
+    by: Literal["request", "idle work"]
+    files: int
+    bytes: int
+
+
 class Housekeeping:
     """Collects garbage; called by one thread.
 
@@ -80,9 +102,12 @@ class Housekeeping:
         isolation: Keeps failures inside their dataflow.
         held: Returns the dataflows that are being changed or amended; they are skipped.
         retention: How long old versions of a table stay readable.
+        rebuilding: Tells since when stages are rebuilt: the tables before stay readable as well, up
+            to the retention's number of versions.
         inputs: Decides which inputs are removed.
         every: Epochs of a dataflow between two collections, over all its stages.
         records_kept: Records of a stage that are kept, although a position replaces them.
+        clock: Returns the time, aware and in UTC.
         scrubbing: Makes the scrubber, given a function that returns a dataflow's needed files.
 
     Attributes:
@@ -104,9 +129,11 @@ class Housekeeping:
         isolation: Isolation,
         held: Callable[[], Collection[str]],
         retention: Retention,
+        rebuilding: Rebuilding,
         inputs: Inputs,
         every: int,
         records_kept: int,
+        clock: Callable[[], datetime],
         scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing],
     ) -> None:
         self._store, self._garbage, self._catalog = store, garbage, catalog
@@ -114,9 +141,11 @@ class Housekeeping:
         self._parked, self._keeping = parked, keeping
         self._exclusion, self._retention, self._every = exclusion, retention, every
         self._punctuations, self._inputs = punctuations, inputs
+        self._rebuilding = rebuilding
         self._records_kept = records_kept
         self._held, self._isolation = held, isolation
         self._kept_at: dict[str, int] = {}
+        self._clock, self._last = clock, dict[str, LastCollection]()
         self._ticks = 0
         self.scrubbing = scrubbing(lambda record: self._needed(record.name, self._past(record)))
 
@@ -171,9 +200,16 @@ class Housekeeping:
             garbage = self.look(name)
             self._kept_at[name] = self._store.epochs().get(name, 0)
             self._keep(name)
+            if (last := self._last.get(name)) is not None:
+                self._last[name] = replace(last, by="request")
             return garbage
 
+    def last(self, name: str) -> LastCollection | None:
+        """Return the last collection since this instance leads; `None` if there was none."""
+        return self._last.get(name)
+
     def _keep(self, name: str) -> None:
+        files = bytes_ = 0
         try:
             record = self._store.dataflow(name)
             # First: what was framed before the position is never framed again, so its files may go.
@@ -184,20 +220,26 @@ class Housekeeping:
                 # The files of a publication that stopped half-way are in no table yet.
                 if (record.name, leader) not in parked:
                     for node in unit.members:
-                        self._collect(record, node, past)
+                        removed = self._collect(record, node, past)
+                        files, bytes_ = files + removed[0], bytes_ + removed[1]
             self._trim(record, position)
             self._inputs.remove(record, self._inputs.plan(record, self._needed(name, past)))
             self._inputs.forget(record, position)
+            self._last[name] = LastCollection(self._clock(), "idle work", files, bytes_)
         except CbpError as error:
             # Waiting loses nothing: the next collection finds the same, and more.
             _log.warning("collection.failed", dataflow=name, error=error.as_dict())
 
-    def _collect(self, record: DataflowRecord, node: StageNode, past: Set[str]) -> None:
+    def _collect(self, record: DataflowRecord, node: StageNode, past: Set[str]) -> tuple[int, int]:
+        """Collect a stage's tables; return how many files and bytes went."""
+        files = bytes_ = 0
         for table, plan in self._planned(record, node, past, dry_run=False).items():
             if plan.dead or plan.entries:
                 figures = {"files": len(plan.dead), "bytes": sum(f.bytes for f in plan.dead)}
                 figures |= {"entries": plan.entries, "base": plan.base}
                 _log.info("table.collected", dataflow=record.name, table=table, **figures)
+                files, bytes_ = files + figures["files"], bytes_ + figures["bytes"]
+        return files, bytes_
 
     def _planned(
         self, record: DataflowRecord, node: StageNode, past: Set[str], *, dry_run: bool
@@ -206,9 +248,17 @@ class Housekeeping:
             record.folder,
             node,
             queued=lambda: self._needed(record.name, past),
-            retention=self._retention,
+            retention=self._retention_of(record),
             dry_run=dry_run,
         )
+
+    def _retention_of(self, record: DataflowRecord) -> Retention:
+        """Return how long versions stay: while a stage is rebuilt, those from before it do."""
+        since_ms = self._rebuilding.since_ms(record, self._store.connectors(record.name))
+        if since_ms is None:
+            return self._retention
+        seconds = self._clock().timestamp() - since_ms / 1000 + _MARGIN_SECONDS
+        return replace(self._retention, seconds=max(self._retention.seconds, seconds))
 
     def _needed(self, dataflow: str, past: Set[str]) -> set[str]:
         """Return the files that unpublished records name, or that wait in connectors.
@@ -224,8 +274,8 @@ class Housekeeping:
 
     def _past(self, record: DataflowRecord) -> Set[str]:
         """Return the files that waited at kept positions; only this thread puts positions."""
-        kept = self._open_log(record.folder).positions()
-        return _files_of(stage.connectors for one in kept for stage in one.stages.values())
+        positions = self._open_log(record.folder).positions()
+        return _files_of(stage.connectors for one in positions for stage in one.stages.values())
 
     def _keep_position(self, record: DataflowRecord) -> Position:
         """Put and return the dataflow's position, if it frames or has records to spare."""
@@ -252,8 +302,8 @@ class Housekeeping:
             return
         oldest = self._open_log(record.folder).oldest_position() or position
         for name in limits:
-            kept = oldest.stages[name].epoch if name in oldest.stages else 0
-            limits[name] = min(limits[name], kept - self._records_kept)
+            first_epoch = oldest.stages[name].epoch if name in oldest.stages else 0
+            limits[name] = min(limits[name], first_epoch - self._records_kept)
         # Closes made since then stay as well: a roll-back restores them.
         closes = min(position.punctuations, oldest.punctuations)
         self._punctuations.log(record.folder).trim(closes)

@@ -26,6 +26,7 @@ from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.position import Position
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
 from controller.loop.records.catalog import Catalog
+from controller.loop.records.sink_reads import SinkReads
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 __all__ = ["SEVEN_DAYS", "Inputs", "Keep"]
@@ -63,6 +64,7 @@ class Inputs:
     open_log: Callable[[str], IntentionLog]
     clock: Callable[[], datetime]
     keep: Keep
+    sinks: SinkReads
 
     def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:
         """Return source -> what is removed of it; reads only.
@@ -71,11 +73,12 @@ class Inputs:
             record: The dataflow.
             needed: Files that connectors and positions name, relative to its folder.
         """
-        oldest = self.open_log(record.folder).oldest_position()
+        log, dataflow = self.open_log(record.folder), self.catalog.compiled(record)
+        oldest, unpublished = log.oldest_position(), self.sinks.needed(record, dataflow, log)
         replayed = {} if oldest is None else {i.flow: i.index + 1 for i in oldest.newest}
         return {
-            name: self._expiry(record, source, replayed.get(name, 0), needed)
-            for name, source in self.catalog.compiled(record).sources.items()
+            name: self._expiry(record, source, replayed.get(name, 0), needed, unpublished.get(name))
+            for name, source in dataflow.sources.items()
         }
 
     def remove(self, record: DataflowRecord, plans: Mapping[str, Expiry]) -> None:
@@ -106,7 +109,12 @@ class Inputs:
         return forgotten
 
     def _expiry(
-        self, record: DataflowRecord, node: SourceNode, replayed: int, needed: Collection[str]
+        self,
+        record: DataflowRecord,
+        node: SourceNode,
+        replayed: int,
+        needed: Collection[str],
+        unpublished: int | None,
     ) -> Expiry:
         source, retention = node.name, node.keep.over(self.keep.inputs)
         # The newest one always stays: it tells which number was last.
@@ -117,7 +125,7 @@ class Inputs:
         if retention.bytes:
             folder = f"{record.folder}/{source_folder(source)}"
             stored = self.files.list_files(folder)
-            total = sum(file.bytes for file in stored if not file.path.startswith("_log/"))
+            total = sum(file.bytes for file in stored if not file.path.startswith("_"))
         return expire(
             held,
             total_bytes=total,
@@ -125,6 +133,7 @@ class Inputs:
             needed=needed,
             retention=retention,
             now=self.clock(),
+            **({} if unpublished is None else {"first_waiting": unpublished}),
         )
 
 

@@ -6,6 +6,8 @@ needed to end within its time. The next round begins an hour later, or after the
 that is shorter. A finding stands until a later round finds the file repaired. It is written beside
 the tables, so that a restart knows it, and it is a trouble of its dataflow: `status`, `ready` and
 the metrics show it. No stage stops for it; a run stops only when it reads the damaged file.
+Damage that a read for a user meets first is a finding, too (`note`), until a round that begins
+later has read everything.
 
 Guaranteed: no tick waits for it; one step reads at most `STEP_BYTES` and one file; nothing is
 changed except the note.
@@ -24,16 +26,20 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.read.scrub import Damage, ScrubbedFile, scrub
+from cbp.engine.read.damages import Damage, ScrubbedFile
+from cbp.engine.read.scrub import scrub
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, FileLostError, NotFoundError
+from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Rest
 from controller.loop.runs.isolation import Trouble
 from controller.store.base import DataflowRecord
 
 __all__ = ["Progress", "Scrubbing"]
 
+DAMAGES_MAX = 1_000
+"""Damages of one dataflow that reads may note; a round finds the others."""
 RATE_BYTES = 2 << 20
 STEP_BYTES = 8 << 20
 _BETWEEN = timedelta(hours=1)
@@ -47,11 +53,12 @@ class Progress:
     """How far the round is with one dataflow.
 
     Attributes:
-        began_at: When this round began to read it; `None`: not yet.
+        began_at: When this round began to read it; `None` if it has not begun yet.
         ended_at: When a round last finished reading all of it.
         files: Files that this round has read.
         bytes: Bytes that this round has read.
         damages: By path; those of the last round until this round has read everything.
+        met_at: When reads met damages, by path.
     """
 
     began_at: datetime | None = None
@@ -59,6 +66,7 @@ class Progress:
     files: int = 0
     bytes: int = 0
     damages: dict[str, Damage] = field(default_factory=dict)
+    met_at: dict[str, datetime] = field(default_factory=dict)
 
 
 class Scrubbing:
@@ -70,7 +78,7 @@ class Scrubbing:
         clock: Returns the time, aware and in UTC.
         dataflows: Returns the dataflows.
         needed: Returns the files of a dataflow that something waits for.
-        round_seconds: Time within which a round ends; 0: nothing is read.
+        round_seconds: Time within which a round ends; 0 means that nothing is read.
         executor: Carries out the reading; a step begins when the one before has ended.
     """
 
@@ -93,7 +101,7 @@ class Scrubbing:
         self._rest: Rest | None = None
         self._read_at: datetime | None = None
         self._progress: dict[str, Progress] = {}
-        self._found: dict[str, Damage] = {}
+        self._damages: dict[str, Damage] = {}
         self._executor = executor
         self._step: Future[None] | None = None
         self._taking = threading.Lock()
@@ -129,7 +137,7 @@ class Scrubbing:
         assert self._looks is not None
         for name, looked in self._looks:
             if looked is None:
-                self.take(name, self._found, now)
+                self.take(name, self._damages, now, since=self.progress(name).began_at or now)
                 continue
             self._take(name, looked)
             left -= max(looked.bytes, 4096)
@@ -178,7 +186,7 @@ class Scrubbing:
         for record in records:
             progress = self.progress(record.name)
             progress.began_at, progress.files, progress.bytes = self._clock(), 0, 0
-            self._found = {}
+            self._damages = {}
             try:
                 for looked in self.looks(record):
                     yield record.name, looked
@@ -194,7 +202,7 @@ class Scrubbing:
         progress.bytes += looked.bytes
         if looked.damage is None:
             return
-        self._found[looked.damage.path] = looked.damage
+        self._damages[looked.damage.path] = looked.damage
         if looked.damage.path not in progress.damages:
             progress.damages[looked.damage.path] = looked.damage
             _log.error("scrub.damage", **looked.damage.to_json())
@@ -208,15 +216,51 @@ class Scrubbing:
         """
         return scrub(record.folder, self._files, needed=self._needed(record))
 
-    def take(self, name: str, found: Mapping[str, Damage], now: datetime) -> None:
-        """Replace the findings of a dataflow by those of a complete reading."""
+    def size(self, record: DataflowRecord) -> tuple[int, int]:
+        """Return how many files and bytes a dataflow has on disk."""
+        there = [one.bytes for one in self._files.list_files(record.folder) if not one.temporary]
+        return len(there), sum(there)
+
+    def note(self, error: FileDamagedError) -> None:
+        """Add the damage that a read met to the findings of its dataflow.
+
+        Does nothing if it is known, if no dataflow has the file, or if a file that was missing is
+        there by now.
+        """
+        damage = Damage.of(error, "")
+        owners = [one for one in self._dataflows() if damage.path.startswith(f"{one.folder}/")]
+        if not owners or (damage.code == FileLostError.code and self._files.exists(damage.path)):
+            return
+        with self._taking:
+            progress = self.progress(owners[0].name)
+            if damage.path in progress.damages or len(progress.damages) >= DAMAGES_MAX:
+                return
+            progress.damages[damage.path] = damage
+            progress.met_at[damage.path] = self._clock()
+            _log.error("read.damage", **damage.to_json())
+            self._remember(owners[0].name, progress)
+
+    def take(
+        self, name: str, damages: Mapping[str, Damage], now: datetime, *, since: datetime
+    ) -> None:
+        """Replace the findings of a dataflow by those of a complete reading.
+
+        Args:
+            name: The dataflow.
+            damages: The findings, by path.
+            now: When the reading ended.
+            since: When it began: what reads met after that stays.
+        """
         with self._taking:
             progress = self.progress(name)
-            for path in found.keys() - progress.damages.keys():
-                _log.error("scrub.damage", **found[path].to_json())
-            for path in progress.damages.keys() - found.keys():
+            progress.met_at = {path: at for path, at in progress.met_at.items() if at > since}
+            met = {p: progress.damages[p] for p in progress.met_at if p in progress.damages}
+            damages = {**met, **damages}
+            for path in damages.keys() - progress.damages.keys():
+                _log.error("scrub.damage", **damages[path].to_json())
+            for path in progress.damages.keys() - damages.keys():
                 _log.info("scrub.mended", dataflow=name, path=path)
-            progress.damages, progress.ended_at = dict(found), now
+            progress.damages, progress.ended_at = dict(damages), now
             self._remember(name, progress)
 
     def _note(self, name: str) -> str:
@@ -247,7 +291,7 @@ class DamageTrouble(Trouble):
     @property
     def words(self) -> str:
         """The trouble in words, for an operator."""
-        files = "a file is" if self.tries == 1 else f"{self.tries} files are"
+        files = format_count(self.tries, "file is", "files are")
         return f"{files} damaged (`cbp scrub {self.dataflow}` lists what is): {self.error.message}"
 
 

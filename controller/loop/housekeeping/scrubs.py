@@ -18,8 +18,8 @@ from typing import Literal
 
 import structlog
 
-from cbp.engine.read.scrub import Damage
-from cbp.errors import CbpError, InvariantError
+from cbp.engine.read.damages import Damage
+from cbp.errors import CbpError, FileDamagedError, InvariantError
 from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.store.base import DataflowRecord, Store
 
@@ -39,6 +39,7 @@ class Scrub:
         by: What began it: a request, or the background scrubber.
         began_at, ended_at: Aware, in UTC; `ended_at` is that of the last complete reading.
         files, bytes: How much was read.
+        files_total, bytes_total: How much there was when it began; 0 if it is not known.
         damages: The damages known so far.
         error: Why it did not finish.
     """
@@ -50,6 +51,8 @@ class Scrub:
     ended_at: datetime | None = None
     files: int = 0
     bytes: int = 0
+    files_total: int = 0
+    bytes_total: int = 0
     damages: tuple[Damage, ...] = ()
     error: CbpError | None = None
 
@@ -78,6 +81,13 @@ class Scrubs:
         self._store, self._scrubbing, self._clock = store, scrubbing, clock
         self._executor, self._lock = executor, threading.Lock()
         self._asked: dict[str, Scrub] = {}
+
+    def note(self, error: FileDamagedError) -> None:
+        """Add the damage that a read met to the findings; a failure is logged."""
+        try:
+            self._scrubbing.note(error)
+        except CbpError as failure:
+            _log.warning("read.damage_not_noted", error=failure.as_dict())
 
     def start(self, name: str) -> Scrub:
         """Start to read a dataflow's folder; returns at once.
@@ -120,21 +130,25 @@ class Scrubs:
             or progress.ended_at is None
             or asked.ended_at == progress.ended_at
         ):
-            return replace(asked, damages=damages, ended_at=asked.ended_at or progress.ended_at)
+            # A read may have met damage since.
+            judged: Status = "damaged" if damages and asked.status == "whole" else asked.status
+            ended_at = asked.ended_at or progress.ended_at
+            return replace(asked, status=judged, damages=damages, ended_at=ended_at)
         status: Status = "damaged" if damages else "whole"
         if progress.ended_at is None and not damages:
             status = "never"
         figures = (progress.began_at, progress.ended_at, progress.files, progress.bytes)
-        return Scrub(name, status, "idle work", *figures, damages)
+        return Scrub(name, status, "idle work", *figures, damages=damages)
 
     def _read(self, record: DataflowRecord) -> None:
-        name, damages = record.name, dict[str, Damage]()
+        name, damages, began = record.name, dict[str, Damage](), self._clock()
         try:
+            self._foresee(record)
             for looked in self._scrubbing.looks(record):
                 if looked.damage is not None:
                     damages[looked.damage.path] = looked.damage
                 self._note(name, files=1, bytes_=looked.bytes)
-            self._scrubbing.take(name, damages, now := self._clock())
+            self._scrubbing.take(name, damages, now := self._clock(), since=began)
         except CbpError as error:
             _log.warning("scrub.failed", dataflow=name, error=error.as_dict())
             self._settle(name, status="failed", error=error)
@@ -144,6 +158,12 @@ class Scrubs:
             self._settle(name, status="failed", error=unexpected)
         else:
             self._settle(name, status="damaged" if damages else "whole", ended_at=now)
+
+    def _foresee(self, record: DataflowRecord) -> None:
+        files, bytes_ = self._scrubbing.size(record)
+        with self._lock:
+            one = self._asked[record.name]
+            self._asked[record.name] = replace(one, files_total=files, bytes_total=bytes_)
 
     def _note(self, name: str, *, files: int, bytes_: int) -> None:
         with self._lock:

@@ -1,37 +1,32 @@
-"""Lease keeper: keeps the lease, and lets durable effects pass only while it is held.
+"""Lease keeper: keeps the lease, and says whether this instance leads.
 
     keep()    called by a thread of its own: renew the lease, watch it, or apply for it
-    fence     called before every durable effect: refuses it unless this instance leads
+    check()   called by the fence (`controller.loop.leadership.fence`) before every durable effect
     retire()  the lease is lost or given up; `follow()` once no work is under way
 
 `cbp.model.schedule.lease` makes the decisions. A process that has its database for itself leads
 without a thread: the lock file has decided, and its term has no end.
 
-Invariants (tests/controller/test_leadership.py): an effect passes the fence only within the time
-that the lease was granted for; the store is fenced with the epoch from the first write of a term
-until no work of that term is under way. Not guaranteed by the clock: a process that stalls between
-the fence and its effect may go on with that effect too late. Then the store refuses it by its
-epoch, and the logs refuse it by `put_if_absent` (`controller.loop.leadership.terms`).
+Invariants (tests/controller/test_leadership.py): `check` passes only within the time that the
+lease was granted for; the store is fenced with the epoch from the first write of a term until no
+work of that term is under way.
 """
 
 from __future__ import annotations
 
-import functools
 import math
 import secrets
 import threading
 import time
 from collections.abc import Callable
-from typing import Any
 
 import structlog
 
-from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Lease, Role, Standing, Step, Term, next_step, role_of
 from controller.store.base import Store
 
-__all__ = ["Fence", "Leadership", "boot_seconds"]
+__all__ = ["Leadership", "boot_seconds"]
 
 KEEPS_PER_LEASE = 5
 """How often, within the time of a lease, an instance renews the lease or checks it."""
@@ -43,28 +38,6 @@ def boot_seconds() -> float:
     """Return the seconds since this machine started; sleep of the machine counts."""
     clock = getattr(time, "CLOCK_BOOTTIME", time.CLOCK_MONOTONIC)
     return time.clock_gettime(clock)
-
-
-class Fence:
-    """Checks before every durable effect, by its failpoint, that this instance leads.
-
-    In another process, such as a Spark worker, it does not check: tasks write files that no
-    reader sees before the driver has recorded them.
-    """
-
-    def __init__(self, faults: Faults = NO_FAULTS) -> None:
-        self._faults = faults
-        self.check: Callable[[], object] = lambda: None
-
-    def __call__(self, point: str) -> None:
-        """Pass a point; raises `LeaseLostError` in front of an effect."""
-        if point.endswith(".before"):
-            self.check()
-        self._faults(point)
-
-    def __reduce__(self) -> tuple[Any, ...]:
-        """Pickle without the check: only this process can answer it."""
-        return functools.partial, (self._faults,)
 
 
 class Leadership:

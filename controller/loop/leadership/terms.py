@@ -59,6 +59,7 @@ class Terms:
     Attributes:
         folder: Where puts of this term are staged; `""` before the first term: no other instance
             can lead.
+        epoch, address: Those of the lease of the last term; 0 and `""` before the first.
     """
 
     def __init__(
@@ -72,7 +73,7 @@ class Terms:
     ) -> None:
         self._store, self._files, self._root = store, files, f"{root}/{_FOLDER}"
         self._random_hex, self._faults = random_hex, faults
-        self.folder = ""
+        self.folder, self.epoch, self.address = "", 0, ""
 
     def begin(self, epoch: int) -> None:
         """End the terms of all other instances; called before any log is read.
@@ -97,7 +98,7 @@ class Terms:
                 self._remove(name)
             elif 0 < _number_of(name) < number:
                 self._end(name)
-        self.folder = f"{self._root}/{mine}"
+        self.folder, self.epoch, self.address = f"{self._root}/{mine}", epoch, lease.address
         _log.info("term.begun", term=mine, epoch=epoch)
 
     def _make(self, name: str) -> None:
@@ -131,7 +132,7 @@ class Terms:
 
 
 def _number_of(name: str) -> int:
-    """Return the number of a term's folder; 0: it is none, perhaps a copy that somebody made."""
+    """Return the number of a term's folder; 0 if it is none, perhaps a copy that somebody made."""
     match = _TERM.fullmatch(name)
     return int(match[1]) if match else 0
 

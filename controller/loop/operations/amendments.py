@@ -20,7 +20,7 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.errors import DataflowBusyError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
-from cbp.model.version.rollback_goal import Moment
+from cbp.model.version.rollback_point import PointAfterRun
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.corrections import Corrections
@@ -29,14 +29,14 @@ from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
-from controller.loop.tick import Ticker
+from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Amendments"]
 
 HELD = "checked for a roll-back that is not finished"
 
-UNFINISHED = "has a roll-back that is not finished; resume it"
+UNFINISHED = "has a roll-back or a correction that may be unfinished; resume the dataflow"
 
 
 class Amendments:
@@ -54,7 +54,7 @@ class Amendments:
         in_flight: InFlight,
         finisher: Finisher,
         term: CurrentTerm,
-        ticker: Ticker,
+        holds: Holds,
         rollbacks: Rollbacks,
         corrections: Corrections,
         exclusion: Exclusion,
@@ -63,7 +63,7 @@ class Amendments:
         cancel_seconds: float,
     ) -> None:
         self._isolation, self._cancel_seconds = isolation, cancel_seconds
-        self._store, self._open_log, self._ticker = store, open_log, ticker
+        self._store, self._open_log, self._holds = store, open_log, holds
         self._in_flight, self._finisher, self._term = in_flight, finisher, term
         self._rollbacks, self._corrections = rollbacks, corrections
         self._exclusion, self._wake = exclusion, wake
@@ -83,13 +83,14 @@ class Amendments:
 
         Args:
             name: The dataflow.
-            to: See `cbp.model.version.rollback_goal`.
+            to: See `cbp.model.version.rollback_point`.
             who: The person or program that asks for it.
             why: The reason, kept with the roll-back.
             drop_later: Do not queue again what arrived at sources since then, and do not repeat
                 closes made since then.
             pause: Leave the dataflow paused.
-            request: Idempotency key: a request that was carried out is not repeated; `""`: none.
+            request: Idempotency key: a request that was carried out is not repeated; `""` if there
+                is none.
 
         Returns:
             The generation that begins: its position, and who undid what, and why.
@@ -108,7 +109,7 @@ class Amendments:
         look = partial(
             self._rollbacks.plan, to=to, who=who, why=why, drop_later=drop_later, request=request
         )
-        self._ticker.require_free(name)  # an unfinished amendment has no position yet
+        self._holds.require_free(name)  # an unfinished amendment has no position yet
         look(self._store.dataflow(name))  # refuse before anything is cancelled
         with self._quiet(name, "is being rolled back", cancel=True) as record:
             if pause:
@@ -125,7 +126,7 @@ class Amendments:
         record = self._store.dataflow(name)
         return self._rollbacks.plan(record, to, who="", why="", drop_later=drop_later)
 
-    def moments(self, name: str, *, limit: int) -> Sequence[Moment]:
+    def moments(self, name: str, *, limit: int) -> Sequence[PointAfterRun]:
         """Return the newest moments to which a dataflow can be rolled back.
 
         Raises:
@@ -163,12 +164,15 @@ class Amendments:
             corrections: The new records of each corrected key.
             who: The person or program that asks for it.
             why: The reason, kept for good.
-            request: Idempotency key: a request that was carried out is not repeated; `""`: none.
+            request: Idempotency key: a request that was carried out is not repeated; `""` if there
+                is none.
 
         Raises:
             NotFoundError: If there is no such dataflow, stage or state.
             DefinitionError: Rule `correction_invalid`.
-            DataflowBusyError: If a run does not end, or an earlier amendment is unfinished.
+            DataflowBusyError: If a run does not end, or an earlier amendment is unfinished;
+                nothing changed.
+            CorrectionUnfinishedError: If the correction is prepared, and is finished later.
             OperatingError: If the correction cannot be prepared; nothing changed.
         """
         self._corrections.check(name, stage, state, corrections)
@@ -182,6 +186,12 @@ class Amendments:
             self._finisher.publish(record)
             return self._corrections.make(record, note, corrections)
 
+    def check_corrections(
+        self, name: str, stage: str, state: str, corrections: Sequence[Correction]
+    ) -> None:
+        """Raise the error that `correct` would raise at once; changes nothing."""
+        self._corrections.check(name, stage, state, corrections)
+
     def corrections(self, name: str) -> Sequence[Corrected]:
         """Return the corrections of a dataflow, oldest first; raises `NotFoundError`."""
         return self._corrections.of(self._store.dataflow(name))
@@ -189,9 +199,9 @@ class Amendments:
     def finish(self, name: str) -> None:
         """Finish a roll-back that was begun and could not be finished, if there is one."""
         with self._exclusion.hold(name, "is resumed"):
-            if self._ticker.held.get(name) == UNFINISHED:
+            if self._holds.held.get(name) == UNFINISHED:
                 self._rollbacks.finish(self._store.dataflow(name))
-                self._ticker.release(name)
+                self._holds.release(name)
 
     def hold_unfinished(self) -> None:
         """Hold the dataflows with roll-backs that recovery could not finish."""
@@ -201,7 +211,7 @@ class Amendments:
 
     def _hold_unfinished(self, record: DataflowRecord) -> None:
         if self._open(record):
-            self._ticker.held.setdefault(record.name, UNFINISHED)
+            self._holds.held.setdefault(record.name, UNFINISHED)
 
     def cancel_all(self, name: str | None) -> None:
         """Ask the runs of one or all dataflows to stop; returns at once."""
@@ -211,7 +221,7 @@ class Amendments:
 
     @contextmanager
     def _quiet(self, name: str, reason: str, *, cancel: bool) -> Iterator[DataflowRecord]:
-        self._ticker.hold(name, reason)
+        self._holds.hold(name, reason)
         try:
             if cancel:
                 self.cancel_all(name)
@@ -222,9 +232,9 @@ class Amendments:
                 yield self._store.dataflow(name)
         finally:
             # If the store does not answer now, the dataflow stays held.
-            self._ticker.held[name] = UNFINISHED
+            self._holds.held[name] = UNFINISHED
             if not self._open(self._store.dataflow(name)):
-                self._ticker.release(name)
+                self._holds.release(name)
             self._wake()
 
     def _open(self, record: DataflowRecord) -> bool:

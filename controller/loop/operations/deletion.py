@@ -28,7 +28,8 @@ from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.finisher import PUBLISHED, Finisher
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import UNRECOVERED, Isolation
-from controller.loop.tick import Ticker
+from controller.loop.tick.holds import Holds
+from controller.loop.tick.run_ids import RunIds
 from controller.store.base import Store
 
 __all__ = ["Deletion"]
@@ -51,7 +52,8 @@ class Deletion:
     catalog: Catalog
     in_flight: InFlight
     finisher: Finisher
-    ticker: Ticker
+    holds: Holds
+    ids: RunIds
     framer: Framer
     answers: Answers
     punctuations: Punctuations
@@ -73,8 +75,8 @@ class Deletion:
             OperatingError: If a run does not end, or the folder cannot be removed.
         """
         folder = self.store.dataflow(name).folder
-        with self.ticker.lock:
-            self.ticker.deleting.add(name)
+        with self.holds.lock:
+            self.holds.deleting.add(name)
         try:
             self.amendments.cancel_all(name)
             if not self.in_flight.wait(name, timeout=self.cancel_seconds):
@@ -84,7 +86,7 @@ class Deletion:
             with self.exclusion.hold(name, "is deleted"):
                 away = self._take_out(name, folder, purge=purge)
         finally:
-            self.ticker.deleting.discard(name)
+            self.holds.deleting.discard(name)
         if away:
             remove_purged(away)
         _log.info("dataflow.deleted", dataflow=name, purged=purge)
@@ -92,24 +94,24 @@ class Deletion:
     def _take_out(self, name: str, folder: str, *, purge: bool) -> str:
         """Delete a dataflow without runs; return the folder's new path if it is to be removed.
 
-        Publishing and removing may take long, so neither holds the lock of the ticker.
+        Publishing and removing may take long, so neither holds the lock of the tick.
         """
         if not purge:
             # If this fails, the records stay; a later registration of the folder publishes them.
             publish = partial(self.finisher.publish, self.store.dataflow(name))
             self.isolation.attempt(name, PUBLISHED, publish)
-        with self.ticker.lock:
+        with self.holds.lock:
             self.store.delete(name)
             self._forget(name, folder)
             if not purge:
                 return ""
-            return set_aside(self.files, folder, run=self.ticker.new_id(), faults=self.faults)
+            return set_aside(self.files, folder, run=self.ids.new_id(), faults=self.faults)
 
     def _forget(self, name: str, folder: str) -> None:
         self.finisher.forget(name)
         self.isolation.forget(name)
-        if self.ticker.held.get(name) == UNRECOVERED:
-            del self.ticker.held[name]
+        if self.holds.held.get(name) == UNRECOVERED:
+            del self.holds.held[name]
         self.framer.forget(name)
         self.answers.forget(name)
         self.punctuations.forget(name)

@@ -2,6 +2,9 @@
 
 Dataflows that were deleted without `purge` come back too, since their folders still describe
 them. A dataflow that cannot be brought back does not stop the others.
+
+The rebuild of a stage's state from its retained input (a backfill) is a change of the version:
+`controller.loop.operations.version_change`.
 """
 
 from __future__ import annotations
@@ -34,7 +37,7 @@ def bring_back(
         files: Access to the folders.
         tables_root: The folder above them.
         register: Takes a document and brings back what its folder holds.
-        only: Bring back these and no others; empty: all.
+        only: Bring back these and no others; empty means all.
         on_dataflow: Called with each name before its dataflow is brought back.
 
     Returns:

@@ -38,6 +38,7 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import Answers
 from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.version_change import (
     Changed,
     Changes,
@@ -51,7 +52,7 @@ from controller.loop.recovery.redo import Recovery, ignore
 from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
-from controller.loop.tick import Ticker
+from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Arrivals", "Versions"]
@@ -97,10 +98,11 @@ class Versions:
     open_log: Callable[[str], IntentionLog]
     in_flight: InFlight
     term: CurrentTerm
-    ticker: Ticker
+    holds: Holds
     framer: Framer
     answers: Answers
     punctuations: Punctuations
+    priorities: Priorities
     recovery: Recovery
     exclusion: Exclusion
     isolation: Isolation
@@ -145,7 +147,7 @@ class Versions:
             self.arrivals.prepare(record, dataflow)
             # One version behind until the store stands where it began: a crash is then finished.
             early = replace(record, version=description.version - (description.begin is not None))
-            with self.ticker.lock:
+            with self.holds.lock:
                 self._record(early, dataflow, description)
                 if claimed.before:
                     try:
@@ -194,7 +196,7 @@ class Versions:
         record = self._expected(name, expected_version)
         if dry_run:
             return self.changes.plan(record, document, dataflow, choice)
-        self.ticker.hold(name, "is changed to a new version")
+        self.holds.hold(name, "is changed to a new version")
         try:
             if not self.in_flight.wait(name, timeout=self.change_seconds):
                 why = f"a run has not ended after {self.change_seconds:.0f} s"
@@ -210,35 +212,35 @@ class Versions:
                 return self.changes.carry_out(record, document, dataflow, choice)
         finally:
             # If the store does not answer now, every tick asks it again.
-            self.ticker.held[name] = UNFINISHED
+            self.holds.held[name] = UNFINISHED
             if not self.changes.unfinished(self.store.dataflow(name)):
-                self.ticker.release(name)
+                self.holds.release(name)
 
     def recover_all(self) -> None:
         """Recover every dataflow; one that cannot be recovered does nothing until it is.
 
-        The caller holds the lock of the ticker, so that nothing runs before.
+        The caller holds the lock of the tick, so that nothing runs before.
         """
         for record in self.store.dataflows():
             self._recover(record.name, nullcontext())
 
     def finish_late(self) -> None:
         """Try again to finish or recover dataflows; never waits for a lock."""
-        late = {name for name, why in self.ticker.held.items() if why in (UNFINISHED, UNRECOVERED)}
+        late = {name for name, why in self.holds.held.items() if why in (UNFINISHED, UNRECOVERED)}
         late |= {one.dataflow for one in self.isolation.troubles() if one.doing == ARRIVALS}
         known = {record.name for record in self.store.dataflows()} if late else late
         for name in sorted(late - known):  # deleted meanwhile
-            self.ticker.held.pop(name, None)
+            self.holds.held.pop(name, None)
             self.isolation.forget(name)
         for name in sorted(late & known):
             with self.exclusion.attempt(name, "is finished") as free:
-                if free and name in self.ticker.held:
-                    self._recover(name, self.ticker.lock)
+                if free and name in self.holds.held:
+                    self._recover(name, self.holds.lock)
                 elif free:
                     self._recover_arrivals(name)
 
     def _recover(self, name: str, lock: AbstractContextManager[object]) -> None:
-        self.ticker.held.setdefault(name, UNRECOVERED)
+        self.holds.held.setdefault(name, UNRECOVERED)
         self.isolation.attempt(name, RECOVERED, partial(self._recover_in_order, name, lock))
 
     def _recover_in_order(self, name: str, lock: AbstractContextManager[object]) -> None:
@@ -246,10 +248,11 @@ class Versions:
         if not self._finish(self.store.dataflow(name)):
             return
         self._recover_arrivals(name)
-        if self.ticker.held.get(name) == UNRECOVERED:
+        if self.holds.held.get(name) == UNRECOVERED:
             with lock:
+                self.priorities.bring(self.store.dataflow(name))
                 self.recovery.recover_dataflow(self.store.dataflow(name))
-                del self.ticker.held[name]
+                del self.holds.held[name]
 
     def _take_over(
         self,
@@ -263,6 +266,7 @@ class Versions:
         self.arrivals.recover(record, dataflow)
         log.forget_positions(description.version)
         self.changes.bring_store(record, dataflow, description)
+        self.priorities.bring(record)
         self.recovery.recover_dataflow(record, on_redo=on_redo)
 
     def _expected(self, name: str, version: int | None) -> DataflowRecord:
@@ -282,11 +286,11 @@ class Versions:
             self.term.depose(error.message)
             return False
         except CbpError as error:
-            self.ticker.held[record.name] = UNFINISHED
+            self.holds.held[record.name] = UNFINISHED
             _log.error("change.not_finished", dataflow=record.name, error=error.as_dict())
             return False
-        if self.ticker.held.get(record.name) == UNFINISHED:
-            self.ticker.held[record.name] = UNRECOVERED
+        if self.holds.held.get(record.name) == UNFINISHED:
+            self.holds.held[record.name] = UNRECOVERED
         return True
 
     def _bring_arrivals(self, record: DataflowRecord) -> None:

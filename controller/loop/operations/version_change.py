@@ -37,11 +37,14 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
 from cbp.model.run.intention import TableChange
 from cbp.model.version.code_drift import drift, without_codes
+from cbp.model.version.flow_life import NEW_LIFE, FlowLife
+from cbp.model.version.new_views import collected_mistake
 from cbp.model.version.succession import Succession, succeed
 from cbp.model.version.version_change import ChangePlan, Choice, compare_versions, flow_schemas
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Begin, Description, Descriptions
+from controller.loop.records.priority_file import read_priorities
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
@@ -59,6 +62,7 @@ class Changed:
 
     Attributes:
         version: Its number; the old number if nothing changes.
+        lives: The life of each flow and view before the change.
         done: Whether the new version is in force.
     """
 
@@ -67,6 +71,7 @@ class Changed:
     plan: ChangePlan
     succession: Succession
     changed: bool
+    lives: Mapping[str, FlowLife]
     done: bool = False
 
     def require_allowed(self) -> None:
@@ -113,26 +118,33 @@ class Changes:
         """Return what a new version would do; reads only.
 
         Raises:
-            DataflowInvalidError: If the shape of the old version is unknown.
+            DataflowInvalidError: If the shape of the old version was not recorded, and its document
+                does not compile with the installed code.
         """
         description = self._descriptions.of(record)
         now, then = self._shape(record, description), shape_of(after)
-        plan = compare_versions(now, then, choice, self._past(record, now, then))
+        lives = self._descriptions.lives(record)
         units = self._catalog.units(record)
+        leaders = {name: leader for leader, unit in units.items() for name in unit.names}
+        next_epochs = self._open_log(record.folder).next_epochs()
+        never_ran = {name for name, leader in leaders.items() if not next_epochs.get(leader)}
+        plan = compare_versions(now, then, choice, self._past(record, now, then), never_ran)
+        plan = self._with_collected(record, plan, lives)
         succession = succeed(
             plan,
             choice,
             before=self._store.position(record.name),
             version=record.version + 1,
-            units={name: leader for leader, unit in units.items() for name in unit.names},
+            units=leaders,
             after=after,
-            next_epochs=self._open_log(record.folder).next_epochs(),
+            next_epochs=next_epochs,
             retained=lambda flow: self.retained(record, flow),
             dropped=self._dropped(record),
+            lives=lives,
         )
         changed = plan.changed or dict(description.document) != dict(document)
         version = record.version + changed
-        return Changed(record.name, version, plan, succession, changed)
+        return Changed(record.name, version, plan, succession, changed, lives)
 
     def carry_out(
         self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
@@ -162,6 +174,7 @@ class Changes:
                 for name in after.stages
                 if planned.plan.stages[name].kind != "kept" or name in planned.plan.rebuilt
             ),
+            tuple(sorted(planned.plan.emptied)),
         )
         description = Description(
             planned.version, document, planned.succession.leaders, shape_of(after), begin
@@ -189,10 +202,14 @@ class Changes:
         return newest is not None and dict(newest.document) == dict(record.document)
 
     def finish(self, record: DataflowRecord) -> DataflowRecord:
-        """Redo what follows the newest description; does nothing if that is done.
+        """Bring the tables and the store to the newest version; does nothing if they are there.
+
+        Returns:
+            The record of the dataflow at that version.
 
         Raises:
-            CodeDriftedError: If the installed code is not what the new version was planned for.
+            CodeDriftedError: If the installed code declares other tables than the new version was
+                planned with.
             CbpError: Anything else that prevents it; to be tried again.
         """
         newest = self._ahead(record)
@@ -217,9 +234,10 @@ class Changes:
     def bring_tables(
         self, record: DataflowRecord, dataflow: Dataflow, description: Description
     ) -> None:
-        """Alter the tables of a version and create missing ones; idempotent.
+        """Alter the tables of the stages that a version changes, and create missing ones.
 
-        All table entries carry the version's time, and later records a later time.
+        Idempotent. All entries carry one time: that of the version, or that of the registration if
+        it is the first version. Later records have later times.
         """
         at_ms = int(record.created_at.timestamp() * 1000)
         if description.begin is not None:
@@ -241,20 +259,25 @@ class Changes:
     def bring_store(
         self, record: DataflowRecord, dataflow: Dataflow, description: Description
     ) -> None:
-        """Bring the store to where a version began; idempotent."""
+        """Give the store the position at which a version began, if it followed another one.
+
+        Idempotent. The priorities are those of the folder.
+        """
         if description.begin is not None:
             self._store.change(
                 record,
                 *stage_wiring(dataflow, description.leaders),
                 position=description.begin.position,
                 fresh=description.begin.fresh,
+                priorities=read_priorities(self._files, record.folder) or {},
                 at=self._clock(),
             )
 
     def retained(self, record: DataflowRecord, flow: str) -> tuple[Increment, ...]:
-        """Return the increments of a flow that can be read, without gaps up to the newest.
+        """Return the newest increments of a flow that can be read, without a gap.
 
-        If the files of a stage's increment are gone, it is located in the stage's table.
+        Where the files of an increment were merged or removed, the records are located in the
+        table of its stage.
         """
         increments: list[Increment] = []
         cursor: str | None = None
@@ -307,11 +330,27 @@ class Changes:
                 past |= flow_schemas(description.shape)
         return {flow: schema for flow, schema in past.items() if flow in new}
 
+    def _with_collected(
+        self, record: DataflowRecord, plan: ChangePlan, lives: Mapping[str, FlowLife]
+    ) -> ChangePlan:
+        """Refuse to fill a view from a flow that lost old records."""
+        horizons = {
+            (name, view): self._increments.horizon(record.folder, f"{name}.{view}")
+            for name, stage in plan.stages.items()
+            for view in stage.filled
+        }
+        mistakes = (
+            collected_mistake(name, view, oldest)
+            for (name, view), oldest in horizons.items()
+            if oldest > lives.get(f"{name}.{view}", NEW_LIFE).first
+        )
+        return replace(plan, refused=(*plan.refused, *mistakes))
+
     def _rewritten(
         self,
         record: DataflowRecord,
         after: Dataflow,
-        found: Changed,
+        change: Changed,
         leads: Mapping[str, str],
     ) -> dict[str, tuple[TableChange, ...]]:
         run, changes = self._new_id(), {}
@@ -320,9 +359,13 @@ class Changes:
                 record.folder,
                 record.name,
                 node,
-                epoch=found.succession.position.stages[leads[name]].epoch,
+                epoch=change.succession.position.stages[leads[name]].epoch,
                 run=run,
-                anew=name in found.plan.rebuilt | found.plan.of_kind("added"),
+                anew=name in change.plan.emptied,
+                filled={
+                    view: change.lives.get(f"{name}.{view}", NEW_LIFE).first
+                    for view in change.plan.stages[name].filled
+                },
             )
             if made:
                 changes[name] = tuple(made)

@@ -22,9 +22,10 @@ from cbp.model.flow.connector import Decision
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.generation import home_of
 from cbp.model.flow.increment import Increment
-from cbp.model.run.account import Account, changes_of, consumed, reason
+from cbp.model.run.account import Account, changes_of, consumed, looked_up, reason
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.quiescence import left_to_do
+from controller.loop.reading.versions import VersionEntry, read_versions
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.in_flight import InFlight
@@ -87,6 +88,16 @@ class Explaining:
             dot(dataflow, leaders),
         )
 
+    def versions(self, name: str, *, below: int, limit: int) -> list[VersionEntry]:
+        """Return up to `limit` versions with numbers below `below`, newest first.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            FileLostError: If the description of a version is gone.
+        """
+        record = self._store.dataflow(name)
+        return list(read_versions(self._descriptions, record, below=below, limit=limit))
+
     def left(self, name: str) -> dict[str, str]:
         """Return the stages that can still do something without new arrivals, and what it is.
 
@@ -109,7 +120,7 @@ class Explaining:
             DataflowInvalidError: If the document names a translator that is not installed.
         """
         run = self._store.run(run_id)
-        record, _ = self._catalog.find(run.dataflow)
+        record, dataflow = self._catalog.find(run.dataflow)
         unit = self._catalog.units(record)[run.stage]
         intention = self._open_log(record.folder).read(run.stage, run.epoch)
         if intention is not None and intention.run != run.id:
@@ -126,6 +137,7 @@ class Explaining:
             ),
             consumed=tuple(consumed(node, run.read, run.remove, known, frames)),
             produced=tuple(self._produced(run, unit, intention)),
+            lookups=() if intention is None else looked_up(intention, dataflow.stages),
             changes=() if intention is None else tuple(changes_of(intention)),
             versions=self._versions(record, run, unit),
             recorded=intention is not None,

@@ -19,14 +19,17 @@ from __future__ import annotations
 import re
 from collections.abc import Iterator, Mapping
 from dataclasses import dataclass
+from types import MappingProxyType
 from typing import Any
 
 from cbp.engine.interface.increment_reader import IncrementReader
-from cbp.engine.interface.record_reader import Place, RecordReader
+from cbp.engine.interface.record_reader import KeyChanges, Place, RecordReader
+from cbp.engine.read.key_history import having
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFoundError
-from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.flow.increment import Increment
+from cbp.model.dataflow.dataflow import StageNode
+from controller.loop.reading.flow_increments import INCREMENTS_MAX, FlowIncrements
+from controller.loop.reading.results import Results
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store
@@ -34,10 +37,8 @@ from controller.store.base import DataflowRecord, Store
 __all__ = ["AsOf", "Reading"]
 
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\Z")
+_BEHIND = re.compile(r"h([0-9]{1,18})\Z")
 _PLACE = re.compile(r"v([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})\Z")
-# Every empty increment costs a look-up; after this many a page ends with a cursor.
-INCREMENTS_MAX = 1000
-
 
 _Page = tuple[list[dict[str, Any]], str | None]
 
@@ -58,7 +59,11 @@ class AsOf:
 
 
 class Reading:
-    """Reads tables through the engine; sees published epochs only."""
+    """Reads tables through the engine; sees published epochs only.
+
+    Attributes:
+        results: Reads flows from their newest increment.
+    """
 
     def __init__(
         self,
@@ -69,8 +74,9 @@ class Reading:
         catalog: Catalog,
         snapshots: Snapshots,
     ) -> None:
-        self._store, self._records, self._increments = store, records, increments
-        self._catalog, self._snapshots = catalog, snapshots
+        self._records, self._catalog, self._snapshots = records, catalog, snapshots
+        self._increments = FlowIncrements(store, increments)
+        self.results = Results(catalog, self._increments)
 
     def read_flow(
         self, dataflow: str, flow: str, cursor: str | None, limit: int, as_of: AsOf | None = None
@@ -82,7 +88,7 @@ class Reading:
             flow: `source` or `stage.output`.
             cursor: The cursor of the previous page; `None` for the first page.
             limit: Maximal number of records of the page (> 0).
-            as_of: Read the flow of a stage as a snapshot shows it; `None`: follow the flow.
+            as_of: Read the flow of a stage as a snapshot shows it; `None` means to follow the flow.
 
         Returns:
             Records in the order of the flow; the cursor is `None` at its end.
@@ -104,24 +110,52 @@ class Reading:
             version, place = self._begin(dataflow, flow_table(stage, output), cursor, as_of)
             reader = self._records.versions(record.folder, compiled.stages[stage])
             return _paged(version, *reader.output_page(output, version, place, limit))
-        oldest = self._oldest(record, compiled, flow)
-        index, offset = (oldest, 0) if cursor is None else _position(cursor)
-        if index < oldest:
-            raise IncrementCollectedError(flow, index, oldest)
-        end = self._store.next_index(dataflow, flow)
+        bounds = self._increments.bounds(record, compiled, flow)
+        index, offset = (bounds.start, 0) if cursor is None else _position(cursor)
+        if index < bounds.start:
+            raise IncrementCollectedError(flow, index, bounds.start)
+        end = bounds.stop
         page: list[dict[str, Any]] = []
         last = min(end, index + INCREMENTS_MAX)
         while index < last and len(page) < limit:
-            increment = self._increment(record, flow, index)
+            increment = self._increments.get(record, flow, index)
             wanted = min(limit - len(page), max(increment.records - offset, 0))
             if wanted:
-                page += self._increments.read(
-                    record.folder, [increment], offset=offset, limit=wanted
-                )
+                page += self._increments.read(record, increment, offset=offset, limit=wanted)
                 offset += wanted
             if offset >= increment.records:
                 index, offset = index + 1, 0
         return page, None if index >= end else f"{index}.{offset}"
+
+    def read_increment(
+        self, dataflow: str, flow: str, index: int, offset: int, limit: int
+    ) -> tuple[list[dict[str, Any]], int | None]:
+        """Return at most `limit` records of one increment, and where the next page begins.
+
+        Args:
+            dataflow: The name of the dataflow.
+            flow: `source` or `stage.output`.
+            index: Index of the increment.
+            offset: Number of its records before this page.
+            limit: Maximal number of records of the page (> 0).
+
+        Raises:
+            NotFoundError: If there is no such flow or increment.
+            IncrementCollectedError: If retention removed it.
+        """
+        record, compiled = self._catalog.find(dataflow)
+        bounds = self._increments.bounds(record, compiled, flow)
+        if index < bounds.start:
+            raise IncrementCollectedError(flow, index, bounds.start)
+        if index >= bounds.stop:
+            raise NotFoundError(kind="increment", name=f"{flow}/{index}")
+        increment = self._increments.get(record, flow, index)
+        wanted = min(limit, max(increment.records - offset, 0))
+        page: list[dict[str, Any]] = []
+        if wanted:
+            page = self._increments.read(record, increment, offset=offset, limit=wanted)
+        behind = offset + len(page)
+        return page, behind if page and behind < increment.records else None
 
     def look_up(
         self,
@@ -138,7 +172,7 @@ class Reading:
             stage: The name of the stage.
             state: The name of the state.
             key: Every key column of the state, with values of the columns' types.
-            as_of: Which snapshot; `None`: the table as it is now.
+            as_of: Which snapshot; `None` means the table as it is now.
 
         Raises:
             NotFoundError: If there is no such dataflow, stage, state or snapshot.
@@ -148,14 +182,79 @@ class Reading:
             DefinitionError: Rule `key_invalid`, naming the key's columns.
         """
         record, node = self._state(dataflow, stage, state)
-        columns = node.translator.key_of(node.translator.state(state))
-        if set(key) != set(columns.names):
-            message = f"expected the columns ({columns}), got ({', '.join(key)})"
-            raise DefinitionError(Mistake("key_invalid", f"stages.{stage}.{state}", message))
+        _require_key(node, state, key)
         if as_of is None:
             return self._records.look_up(record.folder, node, state, key)
         version, _ = self._begin(dataflow, state_table(stage, state), None, as_of)
         return self._records.versions(record.folder, node).look_up(state, key, version)
+
+    def page_key(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        cursor: str | None,
+        limit: int,
+        as_of: AsOf | None = None,
+        among: Mapping[str, Any] = MappingProxyType({}),
+    ) -> _Page:
+        """Return at most `limit` records of one key of a state, and the cursor of the next page.
+
+        All pages are of one version of the table. Each page reads all records of the key.
+
+        Args:
+            dataflow, stage, state, key, as_of: As for `look_up`.
+            cursor: The cursor of the previous page; `None` for the first page.
+            limit: Maximal number of records of the page (> 0).
+            among: Values of further columns; only the key's records that have them count.
+
+        Raises:
+            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        """
+        if cursor is None and as_of is None:
+            records = having(self.look_up(dataflow, stage, state, key), among)
+            if len(records) <= limit:
+                return records, None
+        record, node = self._state(dataflow, stage, state)
+        _require_key(node, state, key)
+        version, place = self._begin(dataflow, state_table(stage, state), cursor, as_of)
+        every = self._records.versions(record.folder, node).look_up(state, key, version)
+        records, stop = having(every, among), place[1] + limit
+        return _paged(version, records[place[1] : stop], (0, stop) if stop < len(records) else None)
+
+    def history(
+        self,
+        dataflow: str,
+        stage: str,
+        state: str,
+        key: Mapping[str, Any],
+        cursor: str | None,
+        limit: int,
+        among: Mapping[str, Any] = MappingProxyType({}),
+    ) -> tuple[KeyChanges, str | None]:
+        """Return the epochs that changed the records of one key, newest first, and a cursor.
+
+        Reaches back as far as versions of the table are kept. With `among`, only the records count
+        that have these values in further columns.
+
+        Raises:
+            As `look_up`; also DefinitionError of rule `cursor_invalid`.
+        """
+        record, node = self._state(dataflow, stage, state)
+        _require_key(node, state, key)
+        behind = None if cursor is None else _BEHIND.match(cursor)
+        if cursor is not None and behind is None:
+            raise _cursor_invalid(cursor)
+        reader = self._records.versions(record.folder, node)
+        made = reader.key_changes(
+            state,
+            key,
+            behind=None if behind is None else int(behind[1]),
+            limit=limit,
+            among=among,
+        )
+        return made, f"h{made.behind}" if made.ends == "more" else None
 
     def page_state(
         self,
@@ -172,7 +271,7 @@ class Reading:
             dataflow, stage, state: Names.
             cursor: The cursor of the previous page; `None` for the first page.
             limit: Maximal number of records of the page (> 0).
-            as_of: Which snapshot; `None`: the newest when the first page is read.
+            as_of: Which snapshot; `None` means the newest when the first page is read.
 
         Returns:
             Records by the hash of their key; the cursor is `None` at the end of the state.
@@ -205,26 +304,19 @@ class Reading:
         record, node = self._state(dataflow, stage, state)
         return self._records.read_state(record.folder, node, state)
 
-    def _oldest(self, record: DataflowRecord, compiled: Dataflow, flow: str) -> int:
-        """Return the first increment of a flow that retention has left."""
-        if flow not in compiled.sources:
-            return self._increments.horizon(record.folder, flow)
-        oldest = self._store.oldest_increments(record.name, flow, limit=1)
-        return oldest[0].increment.index if oldest else 0
-
-    def _increment(self, record: DataflowRecord, flow: str, index: int) -> Increment:
-        """Return an increment; recall it from its table if a restored store does not know it."""
-        try:
-            return self._store.increment(record.name, flow, index).increment
-        except NotFoundError:
-            return self._increments.recall(record.folder, flow, index)
-
     def _state(self, dataflow: str, stage: str, state: str) -> tuple[DataflowRecord, StageNode]:
         record, node = self._catalog.stage(dataflow, stage)
         self._catalog.require_same_tables(record)
         if all(spec.name != state for spec in node.translator.states):
             raise NotFoundError(kind="state", name=f"{dataflow}/{stage}.{state}")
         return record, node
+
+
+def _require_key(node: StageNode, state: str, key: Mapping[str, Any]) -> None:
+    columns = node.translator.key_of(node.translator.state(state))
+    if set(key) != set(columns.names):
+        message = f"expected the columns ({columns}), got ({', '.join(key)})"
+        raise DefinitionError(Mistake("key_invalid", f"stages.{node.name}.{state}", message))
 
 
 def _position(cursor: str) -> tuple[int, int]:

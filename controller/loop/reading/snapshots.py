@@ -131,7 +131,7 @@ class Snapshots:
         records: tuple[Intention, ...],
         at_ms: int | None,
     ) -> int:
-        """Return the last epoch of a stage whose record was put by that time; -1: none."""
+        """Return the last epoch of a stage whose record was put by that time; -1 if none."""
         for one in reversed(records):
             if at_ms is None or one.prepared_ms <= at_ms:
                 return one.epoch

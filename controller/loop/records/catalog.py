@@ -16,7 +16,7 @@ from threading import Lock
 
 import structlog
 
-from cbp.errors import CodeDriftedError, NotFoundError
+from cbp.errors import CbpError, CodeDriftedError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.fusion import PhysicalStage, physical_stages
 from cbp.model.dataflow.shape import DataflowShape, shape_of
@@ -70,6 +70,7 @@ class Catalog:
         self._descriptions = descriptions
         self._lock = Lock()
         self._compiled: dict[str, tuple[tuple[int, datetime], Dataflow]] = {}
+        self._never_run: dict[str, Mapping[str, Mistake]] = {}
         self._units: dict[str, tuple[Dataflow, Mapping[str, PhysicalStage]]] = {}
         self._compared: dict[str, _Compared] = {}
 
@@ -84,10 +85,22 @@ class Catalog:
             cached = self._compiled.get(record.name)
         if cached is not None and cached[0] == made_from:
             return cached[1]
-        dataflow = self._registry.compile(record.document)
+        dataflow = self._registry.compile_registered(record.document)
+        never_run = dataflow.never_run()
         with self._lock:
             self._compiled[record.name] = made_from, dataflow
+            self._never_run[record.name] = never_run
         return dataflow
+
+    def never_run(self, record: DataflowRecord) -> Mapping[str, Mistake]:
+        """Return the stages that wait for themselves; only earlier versions registered such.
+
+        Raises:
+            DataflowInvalidError: See `compiled`.
+        """
+        self.compiled(record)
+        with self._lock:
+            return self._never_run.get(record.name, {})
 
     def units(self, record: DataflowRecord) -> Mapping[str, PhysicalStage]:
         """Return the physical stages of a dataflow by their leading stages.
@@ -141,6 +154,29 @@ class Catalog:
             if mistakes:
                 stopped[leader] = CodeDriftedError(record.name, record.version, mistakes)
         return stopped
+
+    def drift_of(self, record: DataflowRecord, stage: str) -> str:
+        """Return how the loaded code of a stage differs, in words; `""` if it may run.
+
+        Raises:
+            As `require_same`, without `CodeDriftedError`.
+        """
+        drifted = self._compare(record).drifted
+        mistakes = () if drifted is None else drifted.mistakes
+        return "; ".join(one.message for one in mistakes if one.where == f"stages.{stage}")
+
+    def newer_files(self, record: DataflowRecord, stage: str) -> tuple[str, ...]:
+        """Return the files of a stage's code that have changed on disk since they were loaded."""
+        return tuple(self._registry.newer_files(self.compiled(record), stage))
+
+    def newer_files_of_run(self, name: str, leader: str) -> tuple[str, ...]:
+        """Return the same for all stages that run together; empty if they are not known."""
+        try:
+            record = self._store.dataflow(name)
+            names = self.units(record)[leader].names
+            return tuple(sorted({one for n in names for one in self.newer_files(record, n)}))
+        except (CbpError, KeyError):
+            return ()
 
     def require_same_tables(self, record: DataflowRecord) -> None:
         """Raise an error if the loaded code has other tables or keys than the registered code.

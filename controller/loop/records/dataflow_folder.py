@@ -101,7 +101,10 @@ def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
 
 
 def described(files: Files, tables_root: str) -> dict[str, Any]:
-    """Return dataflow name -> newest document, for every described folder in `tables_root`."""
+    """Return folder name -> newest document, for the described folders in `tables_root`.
+
+    Leaves out folders whose description is damaged or cannot be read, and hidden ones.
+    """
     documents = {}
     descriptions = Descriptions(files)
     for name in files.list_names(tables_root):
@@ -120,7 +123,7 @@ def set_aside(files: Files, folder: str, *, run: str, faults: Faults) -> str:
     left.
 
     Returns:
-        The new path of the folder; `""`: there is no folder.
+        The new path of the folder; `""` if there is no folder.
 
     Raises:
         OperatingError: If it cannot be renamed.

@@ -27,6 +27,7 @@ from cbp.model.dataflow.shape import DataflowShape
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import TableChange
 from cbp.model.version.code_drift import unfingerprinted, with_codes
+from cbp.model.version.flow_life import Beginning, FlowLife, lives_of_flows
 from controller.store.base import DataflowRecord
 
 __all__ = ["FOLDER", "FORMAT", "Begin", "Description", "Descriptions", "path_of"]
@@ -45,6 +46,7 @@ class Begin:
         tables: Stage -> how its tables change.
         fresh: Leading stages that changed; their failures are forgotten.
         anew: All stages that changed, or that build their state again.
+        emptied: The stages that begin with nothing: they are added or rebuilt.
     """
 
     at_ms: int
@@ -52,6 +54,7 @@ class Begin:
     tables: Mapping[str, tuple[TableChange, ...]]
     fresh: tuple[str, ...]
     anew: tuple[str, ...]
+    emptied: tuple[str, ...] = ()
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -61,22 +64,28 @@ class Begin:
             "tables": {n: [c.to_json() for c in changes] for n, changes in self.tables.items()},
             "fresh": list(self.fresh),
             "anew": list(self.anew),
+            "emptied": list(self.emptied),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Begin:
         """Read what `to_json` wrote."""
         position = Position.from_json(value["position"])
+        tables = {
+            n: tuple(map(TableChange.from_json, changes)) for n, changes in value["tables"].items()
+        }
+        # Old descriptions do not say; a rebuilt stage's tables lose all that they had.
+        emptied = (
+            n for n, changes in tables.items() if any(c.drops and not c.adds for c in changes)
+        )
         return cls(
             value["at_ms"],
             position,
-            {
-                n: tuple(map(TableChange.from_json, changes))
-                for n, changes in value["tables"].items()
-            },
+            tables,
             tuple(value["fresh"]),
             # Old descriptions do not say: any stage may have begun anew.
             tuple(value.get("anew", position.stages)),
+            tuple(value.get("emptied", emptied)),
         )
 
 
@@ -119,7 +128,7 @@ class Description:
             InvariantError: If it is no description, or has another format.
         """
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
-            message = "a description cannot be read: it is of another format"
+            message = f"a description cannot be read: expected one of format {FORMAT}"
             raise InvariantError(message)
         leaders, shape, begin = (value.get(name) for name in ("leaders", "shape", "begin"))
         return cls(
@@ -142,7 +151,7 @@ class Descriptions:
     """Reads and puts descriptions; caches the one in use of each dataflow."""
 
     files: Files
-    _kept: dict[str, tuple[tuple[int, datetime], Description]] = field(default_factory=dict)
+    _cache: dict[str, tuple[tuple[int, datetime], Description]] = field(default_factory=dict)
 
     def newest(self, folder: str) -> Description | None:
         """Return the newest description of a folder, or `None` if there is none.
@@ -160,11 +169,11 @@ class Descriptions:
             InvariantError: If it cannot be read.
         """
         key = record.version, record.created_at
-        kept = self._kept.get(record.folder)
-        if kept is None or kept[0] != key:
-            kept = key, self._with_adopted(record)
-            self._kept[record.folder] = kept
-        return kept[1]
+        cached = self._cache.get(record.folder)
+        if cached is None or cached[0] != key:
+            cached = key, self._with_adopted(record)
+            self._cache[record.folder] = cached
+        return cached[1]
 
     def adopt(self, record: DataflowRecord, loaded: DataflowShape, *, staged: str = "") -> None:
         """Record the codes that run now, for a version which an earlier release registered.
@@ -181,7 +190,7 @@ class Descriptions:
         text = json.dumps(shape.to_json(), allow_nan=False, sort_keys=True)
         data = digested(text.encode(), path)
         self.files.put_if_absent(path, data, what="description", staged=staged)
-        self._kept.pop(record.folder, None)
+        self._cache.pop(record.folder, None)
 
     def _with_adopted(self, record: DataflowRecord) -> Description:
         description = self._read(path_of(record.folder, record.version))
@@ -203,6 +212,10 @@ class Descriptions:
             description = self._with_adopted(replace(record, version=description.version - 1))
         return description
 
+    def version(self, record: DataflowRecord, version: int) -> Description:
+        """Return one version of a dataflow, up to the record's; raises as `of`."""
+        return self._read(path_of(record.folder, version))
+
     def before(self, record: DataflowRecord) -> Iterator[Description]:
         """Yield the earlier versions of a dataflow, oldest first; raises as `of`."""
         for version in range(1, record.version):
@@ -222,6 +235,14 @@ class Descriptions:
             begin = self._read(path_of(record.folder, version)).begin
             stages |= set(begin.anew if begin else ())
         return frozenset(stages)
+
+    def lives(self, record: DataflowRecord) -> dict[str, FlowLife]:
+        """Return the life of each flow that did not begin with increment 0; raises as `of`."""
+        versions = [*self.before(record), self.of(record)]
+        return lives_of_flows(
+            Beginning(one.shape, one.begins, one.begin.emptied if one.begin else ())
+            for one in versions
+        )
 
     def put(self, folder: str, description: Description, *, staged: str = "") -> None:
         """Make a new version durable: the step by which it takes over.

@@ -13,7 +13,7 @@ from datetime import datetime
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.runs import RunPlan, RunPreparer
 from cbp.engine.storage.files import Files
-from cbp.errors import DataflowBusyError, NotFoundError
+from cbp.errors import CorrectionUnfinishedError, DataflowBusyError, NotFoundError
 from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
@@ -75,7 +75,8 @@ class Corrections:
         """Run a correction as the next epoch of its stage; it is published at once.
 
         Raises:
-            DataflowBusyError: If an earlier epoch, or the correction, cannot be finished now.
+            DataflowBusyError: If an earlier epoch cannot be finished now; nothing changed.
+            CorrectionUnfinishedError: If the correction is prepared, and is finished later.
             CbpError: If it cannot be prepared; nothing changed.
         """
         unit = self.catalog.units(record)[self.catalog.leader(record.name, note.stage)]
@@ -93,6 +94,8 @@ class Corrections:
             {},
             tuple(fused),
             unpublished,
+            time_ms=int(self.clock().timestamp() * 1000),
+            due_ms=stage.due_ms,
         )
         prepared, path = self.preparer.correct(plan, note.stage, note.state, corrections)
         run = self._intended(record, stage, plan)
@@ -114,10 +117,10 @@ class Corrections:
             figures=prepared.figures,
             generation=record.generation,
             correction=replace(note, path=path),
+            due_ms=prepared.due_ms,
         )
         if not self.finisher.finish(record, leader, intention):
-            why = "the correction is prepared and could not be recorded or finished; see its stage"
-            raise DataflowBusyError(record.name, why)
+            raise CorrectionUnfinishedError(record.name, note.stage)
         self.finisher.publish(record)
         return corrected_by(intention)
 

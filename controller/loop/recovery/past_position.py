@@ -1,14 +1,14 @@
-"""Position at a cut: reconstructs queues, memos and frames as they were at a point of the past.
+"""Position at a roll-back point: reconstructs queues, memos and frames as they were then.
 
-    base      the newest position before the cut from which every record is kept
+    base      the newest position before the point from which every record is kept
     closes    those made since the base, each between the same two increments of its flow
     arrivals  what came to the sources since the base
-    redo      the records up to the cut, in their order, as recovery redoes them
+    redo      the records up to the point, in their order, as recovery redoes them
 
 All this happens in a scratch store, which no other code sees. So there is only one definition of
 what a record does to the queues. Frames are a function of the flow and its closes: they are made
-again, as far as the records read them. What no record up to the cut read is left as it arrived; it
-is framed when the dataflow runs on.
+again, as far as the records read them. What no record up to the point read is left as it arrived;
+it is framed when the dataflow runs on.
 
 Guaranteed (tests/controller/test_rollback.py, test_rollback_framed.py): the service's own
 store and files are only read. Not guaranteed: that the past is still kept;
@@ -36,15 +36,15 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.intention import Intention
-from cbp.model.schedule.slots import Places
-from cbp.model.version.rollback_goal import Cut
+from cbp.model.schedule.places import Places
+from cbp.model.version.rollback_point import RollbackPoint
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
-from controller.store import open_store
+from controller.store import open_scratch
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
 
 __all__ = ["Past", "PastPosition", "records_of"]
@@ -52,11 +52,11 @@ __all__ = ["Past", "PastPosition", "records_of"]
 
 @dataclass(frozen=True, slots=True)
 class PastPosition:
-    """The position of a dataflow at a cut, and the closes after the cut.
+    """The position of a dataflow at a roll-back point, and the closes after the point.
 
     Attributes:
-        again: Numbers of the closes after the cut that the position contains.
-        dropped: Numbers of the closes after the cut that it does not contain.
+        again: Numbers of the closes after the point that the position contains.
+        dropped: Numbers of the closes after the point that it does not contain.
     """
 
     position: Position
@@ -77,15 +77,15 @@ class Past:
     clock: Callable[[], datetime]
 
     def position_at(
-        self, record: DataflowRecord, log: IntentionLog, cut: Cut, *, everything: bool
+        self, record: DataflowRecord, log: IntentionLog, point: RollbackPoint, *, everything: bool
     ) -> PastPosition:
-        """Return the position of a dataflow at a cut.
+        """Return the position of a dataflow at a point.
 
         Args:
             record: The dataflow.
             log: The log of its records.
-            cut: A cut of its newest version.
-            everything: Also queue what arrived after the cut, and repeat closes after it.
+            point: A point of its newest version.
+            everything: Also queue what arrived after the point, and repeat closes after it.
 
         Raises:
             RollbackImpossibleError: If something that it needs is no longer kept.
@@ -95,29 +95,29 @@ class Past:
         wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
         framed = _framed(units)
         origin = self._origin(record, wiring, framed)
-        kept = [origin, *log.positions()]
-        nothing_later = self._holds_nothing_later(record, cut)
-        base = None if everything else _base(kept, log, cut, nothing_later)
-        base = base or _base(kept, log, cut)
+        positions = [origin, *log.positions()]
+        nothing_later = self._holds_nothing_later(record, point)
+        base = None if everything else _base(positions, log, point, nothing_later)
+        base = base or _base(positions, log, point)
         if base is None:
             why = "no position before it is kept for its stages"
             raise RollbackImpossibleError(record.name, why)
         redo = [
             intention
-            for stage, epoch in cut.epochs.items()
+            for stage, epoch in point.epochs.items()
             for intention in records_of(log, stage, base.stages[stage].epoch, epoch)
         ]
         redo.sort(key=lambda intention: intention.prepared_ms)
         number = self.store.next_punctuation(record.name)
         closes = self._closes(record, base, number) if framed else []
-        later = tuple(one.number for one in closes if one.closed_ms > cut.at_ms)
+        later = tuple(one.number for one in closes if one.closed_ms > point.at_ms)
         if not everything:
             closes = [one for one in closes if one.number not in later]
-        until = None if everything else cut
+        until = None if everything else point
         arrivals = self._arrivals(record, base, until, _last_read(redo, units))
         with (
             tempfile.TemporaryDirectory(prefix="cbp-rollback-") as folder,
-            closing(open_store(f"sqlite:///{folder}/scratch.db")) as scratch,
+            closing(open_scratch(f"sqlite:///{folder}/scratch.db")) as scratch,
         ):
             generation = redo[0].generation if redo else 0
             scratch.register(replace(record, generation=generation), wiring, framed)
@@ -136,16 +136,20 @@ class Past:
         again, dropped = (later, ()) if everything else ((), later)
         return PastPosition(replace(position, punctuations=number), again, dropped)
 
-    def reachable(self, record: DataflowRecord, log: IntentionLog) -> Callable[[Cut], bool]:
-        """Return a function that tells whether a cut can be reached from a kept position."""
+    def reachable(
+        self, record: DataflowRecord, log: IntentionLog
+    ) -> Callable[[RollbackPoint], bool]:
+        """Return a function that tells whether a point can be reached from a kept position."""
         units = self.catalog.units(record)
         wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-        kept = [self._origin(record, wiring, _framed(units)), *log.positions()]
-        return lambda cut: _base(kept, log, cut) is not None
+        positions = [self._origin(record, wiring, _framed(units)), *log.positions()]
+        return lambda point: _base(positions, log, point) is not None
 
-    def _holds_nothing_later(self, record: DataflowRecord, cut: Cut) -> Callable[[Position], bool]:
-        """Return a function that tells whether a position holds only what came before a cut."""
-        at = datetime.fromtimestamp(cut.at_ms / 1000, UTC)
+    def _holds_nothing_later(
+        self, record: DataflowRecord, point: RollbackPoint
+    ) -> Callable[[Position], bool]:
+        """Return a function that tells whether a position holds only what came before a point."""
+        at = datetime.fromtimestamp(point.at_ms / 1000, UTC)
 
         def came_before(increment: Increment) -> bool:
             if "." in increment.flow:  # output of a stage, made of what came before it
@@ -160,7 +164,7 @@ class Past:
             if not number:
                 return True
             newest = next(self.punctuations.log(record.folder).since(number - 1), None)
-            return newest is None or newest.closed_ms <= cut.at_ms
+            return newest is None or newest.closed_ms <= point.at_ms
 
         return lambda position: (
             all(map(came_before, position.newest)) and closed_before(position.punctuations)
@@ -194,7 +198,7 @@ class Past:
         return Framer(
             store=scratch,
             increments=_Located(self.increments, self.files),
-            punctuations=_Told(
+            punctuations=_GivenPunctuations(
                 store=scratch,
                 files=self.files,
                 terms=self.punctuations.terms,
@@ -218,7 +222,11 @@ class Past:
         return closes
 
     def _arrivals(
-        self, record: DataflowRecord, base: Position, cut: Cut | None, read: Mapping[str, int]
+        self,
+        record: DataflowRecord,
+        base: Position,
+        point: RollbackPoint | None,
+        read: Mapping[str, int],
     ) -> list[IncrementRecord]:
         """Return what arrived at the sources since a position, oldest first for each source.
 
@@ -227,8 +235,8 @@ class Past:
         Args:
             record: The dataflow.
             base: The position.
-            cut: Leave out what arrived after it; `None`: leave out nothing.
-            read: Source -> the newest increment that records up to the cut read.
+            point: Leave out what arrived after it; `None` means to leave out nothing.
+            read: Source -> the newest increment that records up to the point read.
 
         Raises:
             RollbackImpossibleError: If the store has forgotten one of them.
@@ -245,10 +253,12 @@ class Past:
                 except NotFoundError as error:
                     why = f"increment {source}/{index}, which came since, is no longer known"
                     raise RollbackImpossibleError(record.name, why) from error
-            if cut is not None:
-                at, last = datetime.fromtimestamp(cut.at_ms / 1000, UTC), read.get(source, -1)
+            if point is not None:
+                at, last = datetime.fromtimestamp(point.at_ms / 1000, UTC), read.get(source, -1)
                 there = [one.created_at <= at or one.increment.index <= last for one in arrived]
-                arrived = arrived[: max((n for n, kept in enumerate(there, 1) if kept), default=0)]
+                arrived = arrived[
+                    : max((n for n, is_there in enumerate(there, 1) if is_there), default=0)
+                ]
             arrivals += arrived
         return arrivals
 
@@ -293,7 +303,7 @@ class _Located:
         return self.increments.frame(folder, stage, spec, increment, memo)
 
 
-class _Told(Punctuations):
+class _GivenPunctuations(Punctuations):
     """Punctuations of a scratch store; it is given the closes that it needs and reads no log."""
 
     def catch_up(self, record: DataflowRecord) -> None:
@@ -317,22 +327,22 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
 
 
 def _base(
-    kept: Sequence[Position],
+    positions: Sequence[Position],
     log: IntentionLog,
-    cut: Cut,
+    point: RollbackPoint,
     fits: Callable[[Position], bool] = lambda position: True,
 ) -> Position | None:
-    """Return the newest position before a cut from which every record is there.
+    """Return the newest position before a point from which every record is there.
 
     Args:
-        kept: Ascending; the first is the start of the newest version.
+        positions: Ascending; the first is the start of the newest version.
     """
-    for position in reversed(kept):
+    for position in reversed(positions):
         if (
-            position.version == kept[0].version
+            position.version == positions[0].version
             and all(
-                stage.epoch <= cut.epochs[name]
-                and (stage.epoch == cut.epochs[name] or (log.oldest(name) or 0) <= stage.epoch)
+                stage.epoch <= point.epochs[name]
+                and (stage.epoch == point.epochs[name] or (log.oldest(name) or 0) <= stage.epoch)
                 for name, stage in position.stages.items()
             )
             and fits(position)

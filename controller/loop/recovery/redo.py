@@ -35,6 +35,7 @@ from cbp.model.run.intention import Intention
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.records.catalog import Catalog
+from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher
@@ -76,9 +77,11 @@ class Recovery:
         punctuations: Punctuations,
         rollbacks: Rollbacks,
         isolation: Isolation,
+        journal: Journal,
         clock: Callable[[], datetime],
     ) -> None:
         self._rollbacks, self._isolation, self._files = rollbacks, isolation, files
+        self._journal = journal
         self._store, self._catalog = store, catalog
         self._open_log, self._in_flight, self._parked = open_log, in_flight, parked
         self._failures, self._publisher, self._finisher = failures, publisher, finisher
@@ -100,6 +103,7 @@ class Recovery:
         nodes = dataflow.stages
         if self._rollbacks.finish(record):
             record = self._store.dataflow(record.name)
+            self._journal.rolled_back(record.name, record.generation)
         self._tell_dropped(record)
         self._bring_forward(record)
         self._punctuations.recover(record)  # before anything is framed
@@ -158,6 +162,7 @@ class Recovery:
     def _settle(self, run: RunRecord) -> None:
         if not self._recorded(run):
             self._failures.bury(run)
+            self._journal.interrupted(run.dataflow, run.stage, run.epoch)
 
     def read(self, record: DataflowRecord, stage: str, epoch: int) -> Intention | None:
         """Return the record of an epoch, or `None`.
@@ -190,6 +195,7 @@ class Recovery:
         if trails or self._store.position(record.name).framed_less(position):
             _log.info("recovery.restored", dataflow=record.name, position=position.number)
             self._store.restore(position, at=self._clock())
+            self._journal.restored(record.name, position.number)
 
     def _redo(
         self,
@@ -211,7 +217,10 @@ class Recovery:
             return False
         on_redo(intention)
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
-        return self._finisher.finish(record, node, intention)
+        finished = self._finisher.finish(record, node, intention)
+        if finished:
+            self._journal.redone(record.name, stage.stage, stage.epoch)
+        return finished
 
     def _keep(self, record: DataflowRecord, stage: StageRecord) -> None:
         """Load the records of a stage that may be unpublished."""

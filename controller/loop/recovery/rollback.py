@@ -1,11 +1,12 @@
-"""Roll-back: takes a dataflow back to an earlier cut, tables and connectors together.
+"""Roll-back: takes a dataflow to a roll-back point, tables and connectors together.
 
-    plan      the cut; the position there (`past_position.py`); what each table showed  (reads)
+    plan      the point (`cbp.model.version.rollback_point`), the position there
+              (`past_position.py`), and what each table showed; only reads
     commit    the generation is put: one small file, the commit point
     finish    every table by one entry of difference; the store in one transaction (redo)
 
 A crash before the commit point leaves everything as it was. After a later crash, recovery
-finishes the roll-back before anything else. Inputs that were read after the cut are queued again,
+finishes the roll-back before anything else. Inputs that were read after the point are queued again,
 and so are inputs that arrived since, unless they are dropped. Closes of framed flows are restored
 too, each between the same two increments; frames are made again from both.
 
@@ -33,13 +34,13 @@ from cbp.errors import RollbackImpossibleError
 from cbp.model.flow.generation import Generation, increments_dropped
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import Intention
-from cbp.model.version.rollback_goal import (
-    Cut,
-    Moment,
+from cbp.model.version.rollback_point import (
+    PointAfterRun,
+    RollbackPoint,
     TimeOf,
-    find_cut,
-    newest_moments,
-    parse_goal,
+    find_point,
+    newest_points,
+    parse_point,
 )
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
@@ -48,6 +49,7 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery.past_position import Past, records_of
 from controller.loop.recovery.superseded import superseded_in, without_increments
+from controller.loop.recovery.undone_inputs import UndoneInput, undone_inputs
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
@@ -65,23 +67,25 @@ class RollbackPlan:
 
     Attributes:
         generation: The generation that begins; holds the position and the undone epochs.
-        cut: The cut to which it goes back.
+        point: The roll-back point to which it goes.
         records_undone: How many records the undone epochs emitted.
         queued: `stage.input` -> the increments that then wait there, framed or not.
-        closes_again: Closes after the cut that are restored.
+        closes_again: Closes after the point that are restored.
         tables: Table folder -> what changes.
         queued_before: Only if later arrivals are dropped: source -> its increments that had
-            arrived before the cut, were not read then, and so are applied again. An input that
+            arrived before the point, were not read then, and so are applied again. An input that
             is framed counts those that were not framed then.
+        undone_inputs: The increments of sources whose effect is undone.
     """
 
     generation: Generation
-    cut: Cut
+    point: RollbackPoint
     records_undone: int
     queued: Mapping[str, int]
     closes_again: int
     tables: Mapping[str, TableRewind]
     queued_before: Mapping[str, int] = field(default_factory=dict)
+    undone_inputs: Sequence[UndoneInput] = ()
 
 
 class Rollbacks:
@@ -125,10 +129,10 @@ class Rollbacks:
 
         Args:
             record: The dataflow.
-            to: See `cbp.model.version.rollback_goal`.
+            to: See `cbp.model.version.rollback_point`.
             who: The person or program that asks for it.
             why: The reason given.
-            drop_later: Do not queue again what arrived at sources after the cut, and do not
+            drop_later: Do not queue again what arrived at sources after the point, and do not
                 restore closes made after it.
             request: The idempotency key of the request.
 
@@ -138,8 +142,8 @@ class Rollbacks:
             RollbackImpossibleError: If something that it needs is no longer kept.
         """
         log = self._open_log(record.folder)
-        cut = self._cut(record, log, to)
-        past = self._past.position_at(record, log, cut, everything=not drop_later)
+        point = self._point(record, log, to)
+        past = self._past.position_at(record, log, point, everything=not drop_later)
         position = past.position
         dropped: dict[str, int] = {}
         if drop_later:
@@ -161,10 +165,10 @@ class Rollbacks:
             superseded=superseded,
             request=request,
         )
-        undone = [i for s, n in epochs.items() for i in records_of(log, s, cut.epochs[s], n)]
+        undone = [i for s, n in epochs.items() for i in records_of(log, s, point.epochs[s], n)]
         return RollbackPlan(
             generation=generation,
-            cut=cut,
+            point=point,
             records_undone=sum(o.records for i in undone for o in i.outputs.values()),
             queued={
                 f"{name}.{input_}": len(connector.queue) + len(connector.arrived)
@@ -174,25 +178,28 @@ class Rollbacks:
             closes_again=len(past.again),
             tables=self._tables(record, generation, dry_run=True),
             queued_before=self._unread_of_sources(record, position) if drop_later else {},
+            undone_inputs=undone_inputs(generation, self._store.connectors(record.name)),
         )
 
-    def moments(self, record: DataflowRecord, limit: int) -> Sequence[Moment]:
-        """Return the newest moments to which the dataflow can be rolled back; reads only.
+    def moments(self, record: DataflowRecord, limit: int) -> Sequence[PointAfterRun]:
+        """Return the newest roll-back points of the dataflow; reads only.
 
         Args:
             record: The dataflow.
-            limit: Most moments to return; one record of the log is read for each.
+            limit: Maximum number of moments to return; one record of the log is read for each.
         """
         log = self._open_log(record.folder)
         begins, _ = self._descriptions.begins(record)
         reachable = self._past.reachable(record, log)
 
-        def kept(moment: Moment) -> bool:
-            epochs = moment.cut.epochs
-            return all(epochs[s] >= epoch for s, epoch in begins.items()) and reachable(moment.cut)
+        def is_reachable(moment: PointAfterRun) -> bool:
+            epochs = moment.point.epochs
+            return all(epochs[s] >= epoch for s, epoch in begins.items()) and reachable(
+                moment.point
+            )
 
-        moments = newest_moments(self._spans(record, log), _time_of(log))
-        return list(islice(takewhile(kept, moments), limit))
+        moments = newest_points(self._spans(record, log), _time_of(log))
+        return list(islice(takewhile(is_reachable, moments), limit))
 
     def carry_out(self, record: DataflowRecord, plan: RollbackPlan) -> None:
         """Carry out a plan; no run of the dataflow is active, and everything is published.
@@ -239,19 +246,19 @@ class Rollbacks:
         )
         return True
 
-    def _cut(self, record: DataflowRecord, log: IntentionLog, to: str) -> Cut:
-        goal = parse_goal(to)
-        if goal.stage:
-            leader = self._catalog.leader(record.name, goal.stage)
-            goal = replace(goal, stage=leader)
+    def _point(self, record: DataflowRecord, log: IntentionLog, to: str) -> RollbackPoint:
+        named = parse_point(to)
+        if named.stage:
+            leader = self._catalog.leader(record.name, named.stage)
+            named = replace(named, stage=leader)
         spans = self._spans(record, log)
-        cut = find_cut(goal, spans, _time_of(log))
-        if cut is None:
-            kept = {stage: span.start for stage, span in spans.items()}
-            why = f"its records begin at {_listed(kept)}; {_LIST_MOMENTS.format(record.name)}"
-            raise RollbackImpossibleError(record.name, why, oldest=kept)
+        point = find_point(named, spans, _time_of(log))
+        if point is None:
+            oldest = {stage: span.start for stage, span in spans.items()}
+            why = f"its records begin at {_listed(oldest)}; {_LIST_MOMENTS.format(record.name)}"
+            raise RollbackImpossibleError(record.name, why, oldest=oldest)
         begins, _ = self._descriptions.begins(record)
-        if any(cut.epochs[stage] < epoch for stage, epoch in begins.items()):
+        if any(point.epochs[stage] < epoch for stage, epoch in begins.items()):
             first = sum(begins.values())
             why = (
                 f"version {record.version} of it began at {_listed(begins)}; go to position "
@@ -259,7 +266,7 @@ class Rollbacks:
                 "version again with a rebuild"
             )
             raise RollbackImpossibleError(record.name, why, oldest=dict(begins), position=first)
-        return cut
+        return point
 
     def _spans(self, record: DataflowRecord, log: IntentionLog) -> dict[str, range]:
         """Return stage -> the epochs whose records are kept."""

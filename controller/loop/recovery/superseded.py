@@ -12,6 +12,9 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import replace
 
+from cbp.errors import RollbackImpossibleError
+from cbp.errors.counts import format_count
+from cbp.errors.message_limits import listed
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.generation import Generation, increments_dropped
 from cbp.model.flow.increment import Increment
@@ -30,6 +33,10 @@ def superseded_in(
         position: The position to which a roll-back would go.
         generations: The earlier generations of the dataflow.
         store: Only read.
+
+    Raises:
+        RollbackImpossibleError: Only some files of an increment came again: with the increment
+            they would count twice, and without it the others would not count.
     """
     dropped = increments_dropped(generations)
     back = {
@@ -42,25 +49,44 @@ def superseded_in(
     superseded: dict[str, tuple[int, ...]] = {}
     seen: set[tuple[str, str, str]] = set()
     for source, index in sorted(back):
-        origin = store.increment(position.dataflow, source, index).origin
-        name, sha256 = str(next(iter(origin.get("files", ())), "")), str(origin.get("sha256", ""))
-        if not sha256:
-            continue
-        again = store.same_claim(position.dataflow, source, sha256, path=name)
-        if again is not None or (source, name, sha256) in seen:
+        files = _files(store, position.dataflow, source, index)
+        again = [
+            name
+            for name, sha256 in files
+            if (source, name, sha256) in seen
+            or store.same_claim(position.dataflow, source, sha256, path=name) is not None
+        ]
+        if again and len(again) == len(files):
             superseded[source] = (*superseded.get(source, ()), index)
-        seen.add((source, name, sha256))
+        elif again:
+            why = (
+                f"increment {index} of source {source!r} holds {len(files)} files, of which "
+                f"{format_count(len(again), 'file')} came again since it was dropped "
+                f"({listed(again)}); drop what came later as well"
+            )
+            raise RollbackImpossibleError(position.dataflow, why, source=source, increment=index)
+        seen |= {(source, name, sha256) for name, sha256 in files}
     return superseded
 
 
-def without_increments(position: Position, taken: Mapping[str, Sequence[int]]) -> Position:
+def _files(store: Store, dataflow: str, source: str, index: int) -> list[tuple[str, str]]:
+    """Return name and SHA-256 of an increment's files, as far as they are known."""
+    origin = store.increment(dataflow, source, index).origin
+    if "file_count" in origin:
+        claims = store.claims_of(dataflow, source, index)
+        return [(claim.path, claim.sha256) for claim in claims]
+    name, sha256 = str(next(iter(origin.get("files", ())), "")), str(origin.get("sha256", ""))
+    return [(name, sha256)] if sha256 else []
+
+
+def without_increments(position: Position, consumed: Mapping[str, Sequence[int]]) -> Position:
     """Return the position without these increments of sources."""
-    if not taken:
+    if not consumed:
         return position
     stages = {
         name: replace(
             stage,
-            connectors={i: _without(one, taken) for i, one in stage.connectors.items()},
+            connectors={i: _without(one, consumed) for i, one in stage.connectors.items()},
         )
         for name, stage in position.stages.items()
     }
@@ -72,9 +98,9 @@ def _held(connector: Connector) -> tuple[Increment, ...]:
     return connector.arrived if connector.framing is not None else connector.waiting
 
 
-def _without(connector: Connector, taken: Mapping[str, Sequence[int]]) -> Connector:
+def _without(connector: Connector, consumed: Mapping[str, Sequence[int]]) -> Connector:
     def stays(one: Increment) -> bool:
-        return one.index not in taken.get(one.flow, ())
+        return one.index not in consumed.get(one.flow, ())
 
     if connector.framing is not None:
         return replace(connector, arrived=tuple(filter(stays, connector.arrived)))

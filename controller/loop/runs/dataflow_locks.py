@@ -33,7 +33,7 @@ class _Turn:
 
     lock: threading.RLock = field(default_factory=threading.RLock)
     holders: list[tuple[str, float]] = field(default_factory=list)
-    told: bool = False
+    warned: bool = False
 
 
 class Exclusion:
@@ -64,7 +64,7 @@ class Exclusion:
         """Like `hold`, but do not wait; yield whether the lock was free."""
         turn = self._turn(name)
         if not turn.lock.acquire(blocking=False):
-            self._tell(name, turn, purpose)
+            self._warn(name, turn, purpose)
             yield False
             return
         try:
@@ -84,13 +84,13 @@ class Exclusion:
             yield
         finally:
             turn.holders.pop()
-            turn.told = turn.told and bool(turn.holders)
+            turn.warned = turn.warned and bool(turn.holders)
 
-    def _tell(self, name: str, turn: _Turn, purpose: str) -> None:
+    def _warn(self, name: str, turn: _Turn, purpose: str) -> None:
         # Name the outermost holder: what it calls inside has other names. It may be gone by now.
         because, since = next(iter(turn.holders), ("", self._monotonic()))
         seconds = self._monotonic() - since
-        if seconds >= LONG_SECONDS and not turn.told:
-            turn.told = True
+        if seconds >= LONG_SECONDS and not turn.warned:
+            turn.warned = True
             figures = {"holder": because, "seconds": round(seconds), "waits": purpose}
             _log.warning("dataflow.taken_for_long", dataflow=name, **figures)

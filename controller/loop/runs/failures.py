@@ -25,7 +25,10 @@ from cbp.errors import (
     TableForeignError,
     TimeLimitError,
 )
+from cbp.errors.counts import format_times
+from cbp.errors.masks import hide_secrets
 from cbp.model.run.intention import RunStatus
+from controller.loop.counts.run_counts import RunCounts
 from controller.loop.runs.in_flight import Work
 from controller.loop.runs.retry import (
     DEATHS_AT_ONCE,
@@ -40,6 +43,7 @@ from controller.loop.runs.retry import (
     lasts,
     operating,
 )
+from controller.loop.runs.run_phases import RunPhases
 from controller.store.base import RunRecord, StageRecord, Store
 
 __all__ = ["INTERRUPTED", "Failures", "describe_error"]
@@ -61,6 +65,8 @@ class Failures:
 
     Args:
         draw: Returns a random number from 0 to 1 that shortens pauses.
+        newer_files: Returns the files of a run's code that have changed on disk since they were
+            loaded.
     """
 
     def __init__(
@@ -70,8 +76,13 @@ class Failures:
         clock: Callable[[], datetime],
         retry: RetryPolicy,
         draw: Callable[[], float],
+        run_phases: RunPhases,
+        run_counts: RunCounts,
+        newer_files: Callable[[RunRecord], Sequence[str]] = lambda _: (),
     ) -> None:
         self._store, self._clock, self._retry, self._draw = store, clock, retry, draw
+        self._run_phases, self._counts = run_phases, run_counts
+        self._newer_files = newer_files
         self._stopping = False
 
     def begin(self) -> None:
@@ -86,7 +97,9 @@ class Failures:
         """Record a run that failed or was cancelled; pause its stage if another try is hopeless."""
         now = self._clock()
         if work.late and isinstance(error, RunCancelledError):
-            error = TimeLimitError(f"run {work.run} of {run.stage!r}", work.seconds_max)
+            error = TimeLimitError(
+                f"run {work.run} of {run.stage!r}", work.seconds_max, code=work.code
+            )
         if isinstance(error, RunCancelledError) and self._stopping:
             self.interrupt(run)
             return
@@ -94,21 +107,26 @@ class Failures:
             self._settle_gave_way(run, work, now)
             return
         error, failed = operating(error), self._failed_tries(stage)
+        described = _with_newer_files(describe_error(error), self._newer_files(run))
         if lasts(error) and not isinstance(error, RunCancelledError):
             tries, pause = 1 + lasted(failed), ""
             retry_at: datetime | None = self._retry.lasting(tries, now, self._draw()).end
         else:
             tries = 1 + counted(failed)
-            pause = self._pause_reason(run, error, tries)
+            pause = self._pause_reason(run, error, described["message"], tries)
             retry_at = None if pause else self._retry.retry_at(tries, now)
-        described = describe_error(error)
         _log.warning("run.failed", tries=tries, paused=bool(pause), error=described, exc_info=error)
-        self._store.fail(run.id, described, finished_at=now, retry_at=retry_at, pause=pause)
+        phases = self._run_phases.figures(run.id)
+        self._store.fail(
+            run.id, described, finished_at=now, retry_at=retry_at, pause=pause, figures=phases
+        )
+        self._counts.fail(run.dataflow, described["error_code"])
 
     def interrupt(self, run: RunRecord) -> None:
         """Settle a run that ended without a result because of a request, such as a stop."""
         self._store.fail(run.id, INTERRUPTED, finished_at=self._clock(), retry_at=None)
-        _log.info("run.interrupted", dataflow=run.dataflow, stage=run.stage, run=run.id)
+        self._counts.fail(run.dataflow, INTERRUPTED_CODE)
+        _log.info("run.interrupted", **_fields(run))
 
     def bury(self, run: RunRecord) -> None:
         """Settle a run during which the service died; after repeated deaths its stage stops."""
@@ -117,16 +135,17 @@ class Failures:
         died = 1 + (deaths(self._failed_tries(stage)) if stage is not None else 0)
         now, pause = self._clock(), ""
         if died >= DEATHS_MAX:
-            pause = f"the service died {died} times in a row under epoch {run.epoch}"
+            pause = f"the service died {format_times(died, 'in a row')} under epoch {run.epoch}"
         retry_at = None
         if died > DEATHS_AT_ONCE and not pause:
             retry_at = self._retry.lasting(died - DEATHS_AT_ONCE, now, self._draw()).end
         reason = {**INTERRUPTED, "details": {DIED: True}}
         self._store.fail(run.id, reason, finished_at=now, retry_at=retry_at, pause=pause)
-        _log.info("run.interrupted", dataflow=run.dataflow, stage=run.stage, run=run.id, died=died)
+        self._counts.fail(run.dataflow, INTERRUPTED_CODE)
+        _log.info("run.interrupted", **_fields(run), died=died)
 
     def not_before(self, stage: StageRecord) -> datetime | None:
-        """Return when a stage may run again after a failure; `None`: at once."""
+        """Return when a stage may run again after a failure; `None` means at once."""
         return self._retry.not_before(stage.retry_at, stage.failures, self._clock())
 
     def gave_way(self, stage: StageRecord) -> int:
@@ -143,10 +162,11 @@ class Failures:
             work.run, stage=run.stage, seconds=seconds, to=work.gives_way_to
         ).as_dict()
         _log.warning("run.gave_way", error=error)
-        self._store.fail(run.id, error, finished_at=now, retry_at=now)
+        phases = self._run_phases.figures(run.id)
+        self._store.fail(run.id, error, finished_at=now, retry_at=now, figures=phases)
+        self._counts.fail(run.dataflow, RunGaveWayError.code)
 
-    def _pause_reason(self, run: RunRecord, error: Exception, tries: int) -> str:
-        message = describe_error(error)["message"]
+    def _pause_reason(self, run: RunRecord, error: Exception, message: str, tries: int) -> str:
         if isinstance(error, RunCancelledError):
             return f"run {run.id} was cancelled; resume to run epoch {run.epoch} again"
         # A run that hangs would hang again; a broken invariant would be broken again.
@@ -160,7 +180,7 @@ class Failures:
         if isinstance(error, hopeless):
             return f"epoch {run.epoch} failed: {message}"
         if tries >= self._retry.failures_max:
-            return f"epoch {run.epoch} failed {tries} times: {message}"
+            return f"epoch {run.epoch} failed {format_times(tries)}: {message}"
         return ""
 
     def _failed_tries(self, stage: StageRecord) -> Sequence[RunRecord]:
@@ -176,9 +196,27 @@ class Failures:
         return page.items
 
 
+def _fields(run: RunRecord) -> dict[str, Any]:
+    """Return what every log entry about a run has."""
+    return {"dataflow": run.dataflow, "stage": run.stage, "epoch": run.epoch, "run": run.id}
+
+
+def _with_newer_files(described: dict[str, Any], files: Sequence[str]) -> dict[str, Any]:
+    """Say that the code which failed is not what is on disk: a retry would run it again."""
+    if not files:
+        return described
+    verb = "has" if len(files) == 1 else "have"
+    message = (
+        f"{described['message']} ({', '.join(files)} {verb} changed since the code was loaded; a "
+        "retry runs the loaded code: register the document again to run what is on disk)"
+    )
+    details = {**described["details"], "newer_files": list(files)}
+    return {**described, "message": message, "details": details}
+
+
 def describe_error(error: Exception) -> dict[str, Any]:
     """Return an error in the form that a run stores."""
     if isinstance(error, CbpError):
         return error.as_dict()
-    message = f"{type(error).__name__}: {error}"
+    message = hide_secrets(f"{type(error).__name__}: {error}")
     return {"error_code": "unexpected", "message": message, "details": {}}

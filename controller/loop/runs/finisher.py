@@ -13,6 +13,7 @@ after any crash; after `LogConflictError` this controller publishes nothing any 
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
@@ -25,13 +26,14 @@ from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import Publication
+from controller.loop.counts.lane_counts import LaneCounts
+from controller.loop.counts.run_counts import RunCounts
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import put_note
 from controller.loop.runs.failures import describe_error
 from controller.loop.runs.in_flight import InFlight, Work
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.lane_counts import LaneCounts
 from controller.loop.runs.parked import Parked, ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry import RetryPolicy
@@ -71,12 +73,13 @@ class Finisher:
         term: CurrentTerm,
         isolation: Isolation,
         lane_counts: LaneCounts,
+        run_counts: RunCounts,
     ) -> None:
         self._store, self._files, self._clock = store, files, clock
         self._retry, self._draw, self._catalog = retry, draw, catalog
         self._open_log, self._publisher, self._in_flight = open_log, publisher, in_flight
         self._parked, self._term, self._isolation = parked, term, isolation
-        self._lane_counts = lane_counts
+        self._lane_counts, self._run_counts = lane_counts, run_counts
 
     def begin(self) -> None:
         """Begin a term as leader: drop everything kept of an earlier term."""
@@ -103,13 +106,18 @@ class Finisher:
         Returns:
             Whether it is committed.
         """
+        began = time.monotonic()
         try:
             with self._publisher.lock(record.name):
-                self._publisher.before(record, node.name, intention.epoch)
+                before = self._publisher.before(record, node.name, intention.epoch)
+                failed = (record.name, node.name) in self._parked.all()
+                if failed and before:
+                    # A try that failed may have begun a publication, which nothing later may join.
+                    self._publish(record, stage=node.name, at_once=True)
                 self._open_log(record.folder).put(intention)
                 put_note(self._files, record.folder, intention)
                 self._publisher.add(intention)
-                self._publish(record, stage=node.name)
+                self._publish(record, stage=node.name, at_once=failed)
                 self._store.commit(intention, finished_at=self._clock())
         except LogConflictError as error:
             self._term.depose(error.message)
@@ -119,6 +127,8 @@ class Finisher:
             return False
         self._parked.remove((record.name, node.name))
         self._lane_counts.add(record.name, intention.figures)
+        seconds = time.monotonic() - began
+        self._run_counts.commit(record.name, intention.figures, seconds)
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
         return True
 
@@ -167,11 +177,14 @@ class Finisher:
             if publication is None:
                 return
             failures = self._publisher.publish(record, publication)
+            own = failures.pop(stage, None)
             for name, error in failures.items():
-                if name == stage or isinstance(error, LogConflictError):
+                if isinstance(error, LogConflictError):
                     raise error
                 node = self._catalog.compiled(record).stages[name]
                 self._park(record, node, self._publisher.newest(record.name, name), error)
+            if own is not None:
+                raise own
 
     def _due(self, record: DataflowRecord, *, stage: str = "", at_once: bool) -> Publication | None:
         parked = {name for dataflow, name in self._parked.all() if dataflow == record.name}

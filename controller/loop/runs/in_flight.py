@@ -16,10 +16,11 @@ from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
+from typing import Any
 
 import structlog
 
-from cbp.model.schedule.slots import ActiveRun
+from cbp.model.schedule.places import ActiveRun
 from controller.loop.runs.isolation import Isolation
 
 __all__ = ["GIVE_UP_SECONDS", "InFlight", "StageId", "Work"]
@@ -42,13 +43,15 @@ class Work:
     Attributes:
         run: Id of the run; `""` for work that is no run.
         since: When it was submitted.
-        seconds_max: Its time limit; 0: none.
-        give_up: Called with the work when it is given up; `None`: it is never given up.
+        seconds_max: Its time limit; 0 means no limit.
+        give_up: Called with the work when it is given up; `None` if it is never given up.
         cancelled_at: When it was asked to stop.
         late: Whether it was cancelled by its time limit.
         gave_way: How often runs of its epoch gave way before.
-        gives_way_to: The dataflow that it was cancelled for; `""`: none.
+        gives_way_to: The dataflow that it was cancelled for; `""` if there is none.
         recording: Whether it is being recorded.
+        epoch: The epoch of its run; `None` for work that is no run.
+        code: The functions that its run calls, each with `file.py:12`.
     """
 
     key: StageId
@@ -61,6 +64,14 @@ class Work:
     gave_way: int = 0
     gives_way_to: str = ""
     recording: bool = False
+    epoch: int | None = None
+    code: str = ""
+
+    @property
+    def log_fields(self) -> dict[str, Any]:
+        """What every log entry about it has."""
+        fields = {"dataflow": self.key[0], "stage": self.key[1]}
+        return fields if self.epoch is None else {**fields, "epoch": self.epoch, "run": self.run}
 
 
 class InFlight:
@@ -158,7 +169,8 @@ class InFlight:
         with self._lock:
             works = list(self._busy.values())
         for work in works:
-            self._isolation.attempt(work.key[0], "timed", partial(self._keep_time, work, now))
+            with structlog.contextvars.bound_contextvars(**work.log_fields):
+                self._isolation.attempt(work.key[0], "timed", partial(self._keep_time, work, now))
 
     def _keep_time(self, work: Work, now: datetime) -> None:
         if work.give_up is None or work.recording:
@@ -167,7 +179,7 @@ class InFlight:
             if (now - work.cancelled_at).total_seconds() >= _patience(work):
                 self._give_up(work, partial(work.give_up, work))
         elif work.seconds_max and (now - work.since).total_seconds() >= work.seconds_max:
-            _log.warning("run.late", dataflow=work.key[0], stage=work.key[1], run=work.run)
+            _log.warning("run.late", **work.log_fields)
             work.late = True
             self.cancel(work.run)
 
@@ -195,19 +207,18 @@ class InFlight:
             for key in [key for key in self._futures if key[0] == dataflow]:
                 del self._futures[key]
 
-    def _give_up(self, work: Work, told: Callable[[], None]) -> None:
+    def _give_up(self, work: Work, on_given_up: Callable[[], None]) -> None:
         with self._lock:
             if work.recording or self._busy.get(work.key) is not work:
                 return
             del self._busy[work.key]
             self._futures.pop(work.key, None)
         # If this fails, the run is still recorded as intended, and is settled as interrupted.
-        self._isolation.attempt(work.key[0], "freed", told)
+        self._isolation.attempt(work.key[0], "freed", on_given_up)
         self._wake()
 
     def _guarded(self, work: Work, function: Callable[[], object]) -> None:
-        dataflow, stage = work.key
-        with structlog.contextvars.bound_contextvars(dataflow=dataflow, stage=stage, run=work.run):
+        with structlog.contextvars.bound_contextvars(**work.log_fields):
             try:
                 function()
             except Exception:  # last resort of a worker: the store failed while recording

@@ -1,22 +1,24 @@
-"""Output retention: which part of a dataflow's outputs must be kept.
+"""Output retention: which part of a dataflow's outputs, messages included, must be kept.
 
-Three things keep an output: what its stage declares, readers that have not read it yet, and
-possible roll-backs. Asked before a run that trims its outputs (`cbp.engine.outputs.retention`), and
-by code that shows what would be removed. The answer is computed from the oldest position that is
-kept; before the first position is written, everything is kept. An answer stays valid until the run
-is recorded: the oldest position only moves forward, and queues only lose what was read.
+Four things keep an output: what its stage declares, readers that have not read it yet, sinks that
+have not published it yet, and possible roll-backs. Asked before a run that trims its outputs
+(`cbp.engine.outputs.retention`), and by code that shows what would be removed. The answer is
+computed from the oldest position that is kept; before the first position is written, everything is
+kept. An answer stays valid until the run is recorded: the oldest position only moves forward, and
+queues and sinks only lose what was read.
 """
 
 from __future__ import annotations
 
 from collections.abc import Callable, Iterable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.file_names import file_epoch
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.flow.retention import FOREVER, KeptFlow, kept_flow
+from cbp.model.flow.retention import AT_ONCE, FOREVER, KeptFlow, kept_flow
 from controller.loop.records.catalog import Catalog
+from controller.loop.records.sink_reads import SinkReads
 from controller.store.base import DataflowRecord
 
 __all__ = ["Keeping"]
@@ -28,23 +30,37 @@ class Keeping:
 
     Attributes:
         log: Returns the intention log of a folder.
+        sinks: Knows what sinks have not published.
     """
 
     catalog: Catalog
     log: Callable[[str], IntentionLog]
+    sinks: SinkReads
 
     def of(self, record: DataflowRecord, nodes: Iterable[StageNode]) -> dict[str, KeptFlow]:
-        """Return, for each output of some stages that is not kept for good, what must be kept."""
+        """Return, for each output of some stages that is not kept for good, what must be kept.
+
+        Messages that only their own stage reads are no result: they go once they were read, unless
+        their stage declares something else.
+        """
+        dataflow = self.catalog.compiled(record)
+        messages = dataflow.own_messages()
         wishes = {
+            f"{node.name}.{loopback.name}": AT_ONCE
+            for node in nodes
+            for loopback in node.translator.loopbacks
+            if f"{node.name}.{loopback.name}" in messages
+        }
+        wishes |= {
             f"{node.name}.{output}": wish.over(FOREVER)
             for node in nodes
             for output, wish in node.keep.items()
         }
         if not wishes:
             return {}
-        oldest = self.log(record.folder).oldest_position()
-        dataflow = self.catalog.compiled(record)
-        return {
+        log = self.log(record.folder)
+        oldest, unpublished = log.oldest_position(), self.sinks.needed(record, dataflow, log)
+        kept = {
             flow: kept_flow(
                 flow,
                 retention,
@@ -53,4 +69,10 @@ class Keeping:
                 epoch_of=file_epoch,
             )
             for flow, retention in wishes.items()
+        }
+        return {
+            flow: replace(one, first_waiting=min(one.first_waiting, unpublished[flow]))
+            if flow in unpublished
+            else one
+            for flow, one in kept.items()
         }

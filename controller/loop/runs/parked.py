@@ -23,7 +23,7 @@ class Parked:
     """A prepared run that could not be finished yet.
 
     Attributes:
-        rest: The pause before the next try; `None`: not until the stage is resumed.
+        rest: The pause before the next try; `None` means not until the stage is resumed.
         tries: How often finishing it failed.
     """
 
@@ -54,7 +54,7 @@ class ParkedRuns:
         self._parked: dict[StageId, Parked] = {}
 
     def all(self) -> dict[StageId, Parked]:
-        """Return the stages whose last run waits to be finished."""
+        """Return the parked run of each stage that has one."""
         with self._lock:
             return dict(self._parked)
 

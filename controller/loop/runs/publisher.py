@@ -8,6 +8,9 @@ far back as each newest record says (`Intention.unpublished_from`). One lock per
 both putting records and publishing. So the contents and the timestamp of a publication follow
 from the newest records alone, and an interrupted publication can be completed.
 
+`cbp.model.run.publication` decides when to publish and which records go together;
+`cbp.engine.direct.log_writer` writes the log entries of the tables.
+
 Invariants (tests/controller/test_publication.py): a run gets every record of its stage that its
 tables do not show; no record is dropped here before it is published.
 """
@@ -37,7 +40,7 @@ _log = structlog.get_logger(__name__)
 
 
 @dataclass(slots=True)
-class _Kept:
+class _Unpublished:
     """The records of one dataflow.
 
     Attributes:
@@ -72,7 +75,7 @@ class Publisher:
     ) -> None:
         self._tables, self._catalog, self._log, self._begins = tables, catalog, log, begins
         self._lock = threading.Lock()
-        self._kept: defaultdict[str, _Kept] = defaultdict(_Kept)
+        self._waiting_by_dataflow: defaultdict[str, _Unpublished] = defaultdict(_Unpublished)
 
     def lock(self, dataflow: str) -> threading.RLock:
         """Return the lock that guards putting records of a dataflow, and publishing it."""
@@ -84,11 +87,11 @@ class Publisher:
         Raises:
             InvariantError: If the log does not hold them.
         """
-        kept = self._of(record.name)
-        if stage not in kept.waiting:
-            with kept.lock:
-                self._load(kept, record, stage, epoch)
-        return tuple(one for one in kept.waiting[stage] if one.epoch < epoch)
+        unpublished = self._of(record.name)
+        if stage not in unpublished.waiting:
+            with unpublished.lock:
+                self._load(unpublished, record, stage, epoch)
+        return tuple(one for one in unpublished.waiting[stage] if one.epoch < epoch)
 
     def next_ms(self, dataflow: str, now_ms: int) -> int:
         """Return the time now, but later than every record of the dataflow: clocks may be set back.
@@ -97,17 +100,19 @@ class Publisher:
         With records three milliseconds apart, all tables of a publication have equal timestamps,
         and a reader AS OF one of them sees the publication whole.
         """
-        kept = self._of(dataflow)
-        with kept.lock:
-            return max(now_ms, kept.last_ms + len(KINDS))
+        unpublished = self._of(dataflow)
+        with unpublished.lock:
+            return max(now_ms, unpublished.last_ms + len(KINDS))
 
     def add(self, intention: Intention) -> None:
         """Keep a record; `before` must have been called for its epoch."""
-        kept = self._of(intention.dataflow)
-        with kept.lock:
-            older = (one for one in kept.waiting[intention.stage] if one.epoch < intention.epoch)
-            kept.waiting[intention.stage] = (*older, intention)
-            kept.last_ms = max(kept.last_ms, intention.prepared_ms)
+        unpublished = self._of(intention.dataflow)
+        with unpublished.lock:
+            older = (
+                one for one in unpublished.waiting[intention.stage] if one.epoch < intention.epoch
+            )
+            unpublished.waiting[intention.stage] = (*older, intention)
+            unpublished.last_ms = max(unpublished.last_ms, intention.prepared_ms)
 
     def due(
         self,
@@ -136,9 +141,9 @@ class Publisher:
         Returns:
             Stage -> its failure; the records of such a stage stay here.
         """
-        kept = self._of(record.name)
+        unpublished = self._of(record.name)
         failures: dict[str, Exception] = {}
-        with kept.lock:
+        with unpublished.lock:
             for stage, records in publication.covers.items():
                 try:
                     self._tables.publish(
@@ -148,8 +153,8 @@ class Publisher:
                     failures[stage] = error
                 else:
                     last = records[-1].epoch
-                    left = (one for one in kept.waiting.get(stage, ()) if one.epoch > last)
-                    kept.waiting[stage] = tuple(left)
+                    left = (one for one in unpublished.waiting.get(stage, ()) if one.epoch > last)
+                    unpublished.waiting[stage] = tuple(left)
         covers = {stage: records[-1].epoch for stage, records in publication.covers.items()}
         _log.info("dataflow.published", dataflow=record.name, epochs=covers, failed=[*failures])
         return failures
@@ -171,6 +176,10 @@ class Publisher:
         """Return, by stage, how many epochs readers of its tables do not see yet."""
         return {stage: len(records) for stage, records in self._waiting(dataflow).items()}
 
+    def records(self, dataflow: str) -> Mapping[str, tuple[Intention, ...]]:
+        """Return, by stage, the records that readers of its tables do not see yet, oldest first."""
+        return self._waiting(dataflow)
+
     def forget(self, dataflow: str, *, since_ms: int = 0) -> None:
         """Drop the records of a dataflow that was deleted, rolled back or changed.
 
@@ -180,17 +189,17 @@ class Publisher:
                 was set back.
         """
         with self._lock:
-            last_ms = max(self._kept[dataflow].last_ms, since_ms)
-            self._kept[dataflow] = _Kept(last_ms=last_ms)
+            last_ms = max(self._waiting_by_dataflow[dataflow].last_ms, since_ms)
+            self._waiting_by_dataflow[dataflow] = _Unpublished(last_ms=last_ms)
 
     def forget_all(self) -> None:
         """Drop all records: another controller may have written newer ones."""
         with self._lock:
-            self._kept.clear()
+            self._waiting_by_dataflow.clear()
 
-    def _of(self, dataflow: str) -> _Kept:
+    def _of(self, dataflow: str) -> _Unpublished:
         with self._lock:
-            return self._kept[dataflow]
+            return self._waiting_by_dataflow[dataflow]
 
     def _waiting(self, dataflow: str) -> dict[str, tuple[Intention, ...]]:
         """Return a copy; does not wait for a publication under way."""
@@ -203,8 +212,10 @@ class Publisher:
             # Its translators are gone, but its runs must be finished: leave nothing unpublished.
             return EVERY_EPOCH
 
-    def _load(self, kept: _Kept, record: DataflowRecord, stage: str, epoch: int) -> None:
-        if stage not in kept.waiting:
+    def _load(
+        self, unpublished: _Unpublished, record: DataflowRecord, stage: str, epoch: int
+    ) -> None:
+        if stage not in unpublished.waiting:
             # Everything is published before a new version takes over.
             begins, at_ms = self._begins(record)
             new = epoch > begins.get(stage, 0)
@@ -217,8 +228,10 @@ class Publisher:
             ended = (one.prepared_ms for one in records[-1:])
             # Its tables were made at that time, or earlier if the dataflow was brought back.
             created_ms = int(record.created_at.timestamp() * 1000)
-            kept.last_ms = max([kept.last_ms, created_ms, at_ms, applied, *begun, *ended])
-            kept.waiting[stage] = records
+            unpublished.last_ms = max(
+                [unpublished.last_ms, created_ms, at_ms, applied, *begun, *ended]
+            )
+            unpublished.waiting[stage] = records
 
 
 def _unpublished(

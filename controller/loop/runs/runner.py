@@ -5,8 +5,9 @@
                    (`controller.loop.runs.failures`)
 
 A run beyond its time limit is cancelled, and fails until an operator resumes its stage. A run that
-gives way to another dataflow (`cbp.model.schedule.slots`) is cancelled and tried again. A cancelled
-run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its files.
+gives way to another dataflow (`cbp.model.schedule.places`) is cancelled and tried again. A
+cancelled run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its
+files.
 
 Invariants (tests/controller/test_loop.py, test_failures.py, test_recovery.py): a stage has at most
 one run under way; a run that was given up records nothing.
@@ -23,7 +24,6 @@ from typing import Any
 import structlog
 
 from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer
-from cbp.engine.outputs.compaction import due
 from cbp.errors import RunCancelledError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.framing import FrameNote
@@ -35,6 +35,7 @@ from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.output_retention import Keeping
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.run_phases import RunPhases
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["Job", "Runner"]
@@ -78,7 +79,7 @@ class Runner:
 
     Args:
         keeping: Tells what must be kept of outputs.
-        seconds_max: Time limit of a run whose stage has none; 0: no limit.
+        seconds_max: Time limit of a run whose stage has none; 0 means no limit.
     """
 
     def __init__(
@@ -93,16 +94,18 @@ class Runner:
         failures: Failures,
         keeping: Keeping,
         term: CurrentTerm,
+        run_phases: RunPhases,
         seconds_max: float,
     ) -> None:
         self._store, self._preparer, self._clock = store, preparer, clock
         self._in_flight, self._publisher, self._finisher = in_flight, publisher, finisher
         self._failures, self._keeping, self._term = failures, keeping, term
-        self._seconds_max = seconds_max
+        self._run_phases, self._seconds_max = run_phases, seconds_max
 
     def start(self, job: Job) -> None:
         """Record a run as intended and hand it to the executor."""
         self._store.intend(job.run)
+        self._run_phases.begin(job.run.id, job.run.started_at)
         own = job.node.run_seconds_max
         limit = self._seconds_max if own is None else own
         work = Work(
@@ -112,13 +115,15 @@ class Runner:
             seconds_max=limit,
             give_up=partial(self._give_up, job),
             gave_way=job.gave_way,
+            epoch=job.run.epoch,
+            code=_code_of(job),
         )
         self._in_flight.submit(work, lambda: self._run(job, work))
 
     def redo(self, record: DataflowRecord, node: StageNode, intention: Intention) -> None:
         """Hand a recorded run to the executor, to be published and committed."""
         key = record.name, node.name
-        work = Work(key, intention.run, self._clock())
+        work = Work(key, intention.run, self._clock(), epoch=intention.epoch)
         self._in_flight.submit(work, lambda: self._finisher.finish(record, node, intention))
 
     def _give_up(self, job: Job, work: Work) -> None:
@@ -135,16 +140,18 @@ class Runner:
         if not self._in_flight.record(work):
             _log.warning("run.came_too_late", epoch=job.run.epoch)
             return
+        self._run_phases.enter(job.run.id, "finish")
         with self._publisher.lock(job.record.name):
             self._finisher.finish(job.record, job.node, self._intention(job, prepared))
 
     def _prepare(self, job: Job, work: Work) -> PreparedRun:
         if work.cancelled_at is not None:
             raise RunCancelledError(job.run.id)
-        plan = job.plan
-        if due(plan.epoch):
+        plan, enter = job.plan, partial(self._run_phases.enter, job.run.id)
+        enter("plan")
+        if self._preparer.maintains_outputs(plan.epoch):
             plan = replace(plan, kept=self._keeping.of(job.record, (plan.node, *plan.fused)))
-        return self._preparer.prepare(plan)
+        return self._preparer.prepare(plan, enter)
 
     def _intention(self, job: Job, prepared: PreparedRun) -> Intention:
         now_ms = int(self._clock().timestamp() * 1000)
@@ -162,15 +169,28 @@ class Runner:
             unpublished_from=self._unpublished_from(job),
             leader_epoch=self._term.leader_epoch,
             memo=job.memo,
-            figures={**prepared.figures, **_dropped(job.dropped)},
+            figures={
+                **prepared.figures,
+                **_dropped(job.dropped),
+                **self._run_phases.figures(job.run.id),
+            },
             generation=job.record.generation,
             frames=job.frames,
             codes={one.name: one.translator.code.text for one in (job.node, *job.plan.fused)},
+            time_ms=job.plan.time_ms,
+            due_ms=prepared.due_ms,
+            lookups=prepared.lookups,
         )
 
     def _unpublished_from(self, job: Job) -> int:
         before = self._publisher.before(job.record, job.node.name, job.run.epoch)
         return before[0].epoch if before else job.run.epoch
+
+
+def _code_of(job: Job) -> str:
+    """Return the functions that a run calls, each with its file and line."""
+    specs = [node.translator for node in (job.node, *job.plan.fused)]
+    return ", ".join(f"{spec.name}.translate ({spec.place})" for spec in specs)
 
 
 def _ordinary(error: BaseException) -> Exception:

@@ -18,7 +18,7 @@ import structlog
 
 from cbp.engine.interface.runs import RunControl
 from cbp.errors import OperatingError
-from cbp.model.schedule.slots import STARVED_SECONDS, ActiveRun, Places
+from cbp.model.schedule.places import STARVED_SECONDS, ActiveRun, Places
 from controller.loop.runs.in_flight import StageId
 
 __all__ = ["Starving"]
@@ -38,17 +38,17 @@ class Starving:
         self._asked_to_end = 0
 
     def mark(
-        self, taken: Mapping[StageId, ActiveRun], *, asked_to_end: int = 0
+        self, active: Mapping[StageId, ActiveRun], *, asked_to_end: int = 0
     ) -> dict[StageId, ActiveRun]:
         """Return the work that goes on, with the starving runs marked.
 
         Args:
-            taken: The work in flight.
+            active: The work in flight.
             asked_to_end: How many pieces of work were asked to end so far. One of them may have
-                ended between two calls and is then missing in `taken`.
+                ended between two calls and is then missing in `active`.
         """
         now = self._clock()
-        going = [work for work in taken.values() if work.run and not work.recorded]
+        going = [work for work in active.values() if work.run and not work.recorded]
         runs = [work.run for work in going]
         starved = self._without_slots(runs) if self._places.matters(going, now) else ()
         self._last = {run: at for run, at in self._last.items() if run in runs}
@@ -57,7 +57,7 @@ class Starving:
         ending = any(work.ending for work in going) or asked_to_end != self._asked_to_end
         self._asked_to_end = asked_to_end
         self._since = {} if ending else {run: self._since.get(run, now) for run in starved}
-        return {key: self._marked(work, now) for key, work in taken.items()}
+        return {key: self._marked(work, now) for key, work in active.items()}
 
     def _marked(self, work: ActiveRun, now: datetime) -> ActiveRun:
         since = self._since.get(work.run)

@@ -12,6 +12,7 @@ __all__ = [
     "NothingVerifiedError",
     "PunctuationUnplacedError",
     "VerificationBusyError",
+    "VerificationInterruptedError",
     "VerificationTooLargeError",
 ]
 
@@ -81,6 +82,20 @@ class VerificationBusyError(OperatingError):
         super().__init__(
             f"verification {running} of {dataflow!r} is under way; wait for it, or cancel it",
             verification=running,
+            dataflow=dataflow,
+        )
+
+
+class VerificationInterruptedError(OperatingError):
+    """The service ended while a verification was under way."""
+
+    code = "verification_interrupted"
+
+    def __init__(self, verification: str, dataflow: str) -> None:
+        super().__init__(
+            f"the service ended while verification {verification} of {dataflow!r} was under way; "
+            "start it again",
+            verification=verification,
             dataflow=dataflow,
         )
 

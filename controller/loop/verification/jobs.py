@@ -10,8 +10,8 @@ time. It takes no lock that a run needs, and shares only the executor's slots wi
 Guaranteed: it ends within its time limit plus `GIVE_UP_SECONDS`. Work that hangs beyond that is
 left alone, and its result is dropped. The scratch folder is removed, at the next start at the
 latest.
-Not guaranteed: that a verification outlives the process. The verdicts are kept in memory, the
-last `KEPT_MAX` of them.
+The results of the last `KEPT_MAX` verifications of a dataflow outlive the process, in the store.
+A verification that was under way when the process died is listed as `verification_interrupted`.
 
 Invariants: tests/controller/test_verification.py.
 """
@@ -24,13 +24,15 @@ from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
+from datetime import datetime
+from functools import partial
 
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.verification_reader import Contents
-from cbp.engine.read.compare import compare
+from cbp.engine.read.compare import column_names, compare
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import (
@@ -49,6 +51,7 @@ from cbp.model.verification import (
     behind,
     comparisons,
     first_stage,
+    reading_runs,
 )
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
@@ -60,14 +63,22 @@ from controller.loop.verification.errors import (
     DataflowUnsettledError,
     NothingVerifiedError,
     VerificationBusyError,
+    VerificationInterruptedError,
 )
 from controller.loop.verification.recomputation import Recomputation, Side, output_tables
 from controller.loop.verification.repetition import Repetition, Retained
-from controller.store.base import DataflowRecord, Store
+from controller.loop.verification.results import as_json, result_of
+from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
 
 __all__ = ["Verifications"]
 
 KEPT_MAX = 20
+"""Results of each dataflow that the store keeps, and verifications that this process remembers."""
+
+DIFFERENCES_MAX = 1_000
+"""Differing keys that a verification keeps; of tables beyond that, the first `FEW` each."""
+
+FEW = 5
 _POLL_SECONDS = 0.2
 
 _log = structlog.get_logger(__name__)
@@ -83,7 +94,8 @@ class _Job:
 
     Attributes:
         why: Why `stop` was set.
-        run: Id of the run under way; `""`: none.
+        run: Id of the run under way; `""` if there is none.
+        tell_progress: Announces that the visible status changed.
     """
 
     shown: Verification
@@ -93,11 +105,12 @@ class _Job:
     why: Status = "cancelled"
     run: str = ""
     verdicts: dict[str, TableVerdict] = field(default_factory=dict)
+    tell_progress: Callable[[], None] = lambda: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
 
-    def tell(self, step: str, done: int = 0, total: int = 0) -> None:
+    def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         """Show the progress; raises `_EndedError` if the job has to end."""
-        self.show(step=step, done=done, total=total)
+        self.show(step=step, done=done, total=total, unit=unit)
         self.check()
 
     def began(self, run: str) -> None:
@@ -107,7 +120,7 @@ class _Job:
 
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for stages to come to rest; raises when the time is up."""
-        self.show(step="waits until the dataflow has nothing left to do")
+        self.show(step="waits until the dataflow has nothing left to do", done=0, total=0, unit="")
         if self.stop.wait(_POLL_SECONDS):
             if self.why == "timed_out":
                 raise DataflowUnsettledError(self.shown.dataflow, busy)
@@ -125,9 +138,26 @@ class _Job:
                 seconds = self.monotonic() - self.started
                 self.shown = replace(self.shown, seconds=seconds, **changed)  # type: ignore[arg-type]
 
+    def result(self, status: Status, suspect: str, error: dict[str, object] | None) -> Verification:
+        """Return what is shown once the job has ended like this."""
+        seconds = self.monotonic() - self.started
+        return replace(self.shown, status=status, suspect=suspect, error=error, seconds=seconds)
+
+    def end(self, result: Verification) -> None:
+        """Show the result, unless the job was given up."""
+        with self._lock:
+            if not self.shown.ended:
+                self.shown = result
+
+    @property
+    def differences(self) -> int:
+        """How many differing keys are kept."""
+        return sum(len(verdict.differing) for verdict in self.verdicts.values())
+
     def show_tables(self) -> None:
         """Show the verdicts so far."""
         self.show(tables=tuple(self.verdicts.get(v.table, v) for v in self.shown.tables))
+        self.tell_progress()
 
 
 class Verifications:
@@ -137,6 +167,7 @@ class Verifications:
         executor: Carries them out, each in a thread that nothing waits for.
         retained: Returns the increments of a flow that can still be read.
         reference_records_max: Records of input up to which the reference engine is used.
+        clock: Returns the time, aware and in UTC.
         monotonic: Returns seconds that never go back.
         give_up_seconds: How long a job that has to end may take to do so.
     """
@@ -157,6 +188,7 @@ class Verifications:
         executor: Executor,
         retained: Retained,
         reference_records_max: int,
+        clock: Callable[[], datetime],
         monotonic: Callable[[], float] = time.monotonic,
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
@@ -166,7 +198,7 @@ class Verifications:
         self._random_hex, self._fault = random_hex, faults
         self._executor, self._monotonic, self._retained = executor, monotonic, retained
         self._give_up_seconds = give_up_seconds
-        self._reference_records_max = reference_records_max
+        self._reference_records_max, self._clock = reference_records_max, clock
         self._descriptions = Descriptions(files)
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
         self._lock = threading.Lock()
@@ -182,7 +214,8 @@ class Verifications:
         """
         record, dataflow = self._catalog.find(name)
         self._catalog.require_same(record)
-        changed = behind(dataflow, self._descriptions.anew(record) | self._corrected(record))
+        altered = self._descriptions.anew(record) | self._corrected(record)
+        changed = behind(dataflow, altered | reading_runs(dataflow))
         collected = {
             flow: self._engine.increments.horizon(record.folder, flow)
             for flow in output_tables(dataflow)
@@ -193,11 +226,23 @@ class Verifications:
                 if not job.shown.ended:
                     raise VerificationBusyError(job.shown.id, job.shown.dataflow)
             id_ = f"v{self._random_hex(6)}"
-            shown = Verification(id_, name, request, "waiting", "waits to begin", tables=tables)
+            shown = Verification(
+                id_,
+                name,
+                request,
+                "waiting",
+                "waits to begin",
+                began_at=self._clock(),
+                tables=tables,
+            )
             job = _Job(shown, self._monotonic(), self._monotonic)
             self._jobs[id_] = job
+            job.tell_progress = partial(self._announce, name, id_)
             while len(self._jobs) > KEPT_MAX:
                 self._jobs.popitem(last=False)
+        # What stands if this process dies before the verification ends.
+        cut_off = VerificationInterruptedError(id_, name)
+        self._keep(job.result("failed", "", _described(cut_off)))
         self._executor.submit(self._guarded, job, record, dataflow, changed)
         return job.shown
 
@@ -215,7 +260,10 @@ class Verifications:
         with self._lock:
             job = self._jobs.get(id_)
         if job is None:
-            raise NotFoundError(kind="verification", name=id_)
+            result = result_of(self._store.verification(id_).result)
+            if result is None:
+                raise NotFoundError(kind="verification", name=id_)
+            return result
         if job.shown.ended:
             return job.shown
         return replace(job.shown, seconds=self._monotonic() - job.started)
@@ -225,15 +273,30 @@ class Verifications:
         self._store.dataflow(name)
         with self._lock:
             ids = [id_ for id_, job in self._jobs.items() if job.shown.dataflow == name]
-        return [self.show(id_) for id_ in reversed(ids)]
+        remembered = [self.show(id_) for id_ in reversed(ids)]
+        stored = [
+            result_of(record.result)
+            for record in self._store.verifications(name)
+            if record.id not in ids
+        ]
+        return [*remembered, *(one for one in stored if one is not None)][:KEPT_MAX]
 
     def cancel(self, id_: str) -> Verification:
         """Ask a verification to end, unless it has ended; returns at once."""
-        self.show(id_)
+        shown = self.show(id_)
         with self._lock:
-            job = self._jobs[id_]
+            job = self._jobs.get(id_)
+        if job is None:
+            return shown
         self._end(job, "cancelled")
         return self.show(id_)
+
+    def _announce(self, dataflow: str, id_: str) -> None:
+        event = Event(kind="verification.progress", dataflow=dataflow, subject=id_)
+        try:
+            self._store.announce(event)
+        except CbpError as error:  # it can be asked for, too
+            _log.warning("events.not_announced", error=error.as_dict())
 
     def stop(self) -> None:
         """End the verification under way, since the service stops."""
@@ -253,12 +316,20 @@ class Verifications:
         if job.run:
             self._engine.control.cancel(job.run)
 
-    @staticmethod
-    def _give_up(job: _Job) -> None:
+    def _give_up(self, job: _Job) -> None:
         """Stop waiting for a thread that was asked to end; its result is dropped."""
         if not job.shown.ended:
             _log.warning("verification.given_up", verification=job.shown.id, step=job.shown.step)
             job.show(status=job.why, step=f"{job.shown.step}; did not end when it was asked to")
+            self._keep(job.shown)
+
+    def _keep(self, ended: Verification) -> None:
+        """Keep a result over a restart; if that fails, this process remembers it."""
+        record = VerificationRecord(ended.id, ended.dataflow, as_json(ended))
+        try:
+            self._store.keep_verification(record, most=KEPT_MAX)
+        except CbpError as error:
+            _log.warning("verification.not_kept", verification=ended.id, error=error.as_dict())
 
     # one verification
 
@@ -285,7 +356,14 @@ class Verifications:
         if differing and status in ("equal", "timed_out", "cancelled"):
             status = "differs"
         suspect = first_stage(dataflow, differing)
-        job.show(status=status, suspect=suspect, error=error)
+        if not job.shown.ended:
+            result = job.result(status, suspect, error)
+            try:
+                # First: a client that has seen a result finds it after a restart.
+                self._keep(result)
+            finally:
+                job.end(result)
+        job.tell_progress()
         _log.info("verification.ended", dataflow=record.name, status=status, suspect=suspect)
 
     def _clean(self, scratch: str) -> None:
@@ -348,14 +426,14 @@ class Verifications:
         if not differs and not job.shown.request.twice:
             return "equal"
         # Two recomputations of one input separate wrong tables from unstable translators.
-        kept, job.verdicts = job.verdicts, {}
+        earlier, job.verdicts = job.verdicts, {}
         try:
             second = made(2)
             if self._compare(job, dataflow, wanted, first, second):
-                kept = {}
+                earlier = {}
                 return "not_deterministic"
         finally:
-            job.verdicts = {**job.verdicts, **kept}
+            job.verdicts = {**job.verdicts, **earlier}
             job.show_tables()
         return "differs" if differs else "equal"
 
@@ -381,11 +459,11 @@ class Verifications:
         dataflow: Dataflow,
         wanted: Sequence[Comparison],
         expected: Side,
-        found: Side,
+        actual: Side,
     ) -> bool:
         """Compare tables and keep the verdicts; return whether one differs."""
         for number, one in enumerate(wanted):
-            job.tell(f"compares {one.table}", number, len(wanted))
+            job.tell(f"compares {one.table}", number, len(wanted), "tables")
             compared = 0
 
             def counting(rows: int) -> None:
@@ -396,18 +474,22 @@ class Verifications:
             spec = dataflow.stages[one.stage].translator
             try:
                 differing = compare(
-                    one, spec, expected=expected(one), found=found(one), counting=counting
+                    one, spec, expected=expected(one), actual=actual(one), counting=counting
                 )
             except FileNotFoundError as error:  # collected, or purged with the dataflow
                 raise NotFoundError(kind="file", name=str(error.filename or error)) from error
+            columns, key = column_names(one, spec)
+            shown_max = max(FEW, DIFFERENCES_MAX - job.differences)
             job.verdicts[one.table] = TableVerdict(
                 one.table,
                 one.kind,
                 "differs" if differing else "equal",
                 compared,
-                tuple(differing),
+                tuple(differing[:shown_max]),
                 within=one.within,
                 since=one.since,
+                columns=columns,
+                key=key,
             )
             job.show_tables()
         return any(verdict.status == "differs" for verdict in job.verdicts.values())

@@ -69,12 +69,12 @@ _Parts = Mapping[str, Sequence[range]]
 class Watched(Protocol):
     """The observer of a recomputation; every method may raise to end it."""
 
-    def tell(self, step: str, done: int = 0, total: int = 0) -> None:
-        """Receive the progress."""
+    def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
+        """Receive the progress; `unit` is what is counted, in the plural."""
         ...
 
     def began(self, run: str) -> None:
-        """Receive the run that starts next, so that it can be cancelled; `""`: none."""
+        """Receive the run that starts next, so that it can be cancelled; `""` if there is none."""
         ...
 
     def wait(self, busy: Mapping[str, str]) -> None:
@@ -192,7 +192,7 @@ class Recomputation:
         self._require_places(cut.punctuations)
         parts, punctuations = self._parts(cut)
         total = sum(len(part) for of_source in parts.values() for part in of_source)
-        watched.tell("recomputes", 0, total)
+        watched.tell("recomputes", 0, total, "increments")
         if self.request.engine == "reference":
             return self._by_reference(cut, parts, punctuations, total, watched)
         engine = self.engine.beside()
@@ -211,7 +211,7 @@ class Recomputation:
             replay.offer(_below(depth, increment))
             if self.request.split == "increments":
                 replay.run_until_idle()
-            watched.tell("recomputes", done, total)
+            watched.tell("recomputes", done, total, "increments")
             if replay.reached:
                 break
         replay.finish()
@@ -248,7 +248,7 @@ class Recomputation:
             reference.feed(increment.flow, rows)
             if self.request.split == "increments":
                 reference.run_until_idle(limits)
-            watched.tell("recomputes", done, total)
+            watched.tell("recomputes", done, total, "increments")
         reference.run_until_idle(limits)
 
         def side(one: Comparison) -> Contents:
@@ -312,7 +312,12 @@ class Recomputation:
         flows = [self._source(source, ranges) for source, ranges in parts.items()]
         done = 0
         for _, count, increment in heapq.merge(
-            *flows, key=lambda found: (found[0], found[2].flow, found[2].index)
+            *flows,
+            key=lambda increment_and_flow: (
+                increment_and_flow[0],
+                increment_and_flow[2].flow,
+                increment_and_flow[2].index,
+            ),
         ):
             done += count
             yield done, increment

@@ -26,6 +26,8 @@ from dataclasses import dataclass, field, replace
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.lookups import looked_up_tables
+from cbp.engine.interface.runs import LookedUp
 from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.read.contents import contents_since
 from cbp.engine.read.repeat import Repeat
@@ -58,7 +60,7 @@ class _Origin:
 
     Attributes:
         first: The first epoch.
-        tables: State table -> its version before that epoch; empty: there is none.
+        tables: State table -> its version before that epoch; empty if there is none.
         between: Records after that version and before the first epoch, in order.
         records: The records of the repeated epochs, in order.
     """
@@ -90,7 +92,7 @@ class Repetition:
     retained: Retained
     request: Request
     _origins: dict[str, _Origin] = field(init=False, default_factory=dict)
-    _kept: dict[str, dict[int, Increment]] = field(init=False, default_factory=dict)
+    _retained: dict[str, dict[int, Increment]] = field(init=False, default_factory=dict)
 
     def chosen(
         self, every: Iterable[Comparison], cut: Cut, collected: Mapping[str, int]
@@ -146,8 +148,8 @@ class Repetition:
                 )
                 again.begin(origin.first - 1, state)
             for record in origin.records:
-                watched.tell("repeats", done, total)
-                again.run(record, self._inputs(unit, record, depth))
+                watched.tell("repeats", done, total, "epochs")
+                again.run(record, self._inputs(unit, record, depth), self._looked_up(unit, record))
                 done += 1
             again.publish()
         watched.began("")
@@ -185,7 +187,7 @@ class Repetition:
             try:
                 return _Origin(first, self._tables(unit, begun_ms)[0], (), tuple(records))
             except NotFoundError:
-                why = "the state that its version took over is collected"
+                why = "the state with which its version began is collected"
         return self._behind(unit, records, why)
 
     def _begun(self, unit: PhysicalStage) -> tuple[int, int | None]:
@@ -197,7 +199,7 @@ class Repetition:
             if begin is None or set(begin.anew).isdisjoint(unit.names):
                 continue
             if leader not in begin.position.stages:
-                why = f"`{leader}` ran otherwise together with others since"
+                why = f"`{leader}` has run together with other stages since"
                 raise _NotRepeatedError(why)
             return begin.position.stages[leader].epoch, begin.at_ms
         return 0, None
@@ -215,6 +217,8 @@ class Repetition:
                 why = f"epoch {epoch} was run by other code"
             elif (gone := self._gone(unit, record)) is not None:
                 why = f"increment {gone}, which epoch {epoch} read, is no longer kept"
+            elif (gone := self._table_gone(unit, record)) is not None:
+                why = f"epoch {epoch} cannot be repeated: {gone}"
             else:
                 intentions.append(record)
                 continue
@@ -281,6 +285,44 @@ class Repetition:
             for name, flow in unit.leader.wiring.items()
         }
 
+    def _looked_up(self, unit: PhysicalStage, record: Intention) -> dict[str, LookedUp]:
+        """Return the tables that a record looked up, as of its moments.
+
+        Raises:
+            _NotRepeatedError: A table can no longer be read as of its moment.
+        """
+        tables = looked_up_tables(
+            self.dataflow, self.record.folder, unit.members, moments=record.lookups
+        )
+        return {name: self._as_of(name, one) for name, one in tables.items()}
+
+    def _as_of(self, name: str, one: LookedUp) -> LookedUp:
+        """Add the records of the epochs that the table did not show when it was looked up."""
+        moment, table = one.moment, f"{one.node.name}.{one.state}"
+        if moment is None:
+            why = f"its record does not say as of when {name!r} was looked up"
+            raise _NotRepeatedError(why)
+        shown = self.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
+        if shown is None:
+            why = f"version {moment.version} of {table!r}, which it looked up, is no longer kept"
+            raise _NotRepeatedError(why)
+        leader = next(n for n, unit in self.units.items() if one.node.name in unit.names)
+        log, records = self.open_log(self.record.folder), []
+        for epoch in range(shown + 1, moment.epoch + 1):
+            if (record := log.read(leader, epoch)) is None:
+                why = f"the record of epoch {epoch} of {leader!r} is no longer kept"
+                raise _NotRepeatedError(why)
+            records.append(record)
+        return replace(one, unpublished=tuple(records))
+
+    def _table_gone(self, unit: PhysicalStage, record: Intention) -> str | None:
+        """Return why the tables that a record looked up cannot be read; `None` if they can."""
+        try:
+            self._looked_up(unit, record)
+        except _NotRepeatedError as why:
+            return str(why)
+        return None
+
     def _gone(self, unit: PhysicalStage, record: Intention) -> str | None:
         """Return an increment that a record read and that can no longer be read."""
         return next(
@@ -294,9 +336,9 @@ class Repetition:
         )
 
     def _flow(self, flow: str) -> Mapping[int, Increment]:
-        if flow not in self._kept:
-            self._kept[flow] = {one.index: one for one in self.retained(self.record, flow)}
-        return self._kept[flow]
+        if flow not in self._retained:
+            self._retained[flow] = {one.index: one for one in self.retained(self.record, flow)}
+        return self._retained[flow]
 
 
 def _below(depth: str, increment: Increment) -> Increment:

@@ -2,18 +2,11 @@
 
 from __future__ import annotations
 
-import pytest
-
-from cbp.engine.state import multiset_diff as difference
-from cbp.engine.storage import file_sizes as sizes
 from cbp.engine.storage.engine_limits import EngineLimits
 
 
-def shrink(monkeypatch: pytest.MonkeyPatch, *, pending_rows_max: int = 4) -> EngineLimits:
-    """Make windows, groups in memory, files and spools so small that few records pass them."""
-    monkeypatch.setattr(difference, "PENDING_ROWS_MAX", pending_rows_max)
-    monkeypatch.setattr(difference, "_BLOCK_ROWS", 2)
-    monkeypatch.setattr(sizes, "FILE_ROWS_MAX", 20)
+def small_limits(*, pending_rows: int = 4) -> EngineLimits:
+    """Return limits of windows, groups, files and spools that few records pass."""
     return EngineLimits(
         window_rows=7,
         large_group_rows=7,
@@ -22,4 +15,10 @@ def shrink(monkeypatch: pytest.MonkeyPatch, *, pending_rows_max: int = 4) -> Eng
         sort_run_bytes=300,
         sort_block_bytes=100,
         merge_rows=6,
+        pending_rows=pending_rows,
+        spill_block_rows=2,
+        file_rows=20,
+        listed_rows=2,
+        named_rows=3,
+        timers_ahead=2,
     )

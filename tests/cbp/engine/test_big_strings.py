@@ -25,6 +25,7 @@ from tests import flows
 from tests.cbp.engine.epochs import assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 from tests.fresh import run_fresh
+from tests.sampling import examples
 
 MEGABYTE = 1 << 20
 EPOCHS, GROUPS = 12, 200
@@ -90,12 +91,12 @@ def run_big(folder: Path, groups: int) -> None:
     sizes = driver.outputs("stage.sizes")[-1]
     assert {row["k"] for row in sizes} == set(again)
     assert {(row["before"], row["after"]) for row in sizes} == {(MEGABYTE, 20)}
-    found = {}
+    actual = {}
     for row in driver.engine.records.read_state(
         driver.folder, driver.dataflow.stages["stage"], "pages"
     ):
-        found[row["k"]] = len(row["text"]), row["text"][:1], row["text"][-1:]
-    assert found == {k: (20, "y", "z") if k in set(again) else (MEGABYTE, "x", "x") for k in every}
+        actual[row["k"]] = len(row["text"]), row["text"][:1], row["text"][-1:]
+    assert actual == {k: (20, "y", "z") if k in set(again) else (MEGABYTE, "x", "x") for k in every}
 
 
 def run_big_increment(folder: Path, records: int) -> None:
@@ -132,12 +133,12 @@ def run_big_tables(folder: Path, records: int) -> None:
 
 def found_sizes(driver: Driver) -> dict[int, int]:
     """Return how long each key's text is in the newest increment of `Latest`."""
-    found: dict[int, int] = {}
+    actual: dict[int, int] = {}
     for file in driver.increments["stage.changes"][-1].files:
         for batch in pq.ParquetFile(f"{driver.folder}/{file.path}").iter_batches(64):
             lengths = pc.binary_length(batch.column("text"))
-            found.update(zip(batch.column("k").to_pylist(), lengths.to_pylist(), strict=True))
-    return found
+            actual.update(zip(batch.column("k").to_pylist(), lengths.to_pylist(), strict=True))
+    return actual
 
 
 @pytest.mark.soak
@@ -170,7 +171,7 @@ def test_wide_strings_give_the_same(case: str) -> None:
     limits = EngineLimits(narrow_bytes=100)
     dataflow = dataflow_of(case)
 
-    @settings(max_examples=15)
+    @settings(max_examples=examples(8))
     @given(epochs_of(case))
     def same(epochs: list[dict[str, list[dict[str, Any]]]]) -> None:
         with tempfile.TemporaryDirectory() as folder:

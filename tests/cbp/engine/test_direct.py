@@ -17,26 +17,23 @@ from pathlib import Path
 from typing import Any
 
 import pytest
-from hypothesis import HealthCheck, given, settings
+from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp.engine.direct import LocalEngine
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
-from tests.cbp.engine.small_limits import shrink
+from tests.cbp.engine.small_limits import small_limits
 from tests.driver import Driver
+from tests.sampling import examples
 
 
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("case", CASES)
-@settings(
-    max_examples=10, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
-)
+@settings(max_examples=examples(5), deadline=None)
 @given(data=st.data())
-def test_every_epoch_equals_the_reference(
-    case: str, hash_mask: int, monkeypatch: pytest.MonkeyPatch, data: st.DataObject
-) -> None:
+def test_every_epoch_equals_the_reference(case: str, hash_mask: int, data: st.DataObject) -> None:
     """Outputs, their order, and state are the reference's; also when keys share a hash."""
-    limits = shrink(monkeypatch, pending_rows_max=data.draw(st.sampled_from([4, 1000])))
+    limits = small_limits(pending_rows=data.draw(st.sampled_from([4, 1000])))
     epochs = data.draw(epochs_of(case))
     dataflow = dataflow_of(case)
     with tempfile.TemporaryDirectory() as folder:
@@ -49,13 +46,13 @@ def test_every_epoch_equals_the_reference(
 @pytest.mark.parametrize("last", ["give", "blind", "forget", "look"])
 @pytest.mark.parametrize("part", [0.0, -0.0])
 def test_a_large_state_with_both_zeros_is_not_taken_for_another_keys(
-    last: str, part: float, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    last: str, part: float, tmp_path: Path
 ) -> None:
-    """Of keys that share a hash each has its own records, also where a zero has two spellings.
+    """Each of the keys that share a hash has its own records, also where a zero has two spellings.
 
     `b` and `ab` share a hash, and both zeros are spelled among their records.
     """
-    limits = shrink(monkeypatch)
+    limits = small_limits()
 
     def order(k: str, verb: str = "give") -> dict[str, Any]:
         return {"k": k, "part": part, "verb": verb, "n": 0}

@@ -1,6 +1,6 @@
 """Two of whatever should be one: two drivers of a stage, two attempts of a task.
 
-Of two drivers of one epoch one stops, and nothing is doubled; a task that ran twice counts once.
+Two drivers run one epoch: one stops, and nothing is doubled; a task that ran twice counts once.
 """
 
 from __future__ import annotations
@@ -20,9 +20,9 @@ from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import StageTask
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import LogConflictError
 from cbp.model.run.intention import Intention
 from tests.cbp.engine.epochs import assert_same, dataflow_of
@@ -81,8 +81,8 @@ def test_of_two_drivers_of_an_epoch_one_stops_and_nothing_is_doubled(tmp_path: P
         assert process.exitcode == 0
     assert sum(json.loads((tmp_path / name).read_text()) for name in "ab") == EPOCHS
     after = Driver(LocalEngine(cache=f"{tmp_path}/cache"), dataflow_of("url_count"), tmp_path)
-    found = {row["url"]: row["n"] for row in after.state("stage", "counts")}
-    assert found == {url: n * EPOCHS for url, n in Counter(r["url"] for r in RECORDS).items()}
+    actual = {row["url"]: row["n"] for row in after.state("stage", "counts")}
+    assert actual == {url: n * EPOCHS for url, n in Counter(r["url"] for r in RECORDS).items()}
     runs = {record.run for record in after.log.since("stage", 0)}
     for table in ("state/stage.counts", "flows/stage.totals"):
         live = open_table(str(tmp_path / table), LocalFiles()).snapshot.live
@@ -97,11 +97,11 @@ class TwiceExecutor(LocalExecutor):
         self.counted = counted
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
-        found: list[TaskReport] = []
+        actual: list[TaskReport] = []
         for part in range(task.tasks):
             attempts = [StageTask(task, part, f"{at}").run_arranged() for at in range(2)]
-            found += attempts[self.counted]
-        return found
+            actual += attempts[self.counted]
+        return actual
 
 
 @pytest.mark.parametrize("counted", [0, 1], ids=["first", "second"])

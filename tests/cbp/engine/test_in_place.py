@@ -23,7 +23,7 @@ from cbp.errors import AuthorCodeError
 from cbp.model.flow.schema import Schema
 from cbp.testing import run_epochs
 from tests.cbp.engine.epochs import NARROW, assert_same
-from tests.cbp.engine.small_limits import shrink
+from tests.cbp.engine.small_limits import small_limits
 from tests.driver import Driver
 
 NESTED = (
@@ -94,10 +94,10 @@ NOTHING = dict.fromkeys(("items", "deep", "both", "counts", "of"))
 @pytest.mark.parametrize("rows", [1, 3, 9], ids=["single", "several", "large"])
 @pytest.mark.parametrize("mask", [-1, NARROW], ids=["hash", "colliding"])
 def test_state_changed_in_place_is_kept_as_it_is_emitted(
-    rows: int, mask: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    rows: int, mask: int, tmp_path: Path
 ) -> None:
     """A record that was changed in place and emitted again is another record, in every column."""
-    limits = shrink(monkeypatch)
+    limits = small_limits()
     keys = "a" if rows == 9 else "abc"
     first = [record(k, n) for k in keys for n in range(rows)]
     epochs = [first, [record("a", 0, **NOTHING)], [record("b", 1)], [record("a", 2)]]
@@ -173,6 +173,7 @@ class Fails(Translate):
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         for row in [*group.rows, *group.kept]:
+            out.kept(row.k, row.items)
             if row.items.pop() == "wrong":
                 out.seen("no number")
 
@@ -204,13 +205,17 @@ def test_the_error_names_the_line_and_what_came(translator: Any, tmp_path: Path)
     assert caught.value.details["inputs"]["rows"] == ["('a', ['a', 'wrong'])"]
 
 
+class UserFloats(list[float]):
+    """A list of an author's own."""
+
+
 class GoesOn(Translate):
     """Emits values of every kind that can be changed, and goes on with them."""
 
     rows = Input("k STRING", route_by="k")
     seen = Output(
         "of MAP<STRING, BIGINT>, b BINARY, both STRUCT<a: ARRAY<INT>, m: MAP<STRING, INT>>, "
-        "deep ARRAY<ARRAY<INT>>"
+        "deep ARRAY<ARRAY<INT>>, plain ARRAY<INT>, subclass ARRAY<DOUBLE>"
     )
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
@@ -219,7 +224,9 @@ class GoesOn(Translate):
         numbers, block = [0], bytearray(b"0")
         for n in range(3):
             both = ([n], MappingProxyType(shared)) if n else UserDict(a=numbers, m=shared)
-            out.seen(counted, memoryview(block), both, (numbers, tuple(numbers)))
+            plain, subclass = numbers if n else None, UserFloats(map(float, numbers))
+            out.seen(counted, memoryview(block), both, (numbers, tuple(numbers)), plain, subclass)
+            subclass.append(0.5)
             counted["x"] += 1
             shared["y"] = n
             numbers.append(n)
@@ -233,7 +240,10 @@ def test_whatever_is_emitted_is_emitted_as_it_is_then(tmp_path: Path) -> None:
     dataflow = builder.build()
     driver = Driver(LocalEngine(cache=f"{tmp_path}/c"), dataflow, tmp_path / "t")
     assert_same(dataflow, driver, [{"rows": [{"k": "a"}]}])
-    assert [row["b"] for row in driver.outputs("stage.seen")[0]] == [b"0", b"1", b"2"]
+    seen = driver.outputs("stage.seen")[0]
+    assert [row["b"] for row in seen] == [b"0", b"1", b"2"]
+    assert [row["plain"] for row in seen] == [None, [0, 0], [0, 0, 1]]
+    assert [row["subclass"] for row in seen] == [[0.0], [0.0, 0.0], [0.0, 0.0, 1.0]]
 
 
 class Counts(Translate):
@@ -266,10 +276,10 @@ class Drains(Translate):
 
     @staticmethod
     def added(rows: list[Any]) -> list[Any]:
-        found = rows.pop()
+        actual = rows.pop()
         while rows:
-            found.items.extend(rows.pop().items)
-        return [found]
+            actual.items.extend(rows.pop().items)
+        return [actual]
 
     rows = Input("k STRING, items ARRAY<STRING>", route_by="k", combine=added)
     seen = Output("k STRING, items ARRAY<STRING>")

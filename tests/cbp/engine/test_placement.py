@@ -63,13 +63,15 @@ def test_a_state_that_lies_by_another_column_is_not_searched(tmp_path: Path) -> 
     driver.run_until_idle()
     (node,) = dataflow.stages.values()
     key = {"whom": "a", "at": 1.0}
-    (found,) = driver.engine.records.look_up(driver.folder, node, "kept", key)
-    assert found["n"] == 3
+    (actual,) = driver.engine.records.look_up(driver.folder, node, "kept", key)
+    assert actual["n"] == 3
     (kept,) = node.translator.states
     states = (replace(kept, route_by=("whom", "n")),)
     other = replace(node, translator=replace(node.translator, states=states))
-    with pytest.raises(PlacementDiffersError, match=r"cbp\.key=whom,at"):
+    with pytest.raises(PlacementDiffersError) as refused:
         driver.engine.records.look_up(driver.folder, other, "kept", {"whom": "a", "n": 3})
+    found, expected = (refused.value.details[name] for name in ("found", "expected"))
+    assert (refused.value.details["setting"], found, expected) == ("cbp.key", "whom,at", "whom,n")
 
 
 def test_another_hash_is_refused(tmp_path: Path) -> None:

@@ -10,10 +10,11 @@ import pytest
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
+from tests.planned_faults import Crash, PlannedFaults
 
 ROWS: list[dict[str, Any]] = [{"url": f"{i % 7}{i}", "drop": False} for i in range(60)]
 EPOCHS = [{"items": ROWS}, {"items": [{**row, "drop": row["url"] > "3"} for row in ROWS[::2]]}]

@@ -16,7 +16,6 @@ from typing import Any
 
 import pytest
 
-from cbp.model.dataflow.graph import cycles, inner_inputs
 from cbp.model.dataflow.runnable import (
     Align,
     CountWindow,
@@ -32,9 +31,10 @@ from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing, Segment
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.graph.cycles import cycles, inner_inputs
+from cbp.model.schedule.places import Places
 from cbp.model.schedule.runnable_call import consult
 from cbp.model.schedule.scheduler import Schedule, StageView, Start, decide
-from cbp.model.schedule.slots import Places
 
 GRAPHS = 200
 DECAY, RECORDS_MAX = 4, 64  # four turns at most, so that a cycle drains whatever its fan-out
@@ -167,10 +167,10 @@ class Simulation:
             name: frozenset(n for n in names if f"{n}." in " ".join(stage.wiring.values()))
             for name, stage in self.stages.items()
         }
-        found = {mate for name in held for mate in cycles(before).get(name, ())}
-        while more := {name for name in names if before[name] & found} - found:
-            found |= more
-        return found
+        actual = {mate for name in held for mate in cycles(before).get(name, ())}
+        while more := {name for name in names if before[name] & actual} - actual:
+            actual |= more
+        return actual
 
     def left(self) -> dict[tuple[str, str], int]:
         return {
@@ -241,14 +241,14 @@ def _framed(connector: Connector) -> Connector:
     """Frame the oldest of what arrived: frames begin in the middle of increments and span some."""
     increment, *rest = connector.arrived
     middle = increment.records // 2
-    found = [
+    actual = [
         Segment((2 * increment.index + part) // 3, (file.slice(*rows),))
         for file in increment.files
         for part, rows in enumerate(((0, middle), (middle, file.rows)))
         if rows[0] < rows[1]
     ]
     assert connector.framing is not None
-    framing, done = connector.framing.take(increment, found, None)
+    framing, done = connector.framing.take(increment, actual, None)
     queue = (*connector.queue, *map(Queued, done))
     return replace(connector, framing=framing, queue=queue, arrived=tuple(rest))
 

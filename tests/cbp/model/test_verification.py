@@ -36,19 +36,19 @@ class Kept(Translate):
 def test_every_table_is_compared_or_left_out_with_a_reason(make, split):
     """States and outputs of all stages, each once; a state is never left out."""
     flow = make()
-    found = list(comparisons(flow, split))
+    actual = list(comparisons(flow, split))
     specs = {name: node.translator for name, node in flow.stages.items()}
     states = {f"state/{n}.{s.name}" for n, spec in specs.items() for s in spec.states}
     outputs = {f"flows/{n}.{o.name}" for n, spec in specs.items() for o in spec.outputs}
-    assert len(found) == len(states | outputs)
-    assert {one.table for one in found} == states | outputs
-    assert {one.table for one in found if not one.left_out} >= states
+    assert len(actual) == len(states | outputs)
+    assert {one.table for one in actual} == states | outputs
+    assert {one.table for one in actual if not one.left_out} >= states
 
 
 def test_a_history_is_compared_only_where_its_epochs_are_a_function_of_the_input():
     """As it arrived, behind rules that wait; never all at once."""
-    found = comparisons(set_diff(), "increments")
-    histories = {c.table: c.left_out for c in found if c.kind == "history"}
+    actual = comparisons(set_diff(), "increments")
+    histories = {c.table: c.left_out for c in actual if c.kind == "history"}
     assert histories == {"flows/diff.a_diff": "", "flows/diff.b_diff": ""}
     at_once = [c for c in comparisons(crawl_queue(), "at_once") if c.kind == "history"]
     assert len(at_once) == 3
@@ -68,7 +68,7 @@ def test_what_follows_changes_is_left_out_where_epochs_depend_on_time():
     """Without a key, behind a cycle; what only sources decide is compared, however it runs."""
     told = {c.table: c.left_out for c in comparisons(pagerank(), "increments") if c.left_out}
     assert {"flows/rank.moved", "flows/verdict.converged"} < told.keys()
-    assert "depends on when runs were started" in told["flows/rank.moved"]
+    assert "depend on when runs were started" in told["flows/rank.moved"]
     flow = chain()
     stages = {n: replace(s, rule=RunnableSpec(RunAny())) for n, s in flow.stages.items()}
     again = list(comparisons(replace(flow, stages=stages), "increments"))
@@ -77,12 +77,15 @@ def test_what_follows_changes_is_left_out_where_epochs_depend_on_time():
 
 
 def test_how_closely_is_told_as_declared():
-    """Ranks within what the threshold leaves, rounds not at all; all else exactly."""
+    """Ranks within what the threshold leaves, rounds and scores not at all; all else exactly."""
     near = {c.table: c.within for c in comparisons(pagerank(threshold=0.0), "increments")}
     assert near["state/rank.nodes"] == "within 1e-06, without shared, weight, round"
     assert near["flows/rank.pages"] == "within 1e-06"
     assert near["state/verdict.last"] == "without round"
-    assert not any(c.within for c in comparisons(crawl_queue(), "increments"))
+    within = {c.table: c.within for c in comparisons(crawl_queue(), "increments") if c.within}
+    assert within == dict.fromkeys(
+        ("state/threshold.queue", "flows/threshold.queue"), "without score"
+    )
 
 
 def test_messages_are_left_out():
@@ -108,10 +111,10 @@ def test_time_matters_on_cycles_and_behind_rules_that_take_what_is_there():
 def test_a_batch_is_what_is_there_when_it_runs():
     """Epochs of the same rule without batches are a function of the input."""
     flow = chain()
-    for batch, found in ((1, set(flow.stages)), (5, set())):
+    for batch, actual in ((1, set(flow.stages)), (5, set())):
         rule = RunnableSpec(RunAll(batch))
         stages = {n: replace(s, rule=rule) for n, s in flow.stages.items()}
-        assert timeless(replace(flow, stages=stages)) == found
+        assert timeless(replace(flow, stages=stages)) == actual
 
 
 def _own(connectors: Any, memo: Any) -> Decision:
@@ -129,9 +132,9 @@ def _own(connectors: Any, memo: Any) -> Decision:
 @pytest.mark.parametrize("split", ["increments", "at_once"])
 def test_what_depends_on_when_it_is_read_is_left_out_with_all_behind_it(rule, words, split):
     """States and views too, with the stage and the reason; what is before it is compared."""
-    found = _compared_with_rule(rule, split)
-    assert {name for name, why in found.items() if not why} == {"state/before.sums"}
-    left = {why for name, why in found.items() if why}
+    actual = _compared_with_rule(rule, split)
+    assert {name for name, why in actual.items() if not why} == {"state/before.sums"}
+    left = {why for name, why in actual.items() if why}
     assert len(left) == 1
     assert left.pop().startswith(f"`timed`: {words}")
 
@@ -140,10 +143,10 @@ def test_windows_are_compared_where_they_hold_the_same():
     """As it arrived, if all before it waits; never all at once."""
     assert not any(_compared_with_rule(CountWindow(3), "increments").values())
     left = _compared_with_rule(CountWindow(3), "at_once")
-    assert "hold others when all input comes at once" in left["state/timed.sums"]
+    assert "have other records when all input comes at once" in left["state/timed.sums"]
     assert left["state/behind.sums"] == left["state/timed.sums"]
     timed = _compared_with_rule(CountWindow(3), "increments", before=RunAny())
-    assert "when runs before it start otherwise" in timed["state/timed.sums"]
+    assert "when earlier runs start otherwise" in timed["state/timed.sums"]
     assert not any(_compared_with_rule(RunAny(), "at_once").values())
 
 
@@ -157,8 +160,8 @@ def _compared_with_rule(rule: Any, split: Any, before: Any = None) -> dict[str, 
     given = {"timed": RunnableSpec(rule, "f.py:1")}
     given |= {"before": RunnableSpec(before)} if before else {}
     stages = {n: replace(s, rule=given.get(n)) for n, s in flow.stages.items()}
-    found = comparisons(replace(flow, stages=stages), split)
-    return {one.table: one.left_out for one in found if one.kind == "state"}
+    actual = comparisons(replace(flow, stages=stages), split)
+    return {one.table: one.left_out for one in actual if one.kind == "state"}
 
 
 def test_the_suspect_is_the_first_stage_upstream():

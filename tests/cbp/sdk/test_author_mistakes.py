@@ -140,10 +140,11 @@ def test_a_generator_is_refused_as_it_is_declared() -> None:
 def test_a_misspelt_name_is_told_with_those_there_are(run: Run) -> None:
     """Columns of a record or a key, flows of a group, and outputs."""
     asked: dict[str, tuple[Callable[..., Any], str]] = {
-        "column": (lambda key, group, out: [row.link for row in group.urls], "there is url"),
-        "key": (lambda key, group, out: key.link, "there is url"),
-        "flow": (lambda key, group, out: group.url, "there is urls"),
-        "output": (lambda key, group, out: out.total(url="a", n=1), "there is totals"),
+        "column": (lambda key, group, out: [row.link for row in group.urls], "use one of url"),
+        "sign": (lambda key, group, out: [row.sign for row in group.urls], "declares `sign INT`"),
+        "key": (lambda key, group, out: key.link, "use one of url"),
+        "flow": (lambda key, group, out: group.url, "use one of urls"),
+        "output": (lambda key, group, out: out.total(url="a", n=1), "use one of totals"),
         "keyword": (lambda key, group, out: out.totals(url="a", m=1), "m"),
         "missing": (lambda key, group, out: out.totals(url="a"), "n"),
     }
@@ -329,7 +330,7 @@ class ReadsAgain(Translate):
             """Nothing."""
         for _ in group.urls:
             for _ in group.seen:
-                """The second time."""
+                out.seen(url=key.url)  # the second time
 
 
 @pytest.mark.parametrize(
@@ -361,7 +362,7 @@ class ReadsOn(Translate):
         while next(group.seen, None) is not None:
             """Go on."""
         for row in group.seen:
-            out.totals(url=row.url, n=0)
+            out.seen(url=row.url)
         out.totals(url=first.url, n=1 + len(others))
 
 
@@ -388,8 +389,8 @@ class Peeks(Translate):
 
 def test_an_iterator_of_an_empty_flow_may_be_asked_again(tmp_path: Path) -> None:
     """It tells its end as often as it is asked, in the kit and the engine; nothing is lost."""
-    found = run_dataflow(one_stage(Peeks()), {"urls": [["a"], ["a"]]}).outputs["one.totals"]
-    assert [[tuple(row) for row in epoch] for epoch in found] == [[("a", 1)], [("a", 2)]]
+    actual = run_dataflow(one_stage(Peeks()), {"urls": [["a"], ["a"]]}).outputs["one.totals"]
+    assert [[tuple(row) for row in epoch] for epoch in actual] == [[("a", 1)], [("a", 2)]]
     driver = Driver(LocalEngine(cache=f"{tmp_path}/cache"), one_stage(Peeks()), tmp_path)
     for _ in range(2):
         driver.feed("urls", [{"url": "a"}])
@@ -426,8 +427,8 @@ class GoesOn(Translate):
 def test_a_list_is_emitted_as_it_is_then(tmp_path: Path) -> None:
     """What becomes of a list behind its emission changes no record, in the kit and the engine."""
     expected = [["1"], ["1", "2"]]
-    found = run_dataflow(one_stage(GoesOn()), {"urls": [["a"]]}).outputs["one.totals"]
-    assert [row.seen for row in found[0]] == expected
+    actual = run_dataflow(one_stage(GoesOn()), {"urls": [["a"]]}).outputs["one.totals"]
+    assert [row.seen for row in actual[0]] == expected
     driver = Driver(LocalEngine(cache=f"{tmp_path}/cache"), one_stage(GoesOn()), tmp_path)
     driver.feed("urls", [{"url": "a"}])
     driver.run_until_idle()

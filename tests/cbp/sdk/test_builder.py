@@ -8,6 +8,7 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, RetentionWish, Translate, TranslateRecords
 from cbp.errors import DataflowInvalidError
+from cbp.model.dataflow.sinks import SinkNode
 
 
 class Words(TranslateRecords):
@@ -70,6 +71,26 @@ def test_outputs_are_kept_as_long_as_is_said() -> None:
     assert sorted(codes(flow)) == [
         ("keep_output_unknown", "keep.nobody.words"),
         ("keep_output_unknown", "stages.split.keep.nothing"),
+    ]
+
+
+def test_sinks_publish_flows_by_handle_or_by_name() -> None:
+    """A sink of the builder is that of a document; what is wrong with it is told like a stage's."""
+    flow = DataflowBuilder("words")
+    texts = flow.stage("split", Texts(), lines=flow.source("lines", "text STRING"))
+    flow.sink("files", to="parquet", flow=texts.texts, path="out/texts")
+    flow.sink("told", to="webhook", flow="split.words", url="https://example.org/", begin="now")
+    built = flow.build()
+    assert built.sinks == {
+        "files": SinkNode("files", "parquet", "split.texts", path="out/texts"),
+        "told": SinkNode("told", "webhook", "split.words", url="https://example.org/", begin="now"),
+    }
+    flow.sink("files", to="paper", flow="split.words")
+    flow.sink("gone", to="csv", flow="split.nothing", path="gone")
+    assert sorted(codes(flow)) == [
+        ("flow_unknown", "sinks.gone.flow"),
+        ("name_twice", "sinks.files"),
+        ("sink_to_unknown", "sinks.files.to"),
     ]
 
 

@@ -101,7 +101,7 @@ def test_a_name_that_is_no_column_is_told_with_the_columns(absent: str) -> None:
     """`count` and `index` too, though every tuple has them: `if row.count` was always true."""
     error = failure(lambda key, group, out: [getattr(row, absent) for row in group.links])
     assert error.code == "author_code_failed"
-    assert f"has no attribute {absent!r}; there is from_, n" in error.details["cause"]
+    assert f"has no attribute {absent!r}; use one of from_, n" in error.details["cause"]
 
 
 def test_a_column_given_under_both_names_is_refused() -> None:

@@ -20,6 +20,7 @@ from cbp import (
     dataflow_from_document,
 )
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
+from cbp.model.dataflow.nodes import BATCH_BYTES, BATCH_FILES, ONE_FILE, FileBatch
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import FOREVER, NO_WISH, FlowRetention, RetentionWish
 
@@ -108,7 +109,7 @@ def test_a_document_gives_the_graph_it_describes() -> None:
             ("field_unknown", "sources.lines.formt"),
         ),
         (
-            document(sources={"lines": {"schema": "text STRING", "format": "xml"}}),
+            document(sources={"lines": {"schema": "text STRING", "format": "orc"}}),
             ("format_unknown", "sources.lines.format"),
         ),
         (
@@ -154,6 +155,20 @@ def test_a_node_that_cannot_be_read_causes_no_second_mistake() -> None:
     assert codes(broken) == [("not_found", "stages.split.translator")]
     assert codes(document(sources={"lines": {"schema": "a"}})) == [
         ("schema_invalid", "sources.lines.schema")
+    ]
+
+
+def test_mistakes_of_names_and_wiring_are_told_beside_a_translator_that_is_unknown() -> None:
+    """Its author would mend the translator, and be told the rest in a second try."""
+    stage = {"translator": "wrods", "inputs": {"x": "lines", "y": "nowhere.words", "z": "count"}}
+    value = document()
+    value["stages"] |= {"lines": stage, "Bad": {"translator": "wrods"}}
+    assert sorted(codes(value)) == [
+        ("flow_unknown", "stages.lines.inputs.y"),
+        ("name_invalid", "stages.Bad"),
+        ("name_twice", "stages.lines"),
+        ("not_found", "stages.Bad.translator"),
+        ("not_found", "stages.lines.translator"),
     ]
 
 
@@ -216,8 +231,10 @@ def test_a_document_limits_what_waits_of_an_output() -> None:
     made["split"]["limits"] = {"words": {"rows": 0, "records": 0}, "other": {"records": 1}}
     with pytest.raises(DataflowInvalidError) as refused:
         dataflow_from_document(document(stages=made), resolve)
-    found = {(m.code, m.where.removeprefix("stages.split.limits.")) for m in refused.value.mistakes}
-    assert found == {
+    actual = {
+        (m.code, m.where.removeprefix("stages.split.limits.")) for m in refused.value.mistakes
+    }
+    assert actual == {
         ("field_unknown", "words.rows"),
         ("limit_invalid", "words"),
         ("limit_output_unknown", "other"),
@@ -293,9 +310,9 @@ def test_a_document_says_how_long_outputs_stay() -> None:
         made["stages"]["split"]["keep"] = keep
         return made
 
-    found = dataflow_from_document(saying({"words": {"hours": 2, "bytes": 9}}), resolve)
-    assert found.stages["split"].keep == {"words": RetentionWish(7200.0, 9)}
-    assert found.stages["count"].keep == {}
+    actual = dataflow_from_document(saying({"words": {"hours": 2, "bytes": 9}}), resolve)
+    assert actual.stages["split"].keep == {"words": RetentionWish(7200.0, 9)}
+    assert actual.stages["count"].keep == {}
     assert RetentionWish(None, 9).over(FOREVER) == FlowRetention(math.inf, 9)
     assert codes(saying({"other": {"hours": 2}})) == [
         ("keep_output_unknown", "stages.split.keep.other")
@@ -326,8 +343,50 @@ def test_a_wrong_retention_is_a_mistake_with_its_place(value: Any, code: str, fi
     with pytest.raises(DataflowInvalidError) as refused:
         dataflow_from_document(keeping(value), resolve)
     made = document()["sources"]
-    found = [(mistake.code, mistake.where) for mistake in refused.value.mistakes]
-    assert found == [(code, f"sources.{name}.keep{field}") for name in made]
+    actual = [(mistake.code, mistake.where) for mistake in refused.value.mistakes]
+    assert actual == [(code, f"sources.{name}.keep{field}") for name in made]
+
+
+@pytest.mark.parametrize(
+    ("value", "expected"),
+    [
+        ({}, FileBatch(BATCH_FILES, BATCH_BYTES)),
+        ({"files": 50}, FileBatch(50, BATCH_BYTES)),
+        ({"bytes": 9, "files": 1}, FileBatch(1, 9)),
+        ({"seconds": 1.5}, FileBatch(BATCH_FILES, BATCH_BYTES, 1.5)),
+    ],
+)
+def test_a_source_may_put_many_files_into_an_increment(value: Any, expected: FileBatch) -> None:
+    """Without a word about it, every file is an increment of its own, as it always was."""
+    made = document()
+    name = next(iter(made["sources"]))
+    assert dataflow_from_document(made, resolve).sources[name].batch == ONE_FILE
+    made["sources"][name]["batch"] = value
+    assert dataflow_from_document(made, resolve).sources[name].batch == expected
+
+
+@pytest.mark.parametrize(
+    ("value", "code", "field"),
+    [
+        ({"files": 0}, "batch_invalid", ".files"),
+        ({"files": 10**6}, "batch_invalid", ".files"),
+        ({"files": True}, "batch_invalid", ".files"),
+        ({"files": "9"}, "batch_invalid", ".files"),
+        ({"bytes": 0}, "batch_invalid", ".bytes"),
+        ({"bytes": 10**12}, "batch_invalid", ".bytes"),
+        ({"seconds": -1}, "batch_invalid", ".seconds"),
+        ({"seconds": float("nan")}, "batch_invalid", ".seconds"),
+        ({"seconds": True}, "batch_invalid", ".seconds"),
+        ({"age": 2}, "field_unknown", ".age"),
+        (48, "document_invalid", ""),
+    ],
+)
+def test_a_wrong_batch_is_a_mistake_with_its_place(value: Any, code: str, field: str) -> None:
+    """Found at registration."""
+    made = document()
+    name = next(iter(made["sources"]))
+    made["sources"][name]["batch"] = value
+    assert codes(made) == [(code, f"sources.{name}.batch{field}")]
 
 
 NO_SECONDS = [1e12, 1e308, 10**30, -1, float("nan"), float("inf"), True, "60", [60]]

@@ -40,8 +40,8 @@ def test_only_queries_alone_are_declared() -> None:
         def translate(self, frames: Any, out: Any) -> None:
             super().translate(frames, out)
 
-    found = [form().spec().declared for form in (Sql, UrlCountSql, Made, UrlCount, UrlCountArrow)]
-    assert found == [True, True, False, False, False]
+    actual = [form().spec().declared for form in (Sql, UrlCountSql, Made, UrlCount, UrlCountArrow)]
+    assert actual == [True, True, False, False, False]
 
 
 def test_the_form_is_plain_data() -> None:
@@ -69,12 +69,25 @@ def test_the_form_is_plain_data() -> None:
         ({"mail": Loopback("url STRING", route_by="url")}, "sql_shape"),
         ({"counts": State("url STRING, n BIGINT", order_by="n")}, "sql_shape"),
         ({"sql": State("url STRING")}, "name_invalid"),
+        ({"keys": State("url STRING")}, "name_invalid"),
+        ({"keys": Input("url STRING", route_by="url")}, "name_invalid"),
     ],
     ids=lambda value: value if isinstance(value, str) else "",
 )
 def test_a_mistake_in_sql_is_found_without_data(attributes: dict[str, Any], rule: str) -> None:
     """A query too few, a name that is taken, and what the JVM cannot route, are refused."""
     assert _mistaken(**attributes) == rule
+
+
+def test_an_input_named_keys_is_sound_in_sql_without_state() -> None:
+    """Only the look-up of groups would be hidden, and nothing is looked up without state."""
+
+    class Stateless(TranslateSql):
+        keys = Input("url STRING", route_by="url")
+        copies = Output("url STRING")
+        queries = {"copies": "SELECT url FROM keys"}  # noqa: RUF012
+
+    assert [spec.name for spec in Stateless().spec().inputs] == ["keys"]
 
 
 def test_the_place_of_queries_is_their_class() -> None:

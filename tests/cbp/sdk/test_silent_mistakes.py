@@ -41,8 +41,8 @@ def in_kit(translator: Any) -> list[tuple[Any, ...]]:
     builder = DataflowBuilder("flow")
     builder.stage("one", translator, urls=builder.source("urls", COLUMNS))
     records = [(url, n, None if tags is None else [*tags]) for url, n, tags in RECORDS]
-    found = run_dataflow(builder.build(), {"urls": [records]}).outputs["one.totals"][0]
-    return sorted(map(tuple, found), key=repr)
+    actual = run_dataflow(builder.build(), {"urls": [records]}).outputs["one.totals"][0]
+    return sorted(map(tuple, actual), key=repr)
 
 
 def in_engine(translator: Any, folder: Path) -> list[tuple[Any, ...]]:
@@ -56,13 +56,13 @@ def in_engine(translator: Any, folder: Path) -> list[tuple[Any, ...]]:
 
 def failures(translator: type[Any], folder: Path) -> list[CbpError]:
     """Return what the kit and the engine say."""
-    found = []
+    actual = []
     for run in (in_kit, lambda one: in_engine(one, folder)):
         with pytest.raises(CbpError) as caught:
             run(translator())
-        found.append(caught.value)
-    assert found[0].code == found[1].code
-    return found
+        actual.append(caught.value)
+    assert actual[0].code == actual[1].code
+    return actual
 
 
 def loop_within(key: Any, group: Any, out: Any) -> None:
@@ -78,8 +78,8 @@ def zipped(key: Any, group: Any, out: Any) -> None:
 
 
 def searched(key: Any, group: Any, out: Any) -> None:
-    found = ("a", 1, ["q", "r"]) in group.urls
-    out.totals(url=key.url, n=len(list(group.urls)) + found)
+    actual = ("a", 1, ["q", "r"]) in group.urls
+    out.totals(url=key.url, n=len(list(group.urls)) + actual)
 
 
 def left_and_begun(key: Any, group: Any, out: Any) -> None:
@@ -188,8 +188,8 @@ def test_a_stage_changes_no_record_of_another() -> None:
     source = builder.source("urls", COLUMNS)
     for name in ("one", "two"):
         builder.stage(name, Takes(), urls=source)
-    found = run_dataflow(builder.build(), {"urls": [[("a", 1, ["q", "r", "s"])]]}).outputs
-    assert [tuple(found[f"{name}.totals"][0][0]) for name in ("one", "two")] == [(["q", "r"],)] * 2
+    actual = run_dataflow(builder.build(), {"urls": [[("a", 1, ["q", "r", "s"])]]}).outputs
+    assert [tuple(actual[f"{name}.totals"][0][0]) for name in ("one", "two")] == [(["q", "r"],)] * 2
 
 
 def test_a_column_that_routes_twice_is_a_mistake() -> None:

@@ -189,7 +189,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=Input("url STRING", route_by="u")),
             "route_by_unknown",
             "Made.urls",
-            "no column 'u'; it has url",
+            "no column 'u'; use url",
         ),
         (
             groupwise(urls=Input("url STRING", route_by="url", order_by="url, t")),
@@ -233,7 +233,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, totals=Output("n INT", key="url")),
             "key_unknown",
             "Made.totals",
-            "no column 'url'; it has n",
+            "no column 'url'; use n",
         ),
         (
             groupwise(urls=URLS, totals=Output("n INT", key=("n",))),  # type: ignore[arg-type]
@@ -296,7 +296,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, kept=State("page STRING", route_by="url")),
             "route_by_unknown",
             "Made.kept",
-            "no column 'url'; it has page",
+            "no column 'url'; use page",
         ),
         (
             groupwise(urls=URLS, kept=State("page INT", route_by="page")),
@@ -394,7 +394,7 @@ def test_each_mistake_names_rule_attribute_and_way_out(
 
 
 def test_a_mistake_names_the_authors_file_and_line() -> None:
-    """The place is where the translate function stands."""
+    """The place is where the attribute is set."""
 
     class Broken(Translate):
         urls = Input("url STRING", route_by="u")
@@ -402,7 +402,7 @@ def test_a_mistake_names_the_authors_file_and_line() -> None:
         def translate(self, key: Any, group: Any, out: Any) -> None:
             """Emit nothing."""
 
-    line = Broken.translate.__code__.co_firstlineno
+    line = Broken.translate.__code__.co_firstlineno - 2
     assert mistake_of(Broken()).place.endswith(f"{THIS}:{line}")
 
 

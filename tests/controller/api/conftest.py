@@ -10,7 +10,7 @@ import httpx
 import pytest
 from structlog.testing import capture_logs
 
-from tests.controller.api.fakes import Service
+from tests.controller.api.fake_service import Service
 
 
 @pytest.fixture(autouse=True)

@@ -9,9 +9,10 @@ from cbp.engine.interface.table_publisher import TableRewind
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.run.correction import Correction, CorrectionNote
-from cbp.model.version.rollback_goal import Cut, Moment, parse_goal
+from cbp.model.version.rollback_point import PointAfterRun, RollbackPoint, parse_point
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.rollback import RollbackPlan
+from controller.loop.recovery.undone_inputs import UndoneInput
 
 __all__ = ["FakeAmendments"]
 
@@ -27,12 +28,13 @@ class FakeAmendments:
 
     def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
         self.store.dataflow(name)
-        parse_goal(to)
+        parse_point(to)
         table = TableRewind(3, 2, 1, 60, 40, 900, 600)
         begun = self._generation(name, "", "", {"urls": 2} if drop_later else {})
-        cut = Cut({"count": 4}, 0)
+        cut = RollbackPoint({"count": 4}, 0)
         tables, before = {"flows/count.totals": table}, {"urls": 3} if drop_later else {}
-        return RollbackPlan(begun, cut, 20, {"count.urls": 3}, 2, tables, before)
+        undone = tuple(UndoneInput("urls", n, not drop_later or n < 23) for n in range(25))
+        return RollbackPlan(begun, cut, 20, {"count.urls": 3}, 2, tables, before, undone)
 
     def roll_back(
         self,
@@ -50,10 +52,14 @@ class FakeAmendments:
         self.begun.append(self._generation(name, who, why, {}))
         return self.begun[-1]
 
-    def moments(self, name: str, *, limit: int) -> Sequence[Moment]:
+    def moments(self, name: str, *, limit: int) -> Sequence[PointAfterRun]:
         self.store.dataflow(name)
         return [
-            Moment("count" if epoch >= 0 else "", epoch, Cut({"count": epoch + 1}, 60_000 * epoch))
+            PointAfterRun(
+                "count" if epoch >= 0 else "",
+                epoch,
+                RollbackPoint({"count": epoch + 1}, 60_000 * epoch),
+            )
             for epoch in range(5, -2, -1)
         ][:limit]
 

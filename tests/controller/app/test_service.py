@@ -25,10 +25,11 @@ from cbp.errors import (
 )
 from cbp.model.schedule.lease import Role
 from controller.app import Service, configure_logging, create_app
-from controller.ingest import formats, reading
+from controller.ingest.formats import format_choice
+from controller.ingest.reading import file_reader
 from controller.settings import Settings, load_settings
 from controller.store.sql import SqlStore
-from tests.controller.api.fakes import AppTransport
+from tests.controller.api.app_transport import AppTransport
 from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 from tests.controller.world import until
 
@@ -193,7 +194,7 @@ def test_jobs_are_neither_skipped_nor_piled_up(service: Service) -> None:
     service.start()
     assert service._duties.scheduler is not None
     jobs = {job.id: job for job in service._duties.scheduler.get_jobs()}
-    assert set(jobs) == {"tick", "scan", "clean"}
+    assert set(jobs) == {"tick", "scan", "clean", "forget", "logs", "sinks"}
     for job in jobs.values():
         assert (job.coalesce, job.misfire_grace_time, job.max_instances) == (True, None, 1)
 
@@ -207,11 +208,11 @@ def test_logs_name_the_run_and_hold_no_secret(
     service.controller.register(DOCUMENT)
     drop(service, "a")
 
-    def fails(plan: Any) -> Any:
+    def fails(plan: Any, *_: Any) -> Any:
         password = "canary-in-a-variable"
         raise OSError(f"no {len(password)}")
 
-    service._engine.preparer.prepare = fails  # type: ignore[method-assign]
+    service._engine.preparer.prepare = fails  # type: ignore[method-assign, assignment]
     step(service)
     service.stop()
     text = capsys.readouterr().err
@@ -295,16 +296,16 @@ def test_a_slow_file_of_one_dataflow_keeps_no_other_waiting(service: Service) ->
 @contextmanager
 def endless_files() -> Iterator[threading.Event]:
     """Let a file that is read never come to its end; yield what tells that one is."""
-    begun, read = threading.Event(), formats.read_batches
+    begun, read = threading.Event(), format_choice.read_batches
 
-    def batches(*given: Any) -> Iterator[Any]:
-        first = next(read(*given))
+    def batches(*given: Any, **more: Any) -> Iterator[Any]:
+        first = next(read(*given, **more))
         while True:
             begun.set()
             yield first.slice(0, 0)
 
     with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(reading, "read_batches", batches)
+        patch.setattr(file_reader, "read_batches", batches)
         yield begun
 
 
@@ -409,7 +410,7 @@ def test_a_stop_waits_for_no_run_that_was_given_up(settings: Settings) -> None:
     """A thread that hangs in an author's code ends with the process; the stop does not wait."""
     hung = threading.Event()
     service = Service(settings.model_copy(update={"run_seconds_max": 0.2}))
-    service._engine.preparer.prepare = lambda plan: hung.wait()  # type: ignore[method-assign,assignment,return-value]
+    service._engine.preparer.prepare = lambda *_: hung.wait()  # type: ignore[method-assign,assignment]
     service.start()
     try:
         service.controller.register(DOCUMENT)

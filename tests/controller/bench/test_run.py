@@ -100,14 +100,14 @@ def test_a_soak_says_how_a_table_ages(tmp_path: Path, temporary: Path) -> None:
     target = tmp_path / "soak.json"
     options = replace(TINY, against=(), soak=True, epochs=6, json_file=target)
     results, printed = run(options)
-    found = json.loads(target.read_text())["soak"]
+    actual = json.loads(target.read_text())["soak"]
     assert results == []
-    assert (found["epochs"], found["share"], found["increment_records"]) == (6, 3, 100)
-    assert found["ratio"] == pytest.approx(found["seconds_last"] / found["seconds_first"])
-    assert found["log_entries"] >= 2 * 8
-    assert found["state_files"] >= 8
-    assert found["bytes_changed"] > 100 * 8
-    assert found["bytes_written"] == pytest.approx(sum(found["bytes_by_kind"].values()))
+    assert (actual["epochs"], actual["share"], actual["increment_records"]) == (6, 3, 100)
+    assert actual["ratio"] == pytest.approx(actual["seconds_last"] / actual["seconds_first"])
+    assert actual["log_entries"] >= 2 * 8
+    assert actual["state_files"] >= 8
+    assert actual["bytes_changed"] > 100 * 8
+    assert actual["bytes_written"] == pytest.approx(sum(actual["bytes_by_kind"].values()))
     assert "bytes per changed" in printed
     assert list(temporary.iterdir()) == []
 
@@ -132,11 +132,11 @@ def test_a_soak_does_not_measure_its_first_epoch(
         SimpleNamespace(perf_counter=lambda: now, process_time=lambda: now / 2),
     )
     run(replace(TINY, against=(), soak=True, epochs=3, json_file=target))
-    found = json.loads(target.read_text())["soak"]
-    assert (runs, found["share"]) == (4, 1)
-    assert found["seconds_first"] == found["seconds_last"] == found["ratio"] == 1.0
-    assert found["cpu_first"] == found["cpu_last"] == 0.5
-    assert found["cpu_ratio"] == 1.0
+    actual = json.loads(target.read_text())["soak"]
+    assert (runs, actual["share"]) == (4, 1)
+    assert actual["seconds_first"] == actual["seconds_last"] == actual["ratio"] == 1.0
+    assert actual["cpu_first"] == actual["cpu_last"] == 0.5
+    assert actual["cpu_ratio"] == 1.0
 
 
 def test_epochs_write_little_more_than_what_changed(tmp_path: Path, temporary: Path) -> None:
@@ -181,9 +181,9 @@ def test_results_are_written_behind_every_round(
         patch.setattr(Contest, "_round", ended)
         with pytest.raises(SystemExit):
             run(options)
-    found = json.loads(target.read_text())
-    assert found["complete"] is False
-    measured = [(one["candidate"], len(one["seconds_all"])) for one in found["results"]]
+    actual = json.loads(target.read_text())
+    assert actual["complete"] is False
+    measured = [(one["candidate"], len(one["seconds_all"])) for one in actual["results"]]
     assert measured == [("cbp", 2), ("duckdb-key", 2)]
     assert list(temporary.iterdir()) == []
     run(replace(options, rounds=(1,)))
@@ -222,6 +222,7 @@ def assert_agree(spark: Any, peers: Sequence[str]) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 def test_the_usual_candidates_agree(spark: Any, temporary: Path) -> None:
     """Peers on Spark hold what ours holds, and have figures; the black box: on a graph, below."""
@@ -229,6 +230,7 @@ def test_the_usual_candidates_agree(spark: Any, temporary: Path) -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 @pytest.mark.timeout(600)
 @pytest.mark.parametrize("workload", ["clustering", "pagerank"])
 def test_everybody_gives_a_graph_the_same_values(

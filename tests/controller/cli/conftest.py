@@ -12,8 +12,9 @@ import pytest
 from structlog.testing import capture_logs
 
 from controller.cli import main
-from controller.cli.session import Session
-from tests.controller.api.fakes import AppTransport, Service
+from controller.cli.session import Session, Waits
+from tests.controller.api.app_transport import AppTransport
+from tests.controller.api.fake_service import Service
 
 
 @dataclass
@@ -52,7 +53,9 @@ def cbp(
     monkeypatch.setenv("COLUMNS", "200")
 
     def run(*arguments: str | Path, session: Session | None = None) -> Outcome:
-        given = session or Session(service.settings, AppTransport(service.app))
+        given = session or Session(
+            service.settings, AppTransport(service.app), Waits(poll_seconds=0)
+        )
         with pytest.raises(SystemExit) as ended:
             main([str(argument) for argument in arguments], session=given)
         printed = capsys.readouterr()

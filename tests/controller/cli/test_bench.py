@@ -17,9 +17,9 @@ from controller.cli.main import main
 @pytest.fixture
 def asked(monkeypatch: pytest.MonkeyPatch) -> list[BenchOptions]:
     """Collect the options instead of measuring."""
-    found: list[BenchOptions] = []
-    monkeypatch.setattr(controller.bench, "run_bench", found.append)
-    return found
+    actual: list[BenchOptions] = []
+    monkeypatch.setattr(controller.bench, "run_bench", actual.append)
+    return actual
 
 
 def call(*arguments: str) -> Any:

@@ -2,8 +2,13 @@
 
 from __future__ import annotations
 
+import importlib.metadata
 import json
+import os
+import re
 import socket
+from collections.abc import Callable
+from contextlib import closing
 from dataclasses import replace
 from pathlib import Path
 from typing import Any
@@ -11,19 +16,29 @@ from typing import Any
 import httpx
 import pytest
 import yaml
+from typer.testing import CliRunner
 
+from cbp.client import rest as service_client
 from cbp.engine.delta.tables import open_table
 from cbp.engine.storage.files import LocalFiles
+from controller.api.answers.record_files import CURSOR_HEADER, TRUNCATED_HEADER
 from controller.api.requests.keys import NULL_PARAMETER
+from controller.api.routes.sessions import SIGN_IN_PATH
 from controller.api.routing.routers import PREFIX
-from controller.api.security import OPEN_PATHS
+from controller.api.security.auditing import USER_HEADER
+from controller.api.security.guard import OPEN_PATHS
+from controller.cli.dataflows.register import arrival_line
 from controller.cli.main import app
 from controller.cli.session import Session
-from controller.client import service_client
+from controller.guides import guides
+from controller.registry import Registry
 from controller.settings import Settings
+from controller.store import open_store
 from controller.store.base import StageRecord
 from tests.cbp.engine.delta.harness import make_state
-from tests.controller.api.fakes import DOCUMENT, NOON, TOKEN, AppTransport, Service
+from tests.controller.api.app_transport import TOKEN, AppTransport
+from tests.controller.api.clicks import DOCUMENT, NOON
+from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 
 
@@ -38,6 +53,9 @@ def test_the_client_speaks_the_words_of_the_api() -> None:
     """The client repeats a few names of the API rather than importing it."""
     assert service_client.PREFIX == PREFIX
     assert service_client.NULL_PARAMETER == NULL_PARAMETER
+    assert service_client.USER_HEADER == USER_HEADER
+    assert service_client.CURSOR_HEADER == CURSOR_HEADER
+    assert service_client.TRUNCATED_HEADER == TRUNCATED_HEADER
     assert service_client.LIVE_PATH in OPEN_PATHS
 
 
@@ -84,6 +102,25 @@ def test_with_json_an_error_is_a_document(cbp: Cbp, tmp_path: Path) -> None:
     }
 
 
+@pytest.mark.parametrize(
+    ("source", "line"),
+    [
+        ({"format": "csv", "location": "", "options": {}}, "feed it with: cbp drop shop a FILE..."),
+        (
+            {"format": "delta", "location": "", "options": {"table": "/lake/orders"}},
+            "source a follows the Delta table /lake/orders",
+        ),
+        (
+            {"format": "csv", "location": "s3://landing/orders/", "options": {}},
+            "source a takes in what is put below s3://landing/orders/",
+        ),
+    ],
+)
+def test_a_line_says_how_records_come(source: dict[str, Any], line: str) -> None:
+    """Nobody drops files into a source that takes them in by itself."""
+    assert arrival_line("shop", {"name": "a", **source}) == line
+
+
 def test_a_check_of_a_document_registers_nothing(
     cbp: Cbp, service: Service, document: Path
 ) -> None:
@@ -92,6 +129,21 @@ def test_a_check_of_a_document_registers_nothing(
     assert outcome.status == 0
     assert "count.totals" in outcome.out
     assert service.store.records == {}
+
+
+def test_a_check_prints_each_mistake_with_its_place(cbp: Cbp, tmp_path: Path) -> None:
+    """One line each, `file:line:column: code: message`, and status 1."""
+    path = tmp_path / "wrong.yaml"
+    path.write_text("name: wrong\n\nstages:\n  s:\n    translater: x\n    inputs: 1\n")
+    outcome = cbp("validate", path)
+    assert (outcome.status, outcome.out) == (1, "")
+    lines = outcome.err.splitlines()
+    assert any(line.startswith(f"{path}:5:5: field_unknown: stages.s.translater") for line in lines)
+    assert any(line.startswith(f"{path}:6:13: document_invalid: ") for line in lines)
+    path.write_text("name: [\n")
+    outcome = cbp("validate", path)
+    assert outcome.status == 1
+    assert f"{path}:2:1: document_syntax: " in outcome.err
 
 
 def test_a_plan_that_is_refused_ends_with_status_1(
@@ -139,11 +191,21 @@ def test_a_long_reason_stands_below_the_table(cbp: Cbp, service: Service) -> Non
     assert "\ncount: " not in cbp("status", "clicks").out
 
 
-def test_help_without_a_page_lists_the_pages(cbp: Cbp) -> None:
-    """Each with what it is about."""
+def test_help_without_a_name_lists_the_guides(cbp: Cbp) -> None:
+    """Each with its title, and for programs with the task that it is for."""
     outcome = cbp("help")
-    assert (outcome.status, "cbp help damage" in outcome.out) == (0, True)
-    assert list(cbp("help", "--json").json["subjects"]) == ["damage"]
+    items = cbp("help", "--json").json["items"]
+    assert [one["name"] for one in items] == [one.name for one in guides()]
+    for one in items:
+        assert re.search(rf"cbp help {one['name']} +{re.escape(one['title'])}\n", outcome.out)
+        assert one["about"]
+
+
+def test_help_prints_a_guide_as_it_is_written(cbp: Cbp) -> None:
+    """What reads from a pipe gets the Markdown; what wants fields gets JSON."""
+    for one in guides():
+        assert cbp("help", one.name).out == one.text
+        assert cbp("help", one.name, "--json").json["text"] == one.text
 
 
 @pytest.mark.parametrize("name", ["nobody.yaml", "nobody"])
@@ -158,7 +220,7 @@ def test_a_hint_stands_behind_the_name_of_what_is_not_there(cbp: Cbp) -> None:
     """The name is what was asked for, so that a program can compare it; the hint is beside it."""
     for command, details in (
         (("register", "nobody"), {"kind": "file or ready dataflow", "name": "nobody"}),
-        (("help", "nothing"), {"kind": "help page", "name": "nothing"}),
+        (("help", "nothing"), {"kind": "guide", "name": "nothing"}),
     ):
         outcome = cbp(*command, "--json")
         assert outcome.json["error_code"] == "not_found"
@@ -168,6 +230,8 @@ def test_a_hint_stands_behind_the_name_of_what_is_not_there(cbp: Cbp) -> None:
 
 COMMANDS: list[tuple[list[str], str]] = [
     (["status"], "clicks"),
+    (["status"], "clicks.urls: 1 file is in quarantine (see: cbp quarantine list clicks urls)"),
+    (["status", "clicks"], "clicks.urls: 1 file is in quarantine (see: cbp quarantine list clicks"),
     (["status", "clicks"], "waits for an increment on urls"),
     (["status", "clicks"], "7.0 d"),
     (["status", "clicks"], "the service"),
@@ -181,16 +245,24 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["sources", "clicks"], "look: the pass failed"),
     (["sources", "clicks"], "a\\nb"),
     (["status", "clicks"], "urls: links lie there (see: cbp sources clicks)"),
-    (["records", "clicks", "count.totals", "--limit", "3"], "--cursor 3"),
+    (["claims", "clicks", "--code", "type_wrong", "--since", "2026-11-01"], "c.jsonl"),
+    (["claims", "clicks", "--code", "line_wrong"], "no file"),
+    (["increments", "clicks", "--until", "2026-11-01T12:00:01Z"], "urls"),
+    (["increments", "clicks", "--since", "2026-11-02"], "no increments"),
+    (["records", "clicks", "count.totals", "--limit", "3"], "more with: --cursor c"),
     (["state", "clicks", "count.counts", "url=a", "site=7"], "site"),
     (["pause", "clicks"], "paused"),
     (["resume", "clicks"], "runs"),
     (["pause", "clicks", "count"], "clicks.count is paused"),
+    (["priority", "clicks", "count", "high"], "clicks.count has the priority high"),
     (["retry", "clicks", "count"], "clicks.count"),
     (["cancel", "r3"], "asked to stop"),
     (["waiting", "clicks"], "waits for an increment on urls"),
     (["close", "clicks", "urls"], "urls is closed before increment 2, at count.urls"),
     (["close", "clicks", "urls", "--key", "monday"], "is closed"),
+    (["close", "clicks", "--list"], "nothing closed a frame yet"),
+    (["settings"], "CBP_PAGE_SIZE_MAX"),
+    (["increment", "clicks", "urls", "0", "--about"], "a.jsonl"),
     (["delete", "clicks"], "its tables stay"),
 ]
 
@@ -208,11 +280,28 @@ def test_a_command_prints_for_people(
 
 @pytest.mark.parametrize("arguments", [a for a, _ in COMMANDS], ids=lambda v: "-".join(v[:2]))
 def test_a_command_prints_for_programs(cbp: Cbp, service: Service, arguments: list[str]) -> None:
-    """With `--json`, stdout is one JSON document and nothing else."""
+    """With `--json`, stdout is one JSON document and nothing else; stderr says if it is cut."""
     service.fill()
     outcome = cbp(*arguments, "--json")
-    assert (outcome.status, outcome.err) == (0, "")
+    is_cut = bool(outcome.json.get("cursor")) and arguments[0] != "logs"
+    assert (outcome.status, "this is not all" in outcome.err) == (0, is_cut)
+    assert is_cut or not outcome.err
     assert isinstance(outcome.json, dict)
+
+
+def test_a_refused_file_is_fetched_once(cbp: Cbp, service: Service, tmp_path: Path) -> None:
+    """Byte by byte; a file that is there already stays as it is."""
+    service.fill()
+    to = tmp_path / "original"
+    fetch = ("quarantine", "fetch", "clicks", "urls", "c3", "--to", to)
+    outcome = cbp(*fetch, "--json")
+    assert outcome.status == 0, outcome.out
+    assert outcome.json == {"path": str(to), "bytes": len(to.read_bytes())}
+    before = to.read_bytes()
+    assert before == b"\x00content of c3"
+    outcome = cbp(*fetch, "--json")
+    assert (outcome.status, outcome.json["error_code"]) == (1, "folder_unwritable")
+    assert to.read_bytes() == before
 
 
 def test_tables_are_removed_after_a_question_only(
@@ -341,11 +430,18 @@ def test_a_taken_port_is_told_before_anything_starts(cbp: Cbp, tmp_path: Path) -
 def test_serve_says_where_and_gives_no_secret_away(
     cbp: Cbp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The address and the file of the token are printed, the token is not."""
-    started: list[dict[str, Any]] = []
+    """The address and the file of the token are printed, the token is not.
 
-    def run_server(settings: Settings) -> bool:
-        started.append(settings.effective())
+    The printed link has the code that the service gets, another one at each start.
+    """
+    started: list[str] = []
+
+    def run_server(
+        settings: Settings, sign_in_code: str, announce: Callable[[Registry], None]
+    ) -> bool:
+        assert sign_in_code not in str(settings.effective())
+        started.append(sign_in_code)
+        announce(Registry([]))
         return True
 
     monkeypatch.setattr("controller.server.process.run_server", run_server)
@@ -357,10 +453,24 @@ def test_serve_says_where_and_gives_no_secret_away(
         assert outcome.status == 0
         assert f"http://127.0.0.1:{port}" in outcome.out
         assert str(tmp_path / "token") in outcome.out
+        assert f"http://127.0.0.1:{port}{SIGN_IN_PATH}#code={started[-1]}" in outcome.out
         token = settings.read_token()
         assert token is not None
         assert token not in outcome.out + outcome.err
-    assert len(started) == 2
+    assert len(set(started)) == 2
+
+
+def test_a_second_service_is_refused_and_prints_no_link(cbp: Cbp, tmp_path: Path) -> None:
+    """What it would print signs nobody in; the error names the process that has the database."""
+    with socket.create_server(("127.0.0.1", 0)) as free:
+        port = free.getsockname()[1]
+    settings = Settings(root=tmp_path, port=port)
+    with closing(open_store(settings.database_url)):
+        outcome = cbp("serve", session=Session(settings))
+    assert outcome.status == 1
+    assert "database_in_use" in outcome.err
+    assert str(os.getpid()) in outcome.err
+    assert outcome.out == ""
 
 
 def test_a_table_is_released_after_a_question_only(
@@ -396,3 +506,48 @@ def test_uploads_come_through_whole(cbp: Cbp, service: Service, tmp_path: Path) 
     outcome = cbp("drop", "clicks", "urls", file, "--upload", "--json")
     assert outcome.json["items"][0]["bytes"] == 6000
     assert service.drop_folder.files == {"näme 1.jsonl": b"\x00\xff" * 3000}
+
+
+def test_help_lists_every_command_under_its_task(cbp: Cbp) -> None:
+    """A line each, at 80 columns; with statuses, a short option and an example for a command."""
+    outcome = cbp("-h")
+    lines = outcome.out.splitlines()
+    names = {one.name for one in app.registered_commands} | {"quarantine", "tokens"}
+    listed = [line.split()[0] for line in lines if line[:3].strip() and line.startswith("  ")]
+    assert names <= set(listed)
+    assert lines.index("Write a dataflow:") < lines.index("Run the service:")
+    assert "Exit status:" in outcome.out
+    assert "Example: cbp drop" in cbp("drop", "-h").out
+
+
+def test_the_version_is_printed(cbp: Cbp) -> None:
+    """That of the installed distribution."""
+    assert cbp("--version").out == f"cbp {importlib.metadata.version('cbp')}\n"
+
+
+def test_a_dry_run_has_one_option_with_two_names() -> None:
+    """`--plan` and `--dry-run` are the same in every command that has either."""
+    having = set()
+    for command in app.registered_commands:
+        shown = CliRunner().invoke(app, [str(command.name), "--help"], env={"COLUMNS": "200"})
+        names = {one for one in ("--plan", "--dry-run") if f"{one} " in shown.output}
+        names |= {one for one in ("--plan", "--dry-run") if f"{one}," in shown.output}
+        assert len(names) in (0, 2), command.name
+        having |= {command.name} if names else set()
+    assert {"register", "backfill", "rollback", "edit", "gc", "recover"} <= having
+
+
+def test_the_log_of_a_stage_is_named_in_two_ways(cbp: Cbp, service: Service) -> None:
+    """With a point, or as a word of its own; a run has no stage."""
+    service.fill()
+    whole = cbp("logs", "clicks.count", "--json")
+    assert cbp("logs", "clicks", "count", "--json") == whole
+    assert cbp("logs", "clicks", "nothing", "--json").json["message"].count("clicks.nothing")
+    assert cbp("logs", "clicks.count", "count").status == 2
+
+
+def test_each_service_says_its_own_default_engine() -> None:
+    """`cbp dev` runs without Spark unless it is asked for, `cbp serve` with it."""
+    for command, engine in (("dev", "local"), ("serve", "spark")):
+        shown = CliRunner().invoke(app, [command, "--help"], env={"COLUMNS": "200"}).output
+        assert f"`{engine}` (the default)" in " ".join(shown.split()), command

@@ -17,16 +17,17 @@ import yaml
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.files import files_for
-from cbp.model.schedule.slots import Places
+from cbp.model.schedule.places import Places
 from cbp.sdk import Input, Output, State, Translate
+from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.session import Session
 from controller.ingest import DropFolder
 from controller.loop import Controller, Environment, RetryPolicy, assemble
 from controller.settings import Settings
 from controller.store import open_store
-from tests.controller.api import fakes
-from tests.controller.api.fakes import TOKEN, AppTransport
+from tests.controller.api.app_transport import TOKEN, AppTransport
+from tests.controller.api.clicks import registry
 from tests.controller.cli.conftest import Cbp
 from tests.controller.rest import lead_alone
 
@@ -79,7 +80,7 @@ class World:
             Environment(
                 store=self.store,
                 engine=self.engine,
-                registry=fakes.registry(CountUrls),
+                registry=registry(CountUrls),
                 files=files,
                 clock=lambda: datetime.now(UTC),
                 tables_root=self.settings.tables,
@@ -95,6 +96,7 @@ class World:
             store=self.store,
             drop_folder=self.drop_folder,
             settings=self.settings,
+            access=Access(self.settings, self.store),
             standing=lead_alone,
         )
         self.session = Session(self.settings, AppTransport(self.app))
@@ -106,6 +108,12 @@ class World:
                 self.drop_folder.scan(record, self.controller.dataflow(record.name))
         while self.controller.tick().starts:
             pass
+
+
+def rest(world: World, path: str) -> list[Any]:
+    """Return the items of a listing."""
+    with world.session.connect() as service:
+        return list(service.get(*path.strip("/").split("/"))["items"])
 
 
 @pytest.fixture
@@ -195,13 +203,25 @@ def test_a_changed_document_takes_over_by_command(cbp: Cbp, world: World, tmp_pa
     assert (plan["version"], plan["changed"], plan["done"]) == (2, True, False)
     kinds = {stage["name"]: (stage["kind"], stage["buckets"]) for stage in plan["stages"]}
     assert kinds == {"count": ("kept", [2, 8]), "again": ("added", None), "later": ("added", None)}
-    assert [(q["stage"], q["queued_increments"]) for q in plan["queues"]] == [("again", 1)]
+    counts = [(q["stage"], q["queued_increments"], q["skipped_increments"]) for q in plan["queues"]]
+    assert counts == [("again", 1, 0), ("later", 0, 1)]
     assert run("status", "clicks")["summary"]["version"] == 1
     shown = cbp(*arguments, "--plan", session=world.session).out
     assert "2 -> 8 buckets" in shown
     assert "+ at BIGINT" in shown
+    begins = "later.urls reads new input only; 1 increment came before. To read all"
+    assert f"{begins}, register with --retained later" in " ".join(shown.split())
     assert run(*arguments)["done"]
     assert not run(*arguments)["changed"]
+    late = cbp("register", document, "--retained", "later", session=world.session)
+    assert "cbp backfill clicks later" in " ".join(late.out.split())
+    assert "--rebuild later" in " ".join(late.out.split())
+    asked = cbp("backfill", "clicks", "again", "--dry-run", session=world.session)
+    meanwhile = "Until again has read 1 increment again, readers see again.counts empty at first"
+    assert meanwhile in " ".join(asked.out.split())
+    (told,) = run("register", document, "--rebuild", "count", "--plan")["meanwhile"]
+    assert told.startswith("Until count has read 1 increment again, readers see count.counts ")
+    assert run(*arguments, "--plan")["meanwhile"] == []
     line.write_text('{"url": "a", "at": 2}\n')
     run("drop", "clicks", "urls", line, "--upload")
     line.write_text('{"url": "a", "at": "noon"}\n')
@@ -209,8 +229,18 @@ def test_a_changed_document_takes_over_by_command(cbp: Cbp, world: World, tmp_pa
     (refused,) = run("claims", "clicks", "--status", "quarantined")["items"]
     assert "at" in refused["reason"]["message"]
     for stage, n in (("count", 2), ("again", 2), ("later", 1)):
-        found = run("state", "clicks", f"{stage}.counts", "url=a")["items"]
-        assert found == [{"url": "a", "n": n}], stage
+        actual = run("state", "clicks", f"{stage}.counts", "url=a")["items"]
+        assert actual == [{"url": "a", "n": n}], stage
+    pages = [run("state", "clicks", "--limit", "2")]
+    pages.append(run("state", "clicks", "--limit", "2", "--cursor", pages[0]["cursor"]))
+    assert pages[1]["cursor"] is None
+    names = [[one["stage"] for one in page["items"]] for page in pages]
+    assert names == [["again", "count"], ["later"]], "each state once, sorted"
+    for size in (one for page in pages for one in page["items"]):
+        (alone,) = rest(world, f"/dataflows/clicks/stages/{size['stage']}/states")
+        assert {key: value for key, value in size.items() if key != "stage"} == alone
+        assert size["rows"] == 1
+    assert "again.counts" in cbp("state", "clicks", session=world.session).out
 
 
 def test_what_the_service_refuses_is_told_by_command(
@@ -230,7 +260,9 @@ def test_what_the_service_refuses_is_told_by_command(
         ("state", "clicks", "count.counts", "url=nobody"): "not_found",
         ("state", "clicks", "count.counts", "uri=a"): "request_invalid",
         ("runs", "--cursor", "nonsense"): "cursor_invalid",
-        ("records", "clicks", "urls", "--cursor", "nonsense"): "definition_invalid",
+        ("state", "clicks", "--cursor", "nonsense"): "cursor_invalid",
+        ("state", "nobody"): "not_found",
+        ("records", "clicks", "urls", "--cursor", "nonsense"): "cursor_invalid",
         ("runs", "nobody"): "not_found",
         ("pause", "nobody"): "not_found",
         ("retry", "clicks", "nobody"): "not_found",

@@ -33,8 +33,8 @@ def test_the_figures_are_printed_written_and_drawn(cbp: Cbp, tmp_path: Path) -> 
     for words in ("seconds per run", "bytes on disk", "resident memory", "open files", "growth"):
         assert words in outcome.out
     assert "more per run" in outcome.out
-    found = json.loads(written.read_text())
-    assert (found["runs"], len(found["samples"])) == (40, 40)
+    actual = json.loads(written.read_text())
+    assert (actual["runs"], len(actual["samples"])) == (40, 40)
     assert picture.stat().st_size > 1000
     assert [path.name[:9] for path in root.iterdir()] == ["cbp-soak-"]
     assert cbp("soak", "--runs", "10").status == 2

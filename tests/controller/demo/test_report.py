@@ -47,9 +47,9 @@ def test_a_failed_check_shows_what_differs():
     report, raw = printed()
     report.check(Check("a = b", 1, 2, (Difference("count.counts", ("a", 2), 1, 0),)))
     text = raw.getvalue().decode()
-    assert "✗ a = b (1 tables, 2 records)" in text
+    assert "✗ a = b (1 table, 2 records)" in text
     assert "count.counts: ('a', 2)" in text
-    assert "expected 1 time(s), found 0" in text
+    assert "expected once, found 0 times" in text
 
 
 def test_a_check_of_nothing_fails_visibly():

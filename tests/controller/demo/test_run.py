@@ -14,7 +14,7 @@ from typing import Any
 
 import pytest
 
-from controller.demo.service.process import free_port
+from controller.server.service_process import free_port
 
 ARGUMENTS = ("demo", "--engine", "local", "--limit", "150", "--increments", "2")
 OFFERED = {point.name for point in importlib.metadata.entry_points(group="cbp.dataflows")}
@@ -47,15 +47,15 @@ def folders(tmp_path: Path) -> list[Path]:
 
 def processes_in(folder: Path) -> list[int]:
     """Return the processes that work in this folder or below."""
-    found = []
+    actual = []
     for entry in Path("/proc").iterdir():
         try:
             where = (entry / "cwd").readlink()
         except OSError:
             continue
         if entry.name.isdigit() and where.is_relative_to(folder):
-            found.append(int(entry.name))
-    return found
+            actual.append(int(entry.name))
+    return actual
 
 
 @pytest.fixture(scope="module")
@@ -88,7 +88,7 @@ def test_json_is_the_only_output(kept: tuple[Path, dict[str, Any]]):
     _, result = kept
     assert len(result["increments"]) == 2
     assert result["corpus"]["pages"] == 150
-    together = [["extract_links", "count_in_links"], ["merge", "score", "threshold"]]
+    together = [["extract_links", "count_in_links"], ["merge", "score"], ["threshold"]]
     assert [run["stages"] for run in result["runs"]] == 3 * together
 
 
@@ -97,7 +97,7 @@ def test_kept_means_that_the_service_goes_on(kept: tuple[Path, dict[str, Any]]):
     tmp_path, result = kept
     (folder,) = folders(tmp_path)
     assert processes_in(folder)
-    assert Path(result["tables"], "flows", "threshold.queue", "_delta_log").is_dir()
+    assert Path(result["tables"], "state", "threshold.queue", "_delta_log").is_dir()
 
 
 def test_the_end_leaves_nothing_behind(tmp_path: Path):

@@ -4,7 +4,8 @@ from __future__ import annotations
 
 import itertools
 import json
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
@@ -15,11 +16,17 @@ import pyarrow.parquet as pq
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import LocalFiles
+from cbp.model.dataflow.bad_records import BadRecords
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
+from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
+from controller.allowed_folders import AllowedFolders
 from controller.ingest import DropFolder, IngestLimits, ScanReport, SourceLog
-from controller.ingest.reading import FileReader, read_file
+from controller.ingest.bucket_intake import Buckets
+from controller.ingest.formats.content import never
+from controller.ingest.reading.file_batch import BatchReader, read_batch
+from controller.ingest.reading.file_reader import FileReader, read_file
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Page, Store
 
 NAME = "shop"
@@ -57,16 +64,20 @@ class DictStore:
         return {one: self.claim_rows[one] for one in ids if one in self.claim_rows}
 
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
-        found = [
+        actual = [
             c
             for c in self.claim_rows.values()
             if c.source == source and c.status in ("claiming", "claimed")
         ]
-        return sorted(found, key=lambda c: c.sequence)
+        return sorted(actual, key=lambda c: c.sequence)
 
-    def claims(self, dataflow: str, source: str, *, limit: int) -> Page[ClaimRecord]:
-        found = [c for c in self.claim_rows.values() if c.source == source]
-        return Page(found[::-1][:limit], None)
+    def claims(
+        self, dataflow: str, source: str, *, limit: int, status: str | None = None
+    ) -> Page[ClaimRecord]:
+        actual = [
+            c for c in self.claim_rows.values() if c.source == source and status in (None, c.status)
+        ]
+        return Page(actual[::-1][:limit], None)
 
     def same_claim(
         self,
@@ -78,34 +89,45 @@ class DictStore:
         waiting: bool = False,
     ) -> ClaimRecord | None:
         status = ("claiming", "claimed") if waiting else ("accepted",)
-        found = (
+        actual = (
             c
             for c in self.claim_rows.values()
             if (c.source, c.sha256) == (source, sha256)
             and c.status in status
             and path in (None, c.path)
         )
-        return next(found, None)
+        return next(actual, None)
 
-    def keyed_claim(self, dataflow: str, source: str, key: str) -> ClaimRecord | None:
-        found = (
+    def same_claims(
+        self, dataflow: str, source: str, wanted: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], ClaimRecord]:
+        same = {}
+        for sha256, path in wanted:
+            named = self.same_claim(dataflow, source, sha256, path=path)
+            if known := named or self.same_claim(dataflow, source, sha256):
+                same[sha256, path] = known
+        return same
+
+    def keyed_claim(
+        self, dataflow: str, source: str, key: str, *, withdrawn: bool = False
+    ) -> ClaimRecord | None:
+        actual = (
             c
             for c in self.claim_rows.values()
-            if (c.source, c.key) == (source, key) and c.status != "withdrawn"
+            if (c.source, c.key) == (source, key) and (withdrawn or c.status != "withdrawn")
         )
-        return next(found, None)
+        return next(actual, None)
 
     def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
-        key = (record.increment.flow, record.increment.index)
-        if key not in self.increment_rows:
-            self.increment_rows[key] = record
-            self.claim_rows[claim.id] = replace(
-                claim, status="accepted", index=record.increment.index
-            )
+        self.accept_all([(claim, record)])
 
     def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
+        known = set(self.increment_rows)
         for claim, record in arrivals:
-            self.accept(claim, record)
+            key = (record.increment.flow, record.increment.index)
+            if key not in known:
+                self.increment_rows[key] = record
+                self.claim_rows[claim.id] = replace(claim, status="accepted", index=key[1])
 
     def next_index(self, dataflow: str, flow: str) -> int:
         return sum(1 for known, _ in self.increment_rows if known == flow)
@@ -131,7 +153,13 @@ class Drop:
         options: dict[str, str] | None = None,
         sources: tuple[str, ...] = ("orders",),
         reader: FileReader = read_file,
+        batch_reader: BatchReader = read_batch,
         duplicates: str = "accept",
+        on_bad_records: Any = "quarantine_file",
+        batch: FileBatch = ONE_FILE,
+        on_close: Callable[[str, str, str], object] | None = None,
+        location: str = "",
+        buckets: Buckets | None = None,
     ) -> None:
         self.root = root
         self.store: Any = store if store is not None else DictStore()
@@ -139,7 +167,14 @@ class Drop:
         self.accepted_calls = 0
         nodes = {
             name: SourceNode(
-                name, Schema.parse(schema), format_, options or {}, duplicates=duplicates
+                name,
+                Schema.parse(schema),
+                format_,
+                options or {},
+                duplicates=duplicates,
+                on_bad_records=BadRecords.parse(on_bad_records),
+                batch=batch,
+                location=location,
             )
             for name in sources
         }
@@ -150,6 +185,10 @@ class Drop:
             "limits": limits,
             "settle_seconds": settle_seconds,
             "reader": reader,
+            "batch_reader": batch_reader,
+            "on_close": on_close,
+            "tables": AllowedFolders("CBP_SOURCE_ROOTS", (root / "warehouse",)),
+            "buckets": buckets or Buckets(),
         }
         self.start(faults)
         self.folder.prepare(self.record, self.dataflow)
@@ -190,6 +229,11 @@ class Drop:
 
     def scan(self) -> ScanReport:
         return self.folder.scan(self.record, self.dataflow)
+
+    def fetch(self, source: str = "orders") -> None:
+        """Claim objects of the source's location, if it is due."""
+        buckets = self.folder.buckets
+        buckets.fetch(self.record, self.dataflow, source, hold=nullcontext, stopping=never)
 
     def recover(self) -> ScanReport:
         return self.folder.recover(self.record, self.dataflow)

@@ -12,7 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
-from cbp.model.schedule.slots import Places
+from cbp.model.schedule.places import Places
 from controller.ingest.background_rounds import Rounds
 from controller.loop.runs.threads import Threads
 from tests.controller.world import Deferred

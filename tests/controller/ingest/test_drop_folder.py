@@ -7,17 +7,18 @@ import hashlib
 import io
 import itertools
 import os
+import queue
 import shutil
 import threading
 from collections import Counter
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from cbp.engine.storage.failpoints import PlannedFaults
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import DefinitionError, DiskFullError, LogConflictError
 from cbp.model.flow.increment import Increment
@@ -28,9 +29,12 @@ from controller.ingest import (
     SourceEntry,
     SourceLog,
 )
-from controller.ingest.content import never
-from controller.ingest.reading import FileRead, FileReader, ReadRequest, read_file
+from controller.ingest.admission.source_log import ArrivedFile
+from controller.ingest.errors import DataflowDrainsError
+from controller.ingest.formats.content import never
+from controller.ingest.reading.file_reader import FileRead, FileReader, ReadRequest, read_file
 from tests.controller.ingest.harness import DictStore, Drop, lines
+from tests.planned_faults import PlannedFaults
 
 SCHEMA = "id BIGINT, name STRING"
 
@@ -391,7 +395,7 @@ def test_second_controller_is_fenced_by_the_source_log(tmp_path: Path):
     def other(point: str) -> None:
         if point == "increment_file.after":
             first = Increment("orders", 0, 0, ())
-            entry = SourceEntry(first, "another", 0, "", "b", 0, drop.now)
+            entry = SourceEntry(first, (ArrivedFile("another", 0, "", "b", 0),), drop.now)
             SourceLog(drop.record.folder, "orders", LocalFiles()).put([entry])
 
     drop.start(other)
@@ -430,17 +434,17 @@ def test_wrong_options_are_refused_at_once(format_: str, options: dict[str, str]
 
 
 def test_change_in_incoming_wakes_the_watcher(tmp_path: Path):
-    """A new file is a hint that a listing is worth while."""
+    """The begin of the watch, and each new file behind it, are hints that a listing is due."""
     drop = Drop(tmp_path, SCHEMA)
-    stop, woken = threading.Event(), threading.Event()
-    thread = threading.Thread(target=drop.folder.watch, args=(stop, woken.set))
+    stop, woken = threading.Event(), queue.Queue[frozenset[str]]()
+    thread = threading.Thread(target=drop.folder.watch, args=(stop, woken.put))
     thread.start()
     try:
-        for i in range(100):  # the watch may begin after the first files
-            drop.put(f"{i}.jsonl", lines(1))
-            if woken.wait(0.2):
-                break
-        assert woken.is_set()
+        assert woken.get(timeout=20) == {drop.dataflow.name}
+        with pytest.raises(queue.Empty):
+            woken.get(timeout=0.1)
+        drop.put("a.jsonl", lines(1))
+        assert woken.get(timeout=20) == {drop.dataflow.name}
     finally:
         stop.set()
         thread.join(10)
@@ -500,3 +504,23 @@ def parquet(count: int, start: int = 0) -> bytes:
     file = io.BytesIO()
     pq.write_table(pa.table({"id": ids, "name": [f"n{i}" for i in ids]}), file)
     return file.getvalue()
+
+
+def test_a_dataflow_that_is_drained_claims_nothing_new(tmp_path: Path):
+    """Claimed files are finished; files and close markers stay in `incoming` until the resume."""
+    closes: list[str] = []
+    drop = Drop(tmp_path, SCHEMA, on_close=lambda *names: closes.append(names[1]))
+    drop.folder.upload(drop.record, drop.dataflow, "orders", "u.jsonl", io.BytesIO(lines(1)))
+    drop.put("late.jsonl", lines(2))
+    drop.put("_CLOSE", b"")
+    running, drop.record = drop.record, replace(drop.record, desired="draining")
+    assert drop.scan().accepted == 1
+    drop.record = replace(drop.record, desired="drained")
+    report = drop.scan()
+    assert (report.accepted, closes) == (0, [])
+    assert drop.names("incoming") == ["_CLOSE", "late.jsonl"]
+    with pytest.raises(DataflowDrainsError):
+        drop.folder.upload(drop.record, drop.dataflow, "orders", "v.jsonl", io.BytesIO(lines(1)))
+    drop.record = running
+    assert drop.scan().accepted == 1
+    assert len(drop.increments()) == 2

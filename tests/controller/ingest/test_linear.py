@@ -2,8 +2,7 @@
 
 And every file takes the same time, however many wait behind it.
 
-No absolute times: a file four times as large may take eight times as long here, where
-quadratic work takes sixteen. What is measured is the processor's time of this thread.
+No absolute times: `tests/growth.py` says what is measured.
 """
 
 from __future__ import annotations
@@ -20,16 +19,13 @@ import pytest
 
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
-from controller.ingest.content import ClaimedContent
-from controller.ingest.formats import read_batches
+from controller.ingest.formats.content import ClaimedContent
+from controller.ingest.formats.format_choice import read_batches
+from controller.ingest.formats.notes import Notes
 from controller.ingest.limits import IngestLimits
-from controller.ingest.notes import Notes
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop
-
-GROWTH, GROWTH_MAX = 4, 9
-WORTH_SECONDS = 0.03
-"""Below this the larger file is made larger still: noise is not growth."""
+from tests.growth import GROWTH_MAX, WORTH_SECONDS, assert_linear
 
 WAITING = (200, 5_000)
 
@@ -155,15 +151,7 @@ def seconds(data: bytes, format_: str, path: Any) -> float:
 )
 def test_time_grows_with_the_size(make: Make, format_: str, count: int, tmp_path: Any) -> None:
     """Four times the size takes about four times as long, and never sixteen."""
-    path = tmp_path / "file"
-    for _ in range(3):
-        few = min(seconds(make(count), format_, path) for _ in range(3))
-        many = min(seconds(make(GROWTH * count), format_, path) for _ in range(2))
-        if many < WORTH_SECONDS:
-            return
-        if many <= GROWTH_MAX * few:
-            return
-    raise AssertionError(f"{few:.4f} s, then {many:.4f} s for {GROWTH} times the size")
+    assert_linear(lambda size: seconds(make(size), format_, tmp_path / "file"), count)
 
 
 def test_the_measurement_sees_quadratic_work(tmp_path: Any) -> None:
@@ -173,8 +161,8 @@ def test_the_measurement_sees_quadratic_work(tmp_path: Any) -> None:
     def work(count: int) -> float:
         begun = time.thread_time()
         text = "x" * count
-        found = sum(text.count("y", 0, at) for at in range(0, count, 16))
-        data.write(b"%d" % found)
+        actual = sum(text.count("y", 0, at) for at in range(0, count, 16))
+        data.write(b"%d" % actual)
         return time.thread_time() - begun
 
     few, many = min(work(20_000) for _ in range(3)), min(work(80_000) for _ in range(2))

@@ -12,12 +12,14 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.storage.failpoints import Crash, PlannedFaults
-from controller.ingest import IngestLimits, ScanReport, claims, reading
-from controller.ingest.folders import kept_files
+from controller.ingest import IngestLimits, ScanReport
+from controller.ingest.admission import claims
+from controller.ingest.folder.source_folders import kept_files
+from controller.ingest.reading import file_reader
 from controller.store import open_store
 from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import DictStore, Drop, lines
+from tests.planned_faults import Crash, PlannedFaults
 
 SCHEMA = "id BIGINT, name STRING"
 SIDES = ("before", "after")
@@ -69,12 +71,12 @@ class Machine:
 
     def indexed(self) -> list[int]:
         if self.kind == "sqlite":
-            found = self.drop.store.increments("shop", "orders").items
+            actual = self.drop.store.increments("shop", "orders").items
             queue = self.drop.store.connectors("shop")["count"]["items"]
-            assert sorted(i.increment.index for i in found) == sorted(
+            assert sorted(i.increment.index for i in actual) == sorted(
                 e.increment.index for e in queue.queue
             )
-            return sorted(i.increment.index for i in found)
+            return sorted(i.increment.index for i in actual)
         return sorted(index for _, index in self.drop.store.increment_rows)
 
 
@@ -214,11 +216,11 @@ def test_what_was_read_before_a_failure_is_settled(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA)
     read = list[str]()
 
-    def failing(request: reading.ReadRequest, stopping: Any = None) -> reading.FileRead:
+    def failing(request: file_reader.ReadRequest, stopping: Any = None) -> file_reader.FileRead:
         read.append(request.path)
         if len(read) == 3:
             raise OSError(5, "Input/output error")
-        return reading.read_file(request)
+        return file_reader.read_file(request)
 
     for i in range(4):
         drop.put(f"f{i}", lines(1, start=i))
@@ -289,7 +291,7 @@ def test_recovery_reads_no_file(machine: Machine, monkeypatch: pytest.MonkeyPatc
     machine.restart()
     before = drop.names("claimed")
     with monkeypatch.context() as patch:
-        patch.setattr(reading, "ClaimedContent", _refuse)
+        patch.setattr(file_reader, "ClaimedContent", _refuse)
         assert drop.recover() == ScanReport()
     assert drop.names("claimed") == before
     drop.scan()

@@ -5,14 +5,13 @@ from __future__ import annotations
 import socket
 import threading
 from collections.abc import Iterator
-from contextlib import ExitStack
+from contextlib import ExitStack, contextmanager
 from typing import Any
 
 import pytest
 import uvicorn
 
-from controller.server import http_protocol
-from controller.server.http_protocol import BoundedProtocol
+from controller.server.http_protocol import BoundedProtocol, ConnectionLimits, connections_max
 
 
 async def empty(scope: Any, receive: Any, send: Any) -> None:
@@ -24,13 +23,18 @@ async def empty(scope: Any, receive: Any, send: Any) -> None:
     await send({"type": "http.response.body", "body": b""})
 
 
-@pytest.fixture
-def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
-    """Serve on a port of its own, with a short time for heads."""
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 0.3)
+class Impatient(BoundedProtocol):
+    """Gives a short time for heads."""
+
+    limits = ConnectionLimits(head_seconds=0.3)
+
+
+@contextmanager
+def serving(protocol: type[BoundedProtocol]) -> Iterator[int]:
+    """Serve on a port of its own."""
     listener = socket.create_server(("127.0.0.1", 0))
     configuration = uvicorn.Config(
-        empty, http=BoundedProtocol, lifespan="off", log_config=None, timeout_keep_alive=30
+        empty, http=protocol, lifespan="off", log_config=None, timeout_keep_alive=30
     )
     server = uvicorn.Server(configuration)
     thread = threading.Thread(target=server.run, args=([listener],), daemon=True)
@@ -39,6 +43,13 @@ def port(monkeypatch: pytest.MonkeyPatch) -> Iterator[int]:
     server.should_exit = True
     thread.join(30)
     listener.close()
+
+
+@pytest.fixture
+def port() -> Iterator[int]:
+    """Give a port where heads may take a short time."""
+    with serving(Impatient) as port:
+        yield port
 
 
 @pytest.mark.parametrize("before", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"])
@@ -70,12 +81,17 @@ def is_closed(client: socket.socket) -> bool:
         return True
 
 
+class Narrow(BoundedProtocol):
+    """Allows few connections, with much time for heads."""
+
+    limits = ConnectionLimits(head_seconds=30.0, connections_max=MOST)
+
+
 @pytest.fixture
-def few(monkeypatch: pytest.MonkeyPatch, port: int) -> int:
-    """Allow few connections, with much time for heads."""
-    monkeypatch.setattr(http_protocol, "connections_max", lambda: MOST)
-    monkeypatch.setattr(http_protocol, "HEAD_SECONDS", 30.0)
-    return port
+def few() -> Iterator[int]:
+    """Give a port with few connections."""
+    with serving(Narrow) as port:
+        yield port
 
 
 def test_halves_of_requests_do_not_use_up_the_connections(few: int) -> None:
@@ -105,6 +121,7 @@ def test_where_all_are_served_one_more_is_told_so(few: int) -> None:
             answer = more.recv(10_000)
         assert answer.startswith(b"HTTP/1.1 503")
         assert b"connections_exhausted" in answer
+        assert b'"title": "Service Unavailable"' not in answer
         for one in served:
             one.sendall(b"x")
             assert one.recv(1000).startswith(b"HTTP/1.1 200")
@@ -114,4 +131,4 @@ def test_connections_leave_files_to_the_service(monkeypatch: pytest.MonkeyPatch)
     """A process that may open few files takes fewer connections; never none."""
     for files, expected in [(1 << 20, 500), (400, 100), (2, 1)]:
         monkeypatch.setattr("resource.getrlimit", lambda _, f=files: (f, f))
-        assert http_protocol.connections_max() == expected
+        assert connections_max() == expected

@@ -8,6 +8,7 @@ call.
 from __future__ import annotations
 
 from collections.abc import Callable
+from dataclasses import replace
 from functools import partial
 from typing import Any
 
@@ -15,10 +16,13 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.kernel.arrow.groups import Outputs, as_table, author_schema
+from cbp.engine.kernel.arrow.groups import Outputs, as_table, author_schema, group_numbers
+from cbp.engine.kernel.arrow.kept_state import KeptOperations
+from cbp.engine.kernel.arrow.kept_tables import kept_key, keys_of
 from cbp.engine.kernel.arrow.type_check import conform
+from cbp.engine.kernel.view_changes import first_twice
 from cbp.errors import AuthorMisuse, StateKeyForeignError
+from cbp.model.dataflow.call_rules import refuse_twice
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
@@ -47,12 +51,19 @@ class Emission:
         copies: bool = True,
     ) -> None:
         self._spec, self._keys, self._write, self._copies = spec, keys, write_output, copies
-        self._state: dict[str, list[tuple[pa.Table, Int64s]]] = {s.name: [] for s in spec.states}
+        self._state: dict[str, list[tuple[pa.Table, Int64s]]] = {s.name: [] for s in spec.replaced}
+        self._kept: dict[str, list[KeptOperations]] = {s.name: [] for s in spec.kept}
+        self._dropped: dict[str, Int64s] = {}
         functions: dict[str, Any] = {
             output.name: partial(self._take_output, output.name, output.schema)
-            for output in spec.outputs
+            for output in spec.emitted
         }
-        functions |= {state.name: partial(self._take_state, state) for state in spec.states}
+        functions |= {
+            state.name: partial(self._take_state, state)
+            for state in spec.authored
+            if not state.keep
+        }
+        functions |= {state.name: self._kept_functions(state) for state in spec.kept}
         self.out = Outputs(functions)
 
     def state(self, name: str) -> tuple[pa.Table, Int64s]:
@@ -66,12 +77,87 @@ class Emission:
         tables, ids = zip(*parts, strict=True)
         return pa.concat_tables(tables), np.concatenate(ids)
 
+    def operations(self, name: str) -> tuple[list[KeptOperations], Int64s]:
+        """Return what was put into a kept state and deleted, and the groups that lose all."""
+        return self._kept[name], self._dropped.get(name, np.empty(0, np.int64))
+
+    def drop(self, state: str, groups: Int64s) -> None:
+        """Delete all records of some groups in a kept state."""
+        self._dropped[state] = groups
+
+    def wrote(self, state: str) -> Int64s:
+        """Return the groups, ascending, that emitted, put or deleted records of a state."""
+        if state in self._kept:
+            groups = [one.groups for one in self._kept[state]]
+            return np.unique(np.concatenate([np.empty(0, np.int64), *groups]))
+        return np.unique(self.state(state)[1])
+
+    def add(self, state: str, records: pa.Table, groups: Int64s) -> None:
+        """Add records of a state that the engine emits; they are checked already."""
+        self._state[state].append((records, groups))
+
+    def of_groups(self, numbers: Int64s) -> None:
+        """Take what was emitted so far as emitted by these groups of a larger call."""
+        for name, parts in self._state.items():
+            self._state[name] = [(records, numbers[groups]) for records, groups in parts]
+        for name, operations in self._kept.items():
+            self._kept[name] = [replace(one, groups=numbers[one.groups]) for one in operations]
+
     def _take_output(self, name: str, schema: Schema, table: Any) -> None:
         self._write(name, self._conformed(name, table, schema))
 
     def _take_state(self, state: StateSpec, table: Any) -> None:
         records = self._conformed(state.name, table, state.schema)
-        self._state[state.name].append((records, self._groups_of(state, records)))
+        groups = self._groups_of(state, records)
+        if state.changes and not state.bag:
+            self._require_single(state, records, groups)
+        self._state[state.name].append((records, groups))
+
+    def _kept_functions(self, state: StateSpec) -> Any:
+        """Return the function that puts records into a kept state; it has `delete`."""
+        put: Any = partial(self._put, state)
+        put.delete = partial(self._delete, state)
+        return put
+
+    def _put(self, state: StateSpec, table: Any) -> None:
+        records = self._conformed(state.name, table, state.schema)
+        second, groups = records.select(list(state.second_key)), self._groups_of(state, records)
+        self._kept[state.name].append(KeptOperations(second, groups, records))
+
+    def _delete(self, state: StateSpec, keys: Any) -> None:
+        key = kept_key(self._spec, state)
+        given = keys_of(f"out.{state.name}.delete", keys, key)
+        given = _own(given) if self._copies else given
+        second, groups = given.select(list(state.second_key)), self._groups_of(state, given)
+        self._kept[state.name].append(KeptOperations(second, groups))
+
+    def check_views(self) -> None:
+        """Check that no two emissions gave records of one key of a view that is not kept.
+
+        Raises:
+            AuthorMisuse: A key was emitted twice.
+        """
+        for view in self._spec.keyed_views:
+            if not view.keep and len(self._state[view.name]) > 1:
+                self._require_single(view, *self.state(view.name))
+
+    def check_puts(self) -> None:
+        """Check that no table puts two records of one key into a kept state: only one can count.
+
+        Raises:
+            AuthorMisuse: A key is put twice.
+        """
+        for state in self._spec.kept:
+            for one in self._kept[state.name]:
+                if one.puts is not None:
+                    self._require_single(state, one.puts, one.groups)
+
+    def _require_single(self, view: StateSpec, records: pa.Table, groups: Int64s) -> None:
+        row = first_twice(records.select(list(view.second_key)), groups)
+        if row is not None:
+            columns = [*self._spec.key_of(view).names, *view.second_key]
+            key = records.select(columns).slice(row, 1).to_pylist()[0]
+            refuse_twice(view.name, tuple(key.values()))
 
     def _groups_of(self, state: StateSpec, records: pa.Table) -> Int64s:
         """Return the group of each record, found by its key.
@@ -79,14 +165,8 @@ class Emission:
         Raises:
             AuthorMisuse: A key does not belong to a group of this call.
         """
-        columns = list(self._spec.key_of(state).names)
-        keys = records.select(columns).rename_columns(self._keys.column_names)
-        if keys.num_rows == self._keys.num_rows and keys.equals(self._keys):
-            return np.arange(keys.num_rows)
-        called, emitted = row_codes([self._keys, keys])
-        groups = np.full(max(int(called.max(initial=-1)), int(emitted.max(initial=-1))) + 1, -1)
-        groups[called] = np.arange(len(called))
-        group_indexes: Int64s = groups[emitted]
+        keys = records.select(list(self._spec.key_of(state).names))
+        group_indexes = group_numbers(self._keys, keys)
         unknown = np.flatnonzero(group_indexes < 0)
         if len(unknown):
             key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
@@ -107,7 +187,10 @@ class Emission:
 
 
 def _own(table: pa.Table) -> pa.Table:
-    """Return a table in memory of its own; strings and bytes have it: NumPy lacks these types."""
+    """Return a table that shares no memory with the author's arrays.
+
+    Strings and bytes need no copy: NumPy lacks these types, so no array of the author shares them.
+    """
     columns = [
         column if column.type in (pa.large_string(), pa.large_binary()) else _copied(column)
         for column in table.columns

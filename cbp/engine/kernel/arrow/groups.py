@@ -4,12 +4,14 @@
     groups.urls                 the records of all groups, group after group
     groups.offsets("urls")      [0, 2, 2, 5]: group 0 has rows 0 and 1, group 1 none
 
-Both engines pass these values to authors; each engine builds them in its own way.
+Every engine passes these values to authors. The reference engine builds them in its own way
+(`cbp.engine.reference.arrow`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
+from types import MappingProxyType
 from typing import Any, NoReturn
 
 import numpy as np
@@ -17,10 +19,12 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_type
+from cbp.engine.columnar.row_codes import row_codes
 from cbp.model.dataflow.call_rules import nothing_is_kept
+from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Groups", "Outputs", "as_table", "author_schema"]
+__all__ = ["Groups", "Outputs", "as_table", "author_schema", "group_numbers"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -45,17 +49,65 @@ class Groups:
 
     Args:
         keys: The keys, one row per group.
-        flows: Input or state to its records and offsets; there is one offset more than groups.
+        flows: Input, state or looked-up table to its records and offsets; there is one offset more
+            than groups.
+        whole_tables: Tables of which every group is given all records, and kept states.
     """
 
     keys: pa.Table
     _flows: Mapping[str, tuple[pa.Table, Int64s]]
 
-    def __init__(self, keys: pa.Table, flows: Mapping[str, tuple[pa.Table, Int64s]]) -> None:
+    def __init__(
+        self,
+        keys: pa.Table,
+        flows: Mapping[str, tuple[pa.Table, Int64s]],
+        whole_tables: Mapping[str, pa.Table] = MappingProxyType({}),
+    ) -> None:
         for _, offsets in flows.values():
             offsets.flags.writeable = False  # the engine reads them again after the call
         tables = {name: table for name, (table, _) in flows.items()}
-        self.__dict__.update(keys=keys, _flows=flows, **tables)
+        self.__dict__.update(keys=keys, _flows=flows, **tables, **whole_tables)
+
+    def of_run(self, context: RunContext) -> Groups:
+        """Return the same groups with the run's context, as `groups.run`."""
+        groups = Groups.__new__(Groups)
+        groups.__dict__.update(self.__dict__, run=context)
+        return groups
+
+    def with_kept(self, kept: Mapping[str, Any]) -> Groups:
+        """Return the same groups with what is given of kept states, by name."""
+        groups = Groups.__new__(Groups)
+        groups.__dict__.update(self.__dict__, **kept)
+        return groups
+
+    def only(self, numbers: Int64s, *, hidden: Collection[str]) -> Groups:
+        """Return some of the groups, without some of their flows.
+
+        Args:
+            numbers: The groups, ascending.
+            hidden: Names of the flows that are left out.
+        """
+        some = {}
+        for name in self._flows:
+            if name not in hidden:
+                some[name] = Groups.part(self, name, numbers)
+        whole_tables = {
+            name: value
+            for name, value in self.__dict__.items()
+            if name not in ("keys", "_flows", *self._flows)
+        }
+        every = len(numbers) == len(self)
+        return Groups(self.keys if every else self.keys.take(pa.array(numbers)), some, whole_tables)
+
+    def part(self, flow: str, numbers: Int64s) -> tuple[pa.Table, Int64s]:
+        """Return the records of some groups (ascending) in a flow, and where each group begins."""
+        table, offsets = self._flows[flow]
+        if len(numbers) == len(self):
+            return table, offsets
+        starts, stops = offsets[numbers], offsets[numbers + 1]
+        rows = [np.arange(a, b) for a, b in zip(starts, stops, strict=True)]
+        table = table.take(pa.array(np.concatenate([np.empty(0, np.int64), *rows])))
+        return table, np.concatenate([np.zeros(1, np.int64), np.cumsum(stops - starts)])
 
     def __len__(self) -> int:
         return int(self.keys.num_rows)
@@ -66,20 +118,27 @@ class Groups:
         raise AttributeError(message)
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = f"there is no input {name!r}; there is {', '.join(self.__dict__['_flows'])}"
+        if name == "run":
+            raise hidden()
+        message = f"there is no input {name!r}; use one of {', '.join(self.__dict__['_flows'])}"
         raise AttributeError(message)
 
     def offsets(self, flow: str) -> Int64s:
-        """Return where each group's records begin; the last entry is the end of all."""
+        """Return where the records of each group begin in the table; the last entry is its end.
+
+        Raises:
+            AttributeError: If there is no such input or state, as in `sizes`, `ids` and `sums`.
+        """
         return self._flow(flow)[1]
 
     def sizes(self, flow: str) -> Int64s:
         """Return the number of records of each group."""
-        return np.diff(self.offsets(flow))
+        return np.diff(self._flow(flow)[1])
 
     def ids(self, flow: str) -> Int64s:
         """Return the group of each record, ascending."""
-        return np.repeat(np.arange(len(self)), self.sizes(flow))
+        # Flows of translators in SQL can have the names of these methods.
+        return np.repeat(np.arange(len(self)), np.diff(self._flow(flow)[1]))
 
     def sums(self, flow: str, column: str) -> npt.NDArray[Any]:
         """Return the sum of a number column per group; null counts as 0.
@@ -128,8 +187,24 @@ class Outputs:
         raise nothing_is_kept(name)
 
     def __getattr__(self, name: str) -> NoReturn:
-        message = f"there is no output {name!r}; there is {', '.join(self.__dict__)}"
+        message = f"there is no output {name!r}; use one of {', '.join(self.__dict__)}"
         raise AttributeError(message)
+
+
+def group_numbers(keys: pa.Table, wanted: pa.Table) -> Int64s:
+    """Return the group of each wanted key by its row in `keys`; -1 for a key that is not there.
+
+    Args:
+        keys: The keys of the groups, one row each.
+        wanted: Keys with the same column types, in any order.
+    """
+    wanted = wanted.rename_columns(keys.column_names)
+    if wanted.num_rows == keys.num_rows and wanted.equals(keys):
+        return np.arange(wanted.num_rows)
+    own, other = row_codes([keys, wanted])
+    numbers = np.full(max(int(own.max(initial=-1)), int(other.max(initial=-1))) + 1, -1)
+    numbers[own] = np.arange(len(own))
+    return numbers[other]
 
 
 def as_table(value: Any) -> pa.Table:

@@ -8,8 +8,9 @@ sorted by group once more. This costs little and is always right.
 from __future__ import annotations
 
 from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from itertools import pairwise
+from types import MappingProxyType
 
 import numpy as np
 import numpy.typing as npt
@@ -19,11 +20,13 @@ import pyarrow.compute as pc
 from cbp.engine.columnar.group_keys import FlowKeys, group_keys, positive_zeros
 from cbp.engine.columnar.groups import FlowRun, Ranges, group_ranges, window_ends
 from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.expiry import called_groups
 from cbp.engine.kernel.arrow.groups import Groups, author_schema
-from cbp.engine.kernel.groupwise import look_up, rows_that_fit
+from cbp.engine.kernel.groups_to_call import look_up, rows_that_fit
 from cbp.engine.kernel.window import state_order
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.timers import Woken, is_due
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
@@ -38,17 +41,36 @@ class Call:
 
     Attributes:
         hashes: Hash of every group, ascending.
-        origins: State to the place of each of its records.
+        origins: Maps each state to the places of its records.
+        called: Numbers of the groups whose author is called, ascending; the others only lose what
+            expired. `None` if no state expires, so that all are called.
     """
 
     groups: Groups
     hashes: Int64s
     origins: Mapping[str, RecordPositions]
+    called: Int64s | None = None
+
+    @property
+    def called_keys(self) -> pa.Table:
+        """The keys of the groups whose author is called, one row each."""
+        keys = self.groups.keys
+        return keys if self.called is None else keys.take(pa.array(self.called))
+
+    def called_records(self, flow: str) -> pa.Table:
+        """Return the records of a flow, of the groups whose author is called."""
+        if self.called is None:
+            return getattr(self.groups, flow)
+        return Groups.part(self.groups, flow, self.called)[0]
 
 
 @dataclass(frozen=True, slots=True)
 class _Flow:
-    """The records of one flow; group g has the rows `starts[g]:stops[g]`."""
+    """The records of one flow; group g has the rows `starts[g]:stops[g]`.
+
+    Attributes:
+        calling: The rows that call their group, ascending.
+    """
 
     name: str
     table: pa.Table
@@ -56,7 +78,7 @@ class _Flow:
     starts: Int64s
     stops: Int64s
     origin: RecordPositions | None
-    calls: bool
+    calling: Int64s
 
 
 def read_calls(
@@ -66,12 +88,27 @@ def read_calls(
     *,
     limits: EngineLimits,
     deliveries: Deliveries | None = None,
+    woken: Woken | None = None,
+    whole_tables: Mapping[str, pa.Table] = MappingProxyType({}),
 ) -> tuple[Int64s, Iterator[Call]]:
-    """Return the hashes of a bucket to call (ascending), and the calls for them."""
-    hashes, state_rows = look_up(spec, runs, states, deliveries=deliveries)
-    flows = [*(run.hashes for run in runs), *(state_rows[s.name].hashes for s in spec.states)]
+    """Return the hashes of a bucket to call (ascending), and the calls for them.
+
+    Args:
+        spec: The translator.
+        runs: The inputs' records.
+        states: The states, and the tables that are looked up, by name.
+        limits: How many records come in a call.
+        deliveries: Records that groups share, if any.
+        woken: Groups that are called for their timers, if any.
+        whole_tables: Tables of which every group is given all records, by name.
+    """
+    hashes, state_rows = look_up(spec, runs, states, deliveries=deliveries, woken=woken)
+    read = (*spec.replaced, *spec.looked_up)
+    flows = [*(run.hashes for run in runs), *(state_rows[one.name].hashes for one in read)]
     ranges = group_ranges(hashes, flows)
-    reader = CallReader(spec, runs, states, state_rows, hashes, ranges, deliveries)
+    reader = CallReader(
+        spec, runs, states, state_rows, hashes, ranges, deliveries, woken, whole_tables
+    )
     sizes = [*ranges, *([deliveries.sizes(hashes)] if deliveries else [])]
     most = rows_that_fit(runs, states, rows_max=limits.call_rows, bytes_max=limits.call_bytes)
     ends = window_ends(sizes, len(hashes), most)
@@ -83,34 +120,38 @@ class CallReader:
     """Reads calls of one bucket.
 
     Attributes:
-        found: The looked-up records of each state, by name.
+        positions: The looked-up records of each state that is not kept, by name.
         hashes: The hashes to call, ascending.
-        ranges: For every input, then for every state, the rows of each hash.
+        ranges: For every input, every such state and every looked-up table, the rows of each hash.
         deliveries: Records that groups share, if any.
+        woken: Groups that are called for their timers, if any.
+        whole_tables: Tables of which every group is given all records, by name.
     """
 
     spec: TranslatorSpec
     runs: Sequence[FlowRun]
     states: Mapping[str, BucketState]
-    found: Mapping[str, RecordPositions]
+    positions: Mapping[str, RecordPositions]
     hashes: Int64s
     ranges: Sequence[Ranges]
     deliveries: Deliveries | None = None
+    woken: Woken | None = None
+    whole_tables: Mapping[str, pa.Table] = field(default_factory=dict)
 
     def read(self, start: int, stop: int) -> Call:
         """Return the groups of the hashes `start` to `stop`."""
         assert self.spec.key is not None, "only a translator with a key has groups"
         schema = author_schema(self.spec.key)
-        many = len(self.runs)
+        many, read = len(self.runs), (*self.spec.replaced, *self.spec.looked_up)
         states = [
             self._state(state, ranges, start, stop)
-            for state, ranges in zip(self.spec.states, self.ranges[many:], strict=True)
+            for state, ranges in zip(read, self.ranges[many:], strict=True)
         ]
         inputs = list(zip(self.runs, (r.part(start, stop) for r in self.ranges), strict=False))
         if self.deliveries is not None:
-            kept = [FlowKeys(f.keys, f.starts, f.stops, ordered=False) for f in states]
+            state_keys = [FlowKeys(f.keys, f.starts, f.stops, ordered=False) for f in states]
             ranges = [each for _, each in inputs]
-            inputs = self.deliveries.flows(self.hashes[start:stop], ranges, kept)
+            inputs = self.deliveries.flows(self.hashes[start:stop], ranges, state_keys)
         flows = [*(self._input(run, each) for run, each in inputs), *states]
         keyed = [FlowKeys(f.keys, f.starts, f.stops, ordered=f.origin is None) for f in flows]
         keys, pure = group_keys(keyed, stop - start, schema)
@@ -119,7 +160,10 @@ class CallReader:
             keys, hashes, flows = _split(flows, hashes, schema)
         tables = {f.name: (f.table, _offsets(f)) for f in flows}
         origins = {f.name: f.origin for f in flows if f.origin is not None}
-        return Call(Groups(positive_zeros(keys), tables), hashes, origins)
+        groups, called = Groups(positive_zeros(keys), tables, self.whole_tables), None
+        if self.spec.expiries:
+            called = called_groups(self.spec, groups, [run.name for run in self.runs], self.woken)
+        return Call(groups, hashes, origins, called)
 
     def _input(self, run: FlowRun, ranges: Ranges) -> _Flow:
         first, last = int(ranges.starts[0]), int(ranges.stops[-1])
@@ -127,13 +171,14 @@ class CallReader:
         table = run.part(first, last).rename_columns(schema.names).cast(schema)
         keys = run.key_table(first, last)
         starts, stops = ranges.starts - first, ranges.stops - first
-        return _Flow(run.name, table, keys, starts, stops, None, True)
+        calling = np.arange(table.num_rows)
+        return _Flow(run.name, table, keys, starts, stops, None, calling)
 
     def _state(self, state: StateSpec, ranges: Ranges, start: int, stop: int) -> _Flow:
         """Return a state's records, ordered within each group."""
         first, last = int(ranges.starts[start]), int(ranges.stops[stop - 1])
         schema = author_schema(state.schema)
-        origin = self.found[state.name].part(first, last)
+        origin = self.positions[state.name].part(first, last)
         table = schema.empty_table()
         if last > first:
             table = self.states[state.name].take(origin, state.schema.names).cast(schema)
@@ -142,7 +187,14 @@ class CallReader:
                 table, origin = table.take(pa.array(order)), origin.at(order)
         keys = table.select(list(self.spec.key_of(state).names))
         starts, stops = ranges.starts[start:stop] - first, ranges.stops[start:stop] - first
-        return _Flow(state.name, table, keys, starts, stops, origin, state.grouping == "outer")
+        calling = self._calling(state, table)
+        return _Flow(state.name, table, keys, starts, stops, origin, calling)
+
+    def _calling(self, state: StateSpec, table: pa.Table) -> Int64s:
+        """Return the rows of a state that call their groups."""
+        if state.timers and self.woken is not None:
+            return np.flatnonzero(is_due(table, self.woken.until))
+        return np.arange(table.num_rows if state.grouping == "outer" else 0)
 
 
 def _offsets(flow: _Flow) -> Int64s:
@@ -171,11 +223,12 @@ def _called(
     flows: Sequence[_Flow], tables: Sequence[pa.Table], numbers: list[Int64s], codes: list[Int64s]
 ) -> tuple[pa.Table, Int64s, Int64s]:
     """Return key, hash number and code of every called group, in order."""
-    calls = [at for at, flow in enumerate(flows) if flow.calls]
-    all_codes = np.concatenate([codes[at] for at in calls])
+    calls = [flow.calling for flow in flows]
+    all_codes = np.concatenate([c[rows] for c, rows in zip(codes, calls, strict=True)])
     _, first = np.unique(all_codes, return_index=True)
-    keys = pa.concat_tables([tables[at] for at in calls]).take(pa.array(first))
-    number = np.concatenate([numbers[at] for at in calls])[first]
+    calling = [t.take(pa.array(rows)) for t, rows in zip(tables, calls, strict=True)]
+    keys = pa.concat_tables(calling).take(pa.array(first))
+    number = np.concatenate([n[rows] for n, rows in zip(numbers, calls, strict=True)])[first]
     numbered = keys.append_column("_number", pa.array(number))
     by = [(name, "ascending", "at_start") for name in ("_number", *keys.column_names)]
     order = pc.sort_indices(numbered, sort_keys=by).to_numpy().astype(np.int64)
@@ -189,5 +242,5 @@ def _regrouped(flow: _Flow, groups: Int64s, count: int) -> _Flow:
     starts = np.concatenate([np.zeros(1, np.int64), stops[:-1]])
     rows = pa.array(order)
     origin = None if flow.origin is None else flow.origin.at(order)
-    rows_taken = flow.table.take(rows)
-    return _Flow(flow.name, rows_taken, flow.keys.take(rows), starts, stops, origin, flow.calls)
+    chosen_rows = flow.table.take(rows)
+    return _Flow(flow.name, chosen_rows, flow.keys.take(rows), starts, stops, origin, flow.calling)

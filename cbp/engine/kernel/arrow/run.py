@@ -23,16 +23,24 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun, Int64s
 from cbp.engine.kernel.arrow.emission import Emission
+from cbp.engine.kernel.arrow.expiry import CallExpiry
+from cbp.engine.kernel.arrow.groups import Groups
+from cbp.engine.kernel.arrow.kept_state import CalledRecords, KeptCall
+from cbp.engine.kernel.arrow.kept_tables import kept_tables
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.state_diff import settle_tables
 from cbp.engine.kernel.arrow.type_check import narrow
-from cbp.engine.kernel.groupwise import state_file_schema
+from cbp.engine.kernel.expiry import Timers
+from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.run_files import state_file_schema
+from cbp.engine.state.timers import Woken
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
-from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+from cbp.model.dataflow.run_context import NO_RUN, RunContext
+from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
 __all__ = ["CallSettler", "VectorisedRun"]
 
@@ -45,6 +53,7 @@ class CallSettler:
 
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
+        context: What the engine knows of the run; its time is that from which state ages.
         groups: Number of groups that were called.
     """
 
@@ -52,10 +61,13 @@ class CallSettler:
     states: Mapping[str, BucketState]
     write_output: Callable[[str, list[pa.Array]], None]
     write_state: Callable[[str, pa.Table], None]
+    context: RunContext = NO_RUN
     groups: int = field(init=False, default=0)
 
     def __post_init__(self) -> None:
-        self._files = {o.name: arrow_schema(o.schema) for o in self.spec.outputs}
+        self._files = {o.name: arrow_schema(o.schema) for o in self.spec.emitted}
+        self._call: Call | None = None
+        self._kept: dict[str, KeptCall] = {}
 
     def emission(self, keys: pa.Table, *, copies: bool = True) -> Emission:
         """Return what takes the emissions of groups with these keys.
@@ -67,13 +79,67 @@ class CallSettler:
         return Emission(self.spec, keys, self._write, copies=copies)
 
     def settle(self, call: Call, emission: Emission) -> None:
-        """Write the states of a call's groups, and count the groups."""
-        self.groups += len(call.groups)
-        for state in self.spec.states:
-            self._settle(state, call, emission)
+        """Write the states of a call's groups, and count the groups that were called.
+
+        Args:
+            call: The call.
+            emission: What was emitted for `call.called_keys`.
+        """
+        self.groups += len(call.groups) if call.called is None else len(call.called)
+        timers: Mapping[str, Timers] = {}
+        if call.called is not None:
+            emission.of_groups(call.called)
+            expiry = CallExpiry(self.spec, call.groups, self.context.time, call.called)
+            timers = expiry.complete(emission)
+        for state in self.spec.replaced:
+            if state.name in timers:
+                self._settle_timers(state, call, timers[state.name])
+            else:
+                self._settle(state, call, emission)
+        for state in self.spec.kept:
+            self._settle_kept(state, call, emission)
+
+    def kept(self, state: StateSpec, call: Call) -> KeptCall:
+        """Return a kept state for the groups of a call; its records are read when they are used."""
+        if self._call is not call:
+            self._call, self._kept = call, {}
+        if state.name not in self._kept:
+            files, keys = self.states[state.name], call.groups.keys
+            self._kept[state.name] = KeptCall(
+                state, self.spec, files, keys=keys, hashes=call.hashes
+            )
+        return self._kept[state.name]
+
+    def _settle_kept(self, state: StateSpec, call: Call, emission: Emission) -> None:
+        operations, dropped = emission.operations(state.name)
+        if not operations and not len(dropped):
+            return
+        kept = self.kept(state, call)
+        changes = kept.changes(operations, dropped)
+        self.states[state.name].kill(changes.died)
+        born, groups = changes.born, changes.born_groups
+        if state.changes:
+            gone = kept.take(changes.died)
+            write = ViewChanges(state, self.write_output).write
+            write(gone, changes.died_groups, born, groups)
+        if len(groups):
+            for rows in _rows(born, np.arange(len(groups)), call.hashes[groups], state):
+                self.write_state(state.name, rows)
+
+    def _settle_timers(self, state: StateSpec, call: Call, timers: Timers) -> None:
+        """Write what became of the hidden timers of a state."""
+        self.states[state.name].kill(call.origins[state.name].at(timers.died))
+        groups = timers.groups
+        if len(groups):
+            type_ = arrow_schema(state.schema).field(TIMER_COLUMN).type
+            at = pa.repeat(pa.scalar(timers.at, type_), len(groups))
+            keys = call.groups.keys.take(pa.array(groups)).append_column(TIMER_COLUMN, at)
+            records = keys.select(list(state.schema.names))
+            for rows in _rows(records, np.arange(len(groups)), call.hashes[groups], state):
+                self.write_state(state.name, rows)
 
     def _settle(self, state: StateSpec, call: Call, emission: Emission) -> None:
-        state_rows, ids = getattr(call.groups, state.name), call.groups.ids(state.name)
+        state_rows, ids = getattr(call.groups, state.name), Groups.ids(call.groups, state.name)
         emitted, emitted_ids = emission.state(state.name)
         key = self.spec.key_of(state)
         rest = [name for name in state.schema.names if name not in key]
@@ -81,6 +147,9 @@ class CallSettler:
             state_rows.select(rest), ids, emitted.select(rest), emitted_ids, groups=len(call.groups)
         )
         self.states[state.name].kill(call.origins[state.name].at(died))
+        if state.changes:
+            gone, new = state_rows.take(pa.array(died)), emitted.take(pa.array(born))
+            ViewChanges(state, self.write_output).write(gone, ids[died], new, emitted_ids[born])
         if len(born):
             hashes = call.hashes[emitted_ids[born]]
             for rows in _rows(emitted, born, hashes, state):
@@ -99,6 +168,10 @@ class VectorisedRun:
         write_state: Called with new records of a state, as tables that ascend by hash.
         limits: Tell how many records come in a call.
         deliveries: Records that the groups share, if any.
+        context: What the author's code may know of the run.
+        woken: Groups that are called for their timers, if any.
+        lookups: The tables of other stages that the groups look up, by name.
+        whole_tables: The tables of which every group is given all records, by name.
         groups: Number of groups that were called.
     """
 
@@ -110,31 +183,63 @@ class VectorisedRun:
     write_state: Callable[[str, pa.Table], None]
     limits: EngineLimits = field(kw_only=True)
     deliveries: Deliveries | None = field(default=None, kw_only=True)
+    context: RunContext = field(default=NO_RUN, kw_only=True)
+    woken: Woken | None = field(default=None, kw_only=True)
+    lookups: Mapping[str, BucketState] = field(default_factory=dict, kw_only=True)
+    whole_tables: Mapping[str, pa.Table] = field(default_factory=dict, kw_only=True)
     groups: int = field(init=False, default=0)
 
     def run(self) -> None:
         """Call the author for all groups of this bucket."""
-        settler = CallSettler(self.spec, self.states, self.write_output, self.write_state)
+        settler = CallSettler(
+            self.spec, self.states, self.write_output, self.write_state, self.context
+        )
         _, calls = read_calls(
-            self.spec, self.runs, self.states, limits=self.limits, deliveries=self.deliveries
+            self.spec,
+            self.runs,
+            {**self.states, **self.lookups},
+            limits=self.limits,
+            deliveries=self.deliveries,
+            woken=self.woken,
+            whole_tables=self.whole_tables,
         )
         for call in calls:
             if not len(call.groups):
                 continue
-            emission = settler.emission(call.groups.keys)
-            self._emit(call, emission)
+            given = self._given(call, settler)
+            emission = settler.emission(given.keys)
+            if len(given):
+                self._emit(given, emission)
             settler.settle(call, emission)
         self.groups = settler.groups
 
-    def _emit(self, call: Call, emission: Emission) -> None:
-        """Call the author's code for the groups of a call; it emits into `emission`."""
+    def _given(self, call: Call, settler: CallSettler) -> Groups:
+        """Return what the author's code is given: groups that are not idle, no hidden timers."""
+        groups, numbers = call.groups, np.arange(len(call.groups))
+        if call.called is not None:
+            hidden, numbers = {timers.name for timers in self.spec.expiries}, call.called
+            groups = Groups.only(groups, numbers, hidden=hidden)
+        if not self.spec.kept:
+            return groups
+        readers = {
+            one.name: CalledRecords(settler.kept(one, call), numbers) for one in self.spec.kept
+        }
+        return Groups.with_kept(groups, kept_tables(self.spec, readers))
+
+    def _emit(self, given: Groups, emission: Emission) -> None:
+        """Call the author's code for some groups; it emits into `emission`."""
         try:
-            refuse_returned(self.spec.translate(call.groups, emission.out))
+            groups = Groups.of_run(given, self.context) if self.spec.gives_run else given
+            refuse_returned(self.spec.translate(groups, emission.out))
+            emission.check_views()
         except BaseException as exc:
             if not is_authors(exc):
                 raise
-            names = [*(i.name for i in self.spec.inputs), *(s.name for s in self.spec.states)]
-            inputs = {name: _first(getattr(call.groups, name)) for name in names}
+            kept = {state.name for state in self.spec.kept}
+            states = (*self.spec.authored, *self.spec.looked_up)
+            names = [i.name for i in self.spec.inputs]
+            names += [s.name for s in states if s.name not in kept]
+            inputs = {name: _first(getattr(given, name)) for name in names}
             raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
 
 

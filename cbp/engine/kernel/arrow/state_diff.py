@@ -17,41 +17,41 @@ import pyarrow.compute as pc
 
 from cbp.engine.columnar.row_codes import column_codes, row_codes
 
-__all__ = ["settle_tables"]
+__all__ = ["rows_differ", "settle_tables"]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 
 
 def settle_tables(
-    found: pa.Table, found_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s, *, groups: int
+    before: pa.Table, before_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s, *, groups: int
 ) -> tuple[Int64s, Int64s]:
     """Compare the state records of some groups with those that they emitted.
 
     Args:
-        found, emitted: Records without the key's columns, which are equal within a group.
-        found_ids, emitted_ids: The group of each record; `found_ids` ascends.
+        before, emitted: Records without the key's columns, which are equal within a group.
+        before_ids, emitted_ids: The group of each record; `before_ids` ascends.
         groups: Number of groups.
 
     Returns:
-        Rows of `found` that are deleted, ascending; rows of `emitted` that are new, by group.
+        Rows of `before` that are deleted, ascending; rows of `emitted` that are new, by group.
     """
-    if _single(found_ids, groups) and _single(emitted_ids, groups):
-        return _settle_single(found, found_ids, emitted, emitted_ids, groups)
-    if any(pa.types.is_nested(type_) for type_ in found.schema.types):
+    if _single(before_ids, groups) and _single(emitted_ids, groups):
+        return _settle_single(before, before_ids, emitted, emitted_ids, groups)
+    if any(pa.types.is_nested(type_) for type_ in before.schema.types):
         # To compare nested values is to compute their codes, which is most of the work.
-        return _settle_many(found, found_ids, emitted, emitted_ids)
+        return _settle_many(before, before_ids, emitted, emitted_ids)
     # Mostly an author emits what was read, in its order: leave out equal records at the same row.
-    side = min(len(found_ids), len(emitted_ids))
-    unlike = found_ids[:side] != emitted_ids[:side]
-    if found.num_columns:
-        unlike |= _differ(found.slice(0, side), emitted.slice(0, side))
+    side = min(len(before_ids), len(emitted_ids))
+    unlike = before_ids[:side] != emitted_ids[:side]
+    if before.num_columns:
+        unlike |= rows_differ(before.slice(0, side), emitted.slice(0, side))
     olds, news = (
         np.concatenate([np.flatnonzero(unlike), np.arange(side, len(ids))])
-        for ids in (found_ids, emitted_ids)
+        for ids in (before_ids, emitted_ids)
     )
     died, born = _settle_many(
-        _take_rows(found, olds), found_ids[olds], _take_rows(emitted, news), emitted_ids[news]
+        _take_rows(before, olds), before_ids[olds], _take_rows(emitted, news), emitted_ids[news]
     )
     return olds[died], news[born]
 
@@ -61,16 +61,16 @@ def _single(ids: Int64s, groups: int) -> bool:
 
 
 def _settle_single(
-    found: pa.Table, found_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s, groups: int
+    before: pa.Table, before_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s, groups: int
 ) -> tuple[Int64s, Int64s]:
     row_of = np.full(groups, -1, np.int64)
-    row_of[found_ids] = np.arange(len(found_ids))
+    row_of[before_ids] = np.arange(len(before_ids))
     old = row_of[emitted_ids]
     again = np.flatnonzero(old >= 0)
     changed = np.zeros(len(again), np.bool_)
-    if found.num_columns:
-        changed = _differ(_take_rows(found, old[again]), _take_rows(emitted, again))
-    stays = np.zeros(len(found_ids), np.bool_)
+    if before.num_columns:
+        changed = rows_differ(_take_rows(before, old[again]), _take_rows(emitted, again))
+    stays = np.zeros(len(before_ids), np.bool_)
     stays[old[again[~changed]]] = True
     new = np.ones(len(emitted_ids), np.bool_)
     new[again[~changed]] = False
@@ -78,13 +78,17 @@ def _settle_single(
 
 
 def _settle_many(
-    found: pa.Table, found_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s
+    before: pa.Table, before_ids: Int64s, emitted: pa.Table, emitted_ids: Int64s
 ) -> tuple[Int64s, Int64s]:
-    before, after = row_codes([found, emitted], [found_ids, emitted_ids])
-    values = int(max(before.max(initial=-1), after.max(initial=-1))) + 1
-    kept = np.minimum(np.bincount(before, minlength=values), np.bincount(after, minlength=values))
-    born = np.flatnonzero(_occurrence(after) >= kept[after])
-    return np.flatnonzero(_occurrence(before) >= kept[before]), _by_group(born, emitted_ids)
+    codes_before, codes_after = row_codes([before, emitted], [before_ids, emitted_ids])
+    values = int(max(codes_before.max(initial=-1), codes_after.max(initial=-1))) + 1
+    unchanged = np.minimum(
+        np.bincount(codes_before, minlength=values), np.bincount(codes_after, minlength=values)
+    )
+    born = np.flatnonzero(_occurrence(codes_after) >= unchanged[codes_after])
+    return np.flatnonzero(_occurrence(codes_before) >= unchanged[codes_before]), _by_group(
+        born, emitted_ids
+    )
 
 
 def _by_group(rows: Int64s, ids: Int64s) -> Int64s:
@@ -105,7 +109,7 @@ def _occurrence(codes: Int64s) -> Int64s:
     return before
 
 
-def _differ(left: pa.Table, right: pa.Table) -> Mask:
+def rows_differ(left: pa.Table, right: pa.Table) -> Mask:
     """Return which rows differ between two tables of equal length."""
     differ = np.zeros(left.num_rows, np.bool_)
     for mine, theirs in zip(left.columns, right.columns, strict=True):

@@ -43,7 +43,8 @@ _UNCOUNTED = (1 << 31) - 1  # only with this value does Spark not ask for sizes
 def batch_settings(flows: Iterable[Schema]) -> Mapping[str, str] | None:
     """Return Spark's settings for batches of records of flows whose texts are `checked`.
 
-    `None`: an array, a map or a struct has no known width, so Spark has to count bytes.
+    `None` if a column is an array, a map or a struct: its width is not known, and Spark must count
+    bytes.
     """
     types = [[field.type for field in flow.fields] for flow in flows]
     if any(type_.arguments for row in types for type_ in row):

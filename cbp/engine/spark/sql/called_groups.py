@@ -7,7 +7,8 @@ A Spark plan may read a state several times, and another process settles its res
 Spark task all of them are on one machine (`scratch_files`). Attempts of a task on one machine
 share the file, whichever Spark job they belong to.
 
-    per call:  (key columns, _hash), then per state (its columns, _group, _file, _position)
+    per call:  (key columns, _hash, _called if state expires),
+               then per state (its columns, _group, _file, _position)
     at last:   (figure, value)
 
 Guaranteed: a reader that finds no file looks up again, with the same result.
@@ -68,11 +69,14 @@ class CallsFile:
     def write(self, buckets: tuple[int, ...], call: Call) -> None:
         """Append a call for groups of these buckets."""
         keys = call.groups.keys.append_column("_hash", pa.array(call.hashes))
+        if call.called is not None:
+            called = np.isin(np.arange(len(call.hashes)), call.called)
+            keys = keys.append_column("_called", pa.array(called))
         self._file.append(keys.replace_schema_metadata({_BUCKETS: ",".join(map(str, buckets))}))
         for name in self._states:
             origin = call.origins[name]
             table = getattr(call.groups, name)
-            places = (call.groups.ids(name), origin.file, origin.position)
+            places = (Groups.ids(call.groups, name), origin.file, origin.position)
             for column, values in zip(_PLACES, places, strict=True):
                 table = table.append_column(column, pa.array(values))
             self._file.append(table)
@@ -110,13 +114,17 @@ def read_called(path: Path, states: Sequence[str]) -> Called | None:
         calls.setdefault(some, []).append(_call(table, tables_by_state))
 
 
-def _call(table: pa.Table, found: Mapping[str, pa.Table]) -> Call:
+def _call(table: pa.Table, tables_by_state: Mapping[str, pa.Table]) -> Call:
     hashes: Int64s = table.column("_hash").to_numpy()
     flows, origins = {}, {}
-    for name, records in found.items():
+    for name, records in tables_by_state.items():
         ids, file, position = (records.column(column).to_numpy() for column in _PLACES)
         offsets = np.searchsorted(ids, np.arange(len(hashes) + 1)).astype(np.int64)
         flows[name] = records.drop_columns(list(_PLACES)), offsets
         origins[name] = RecordPositions(hashes[ids], file, position)
+    called = None
+    if "_called" in table.column_names:
+        called = np.flatnonzero(table.column("_called").to_numpy())
+        table = table.drop_columns("_called")
     keys = table.drop_columns("_hash").replace_schema_metadata()
-    return Call(Groups(keys, flows), hashes, origins)
+    return Call(Groups(keys, flows), hashes, origins, called)

@@ -9,21 +9,27 @@ Three things make a plan depend on the moment or on chance. Spark answers each o
 
 The last one is not in an analysed plan any more, so the query is parsed again. Only a query with a
 quotation mark can have one.
+
+`is_repeatable` and `has_moment` err on the safe side: a plan is made again for nothing.
+`differences` and `moments` name only what certainly differs, since a query is refused for it.
 """
 
 from __future__ import annotations
 
+from collections.abc import Iterable, Iterator
 from typing import Any
 
 from pyspark.sql import SparkSession
 
-from cbp.engine.spark.sql.catalyst import active, expressions_of, kind_of
+from cbp.engine.spark.sql.catalyst import active, each, expressions_of, kind_of
 
-__all__ = ["has_moment", "is_repeatable"]
+__all__ = ["differences", "has_moment", "is_repeatable", "moments"]
 
 _QUOTES = "'\""
 _EAGER = "spark.sql.parser.eagerEvalOfUnresolvedInlineTable"
 _TIMED = ("date", "timestamp", "timestamp_ntz", "time")
+_NO_ORIGINS = ("AggregateFunction", "PlanExpression")
+_FIXED = "epoch"
 
 
 def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
@@ -42,20 +48,107 @@ def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
     return bool(catalyst.optimizer.SpecialDatetimeValues.apply(replaced).fastEquals(replaced))
 
 
+def differences(session: SparkSession, analyzed: Any) -> tuple[str, ...]:
+    """Return what gives another result when a plan is run again, by the names that SQL has for it.
+
+    Aggregates that follow the order of records, such as `collect_list`, are not named: what is made
+    of them, such as `sort_array(collect_list(url))`, can be the same in every order.
+
+    Args:
+        session: The session of the plan.
+        analyzed: Spark's analysed logical plan.
+    """
+    plans = [analyzed, *each(analyzed.subqueriesAll())]
+    return tuple(dict.fromkeys(name for plan in plans for name in _differing(session, plan)))
+
+
+def moments(session: SparkSession, queries: Iterable[str]) -> tuple[str, ...]:
+    """Return the literals of queries that name a moment which moves, such as `'now'`."""
+    texts = [text for query in queries for text in _moments(session, query)]
+    return tuple(repr(text) for text in dict.fromkeys(texts) if text and _is_moving(text))
+
+
 def has_moment(session: SparkSession, query: str) -> bool:
     """Tell whether a query has a literal for a moment, such as `TIMESTAMP 'now'`.
 
-    `epoch` counts as one too.
+    `epoch` counts as one too, and so does a literal that comes from an unknown place.
     """
+    return any(True for _ in _moments(session, query))
+
+
+def _differing(session: SparkSession, plan: Any) -> Iterator[str]:
+    """Yield the names of what differs in a plan, without its subqueries."""
+    catalyst = _catalyst(session)
+    current = catalyst.trees.TreePattern.CURRENT_LIKE()
+    if not plan.deterministic() or plan.containsPattern(current):
+        for expression in _tops(plan):
+            yield from _origins(expression, current)
+    rule = catalyst.optimizer.SpecialDatetimeValues
+    replaced = catalyst.optimizer.ReplaceExpressions.apply(plan)
+    if not rule.apply(replaced).fastEquals(replaced):
+        yield from map(repr, filter(_is_moving, _cast_moments(session, replaced)))
+
+
+def _tops(plan: Any) -> Iterator[Any]:
+    """Yield the expressions of a plan's nodes, without those that they consist of."""
+    yield from each(plan.expressions())
+    for below in each(plan.children()):
+        yield from _tops(below)
+
+
+def _origins(expression: Any, current: Any) -> Iterator[str]:
+    """Yield the names of the innermost functions that make an expression differ."""
+    if expression.deterministic() and not expression.containsPattern(current):
+        return
+    below = [
+        child
+        for child in each(expression.children())
+        if not child.deterministic() or child.containsPattern(current)
+    ]
+    for child in below:
+        yield from _origins(child, current)
+    if not below and not _is_a(expression, _NO_ORIGINS):
+        yield f"{expression.prettyName()}()"
+
+
+def _is_a(node: Any, names: Iterable[str]) -> bool:
+    """Tell whether a node's class is one of these, or derives from one."""
+    kind = node.getClass()
+    while kind is not None:
+        if kind.getSimpleName() in names:
+            return True
+        kind = kind.getSuperclass()
+    return False
+
+
+def _cast_moments(session: SparkSession, plan: Any) -> Iterator[str]:
+    """Yield the texts of constant casts that name a moment, such as `CAST('now' AS DATE)`."""
+    for node in expressions_of(plan):
+        if kind_of(node) == "Cast" and str(node.dataType().typeName()) in _TIMED:
+            child = node.child()
+            if child.foldable() and str(child.dataType().typeName()) == "string":
+                text = str(child.eval(None))
+                if _is_special(session, text):
+                    yield text
+
+
+def _is_moving(moment: str) -> bool:
+    return moment.strip().lower() != _FIXED
+
+
+def _moments(session: SparkSession, query: str) -> Iterator[str]:
+    """Yield the texts of a query's literals for moments; `""` for one from an unknown place."""
     if not any(mark in query for mark in _QUOTES):
-        return False
+        return
     spark: Any = session
     parser = spark._jsparkSession.sessionState().sqlParser()
-    return any(
-        _is_moment(session, parser, node)
-        for node in expressions_of(_parsed(session, parser, query))
-        if kind_of(node) == "Literal" and str(node.dataType().typeName()) in _TIMED
-    )
+    for node in expressions_of(_parsed(session, parser, query)):
+        if kind_of(node) == "Literal" and str(node.dataType().typeName()) in _TIMED:
+            text = _written(parser, node)
+            if text is None:
+                yield ""
+            elif _is_special(session, text):
+                yield text
 
 
 def _parsed(session: SparkSession, parser: Any, query: str) -> Any:
@@ -69,15 +162,17 @@ def _parsed(session: SparkSession, parser: Any, query: str) -> Any:
         session.conf.set(_EAGER, str(before))
 
 
-def _is_moment(session: SparkSession, parser: Any, literal: Any) -> bool:
-    """Tell whether the text that a literal was parsed from names a moment."""
+def _written(parser: Any, literal: Any) -> str | None:
+    """Return the text between the quotation marks of a literal; `None` if it is not known."""
     text = _text_of(literal)
     start = min((text.index(mark) for mark in _QUOTES if mark in text), default=None)
-    if start is None:
-        return True  # where it comes from is unknown
-    value = str(parser.parseExpression(text[start:]).value().toString())
+    return None if start is None else str(parser.parseExpression(text[start:]).value().toString())
+
+
+def _is_special(session: SparkSession, text: str) -> bool:
+    """Tell whether Spark takes a text for the name of a moment."""
     times = _catalyst(session).util.DateTimeUtils
-    return bool(times.convertSpecialDate(value, times.getZoneId("UTC")).isDefined())
+    return bool(times.convertSpecialDate(text, times.getZoneId("UTC")).isDefined())
 
 
 def _text_of(node: Any) -> str:

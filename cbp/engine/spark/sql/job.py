@@ -21,7 +21,7 @@ first record of a task that finds state holds the task's number.
 Each part of a stage has its own session, since its views are named like inputs and states. If the
 author's plan consists only of queries, a part's plan is made once for all runs
 (`cbp.engine.spark.sql.plan_cache`); its tasks find out what to read when they run
-(`cbp.engine.spark.sql.tasks`).
+(`cbp.engine.spark.sql.sql_tasks`).
 """
 
 from __future__ import annotations
@@ -56,21 +56,27 @@ from cbp.engine.spark.shuffle import (
     within_slots,
 )
 from cbp.engine.spark.sql.batch_limits import batch_settings, checked, counted_settings, is_wide
-from cbp.engine.spark.sql.frames import Frames, Results
+from cbp.engine.spark.sql.data_frames import Frames, Results
 from cbp.engine.spark.sql.merge_aggregates import combined
+from cbp.engine.spark.sql.named_records import NamedTable, named_tables
 from cbp.engine.spark.sql.plan_cache import KeptPlan, runs_again
-from cbp.engine.spark.sql.task_plans import with_called_keys, with_results
-from cbp.engine.spark.sql.tasks import (
+from cbp.engine.spark.sql.query_check import mistakes_of
+from cbp.engine.spark.sql.run_table import RUN_COLUMNS
+from cbp.engine.spark.sql.sql_tasks import (
     NUMBERS,
     PartRun,
     given_to,
     look_up_task,
+    named_task,
     read_task,
+    run_task,
     settle_task,
+    whole_table_task,
 )
+from cbp.engine.spark.sql.task_plans import with_called_keys, with_results
 from cbp.engine.spark.tasks import RESULT
-from cbp.engine.task.plan import TaskPlan
-from cbp.errors import is_authors
+from cbp.engine.task.task_plan import TaskPlan
+from cbp.errors import DataflowInvalidError, is_authors
 from cbp.model.dataflow.call_rules import Fresh, refuse_returned
 from cbp.model.dataflow.stage import InputSpec
 
@@ -99,7 +105,7 @@ class SqlSession:
     spark: SparkSession
     optimised: bool = True
     wide: bool = False
-    kept: KeptPlan | None = None
+    kept_plan: KeptPlan | None = None
 
     @classmethod
     def beside(cls, spark: SparkSession, *, optimised: bool = True) -> SqlSession:
@@ -183,7 +189,7 @@ class _Part:
     """One task's part of a run, as a plan of one partition; or all tasks, in one plan.
 
     Attributes:
-        part: The task's number; `None`: all tasks.
+        part: The task's number; `None` means all tasks.
         job: Id in the names of the scratch files that this run's tasks share.
     """
 
@@ -207,27 +213,27 @@ class _Part:
         # A plan made of queries alone names no files, so it may be used for other runs too.
         reused = self.session.optimised and self.task.spec.declared
         with given_to(self.session.spark.sparkContext, run):
-            return self._rows(self._kept() if reused else self._made([]), going)
+            return self._rows(self._reused_plan() if reused else self._made([]), going)
 
     def _rows(self, frame: DataFrame, going: Callable[[], None]) -> list[str]:
         going()
         return [row.body for row in frame.collect()]
 
-    def _kept(self) -> DataFrame:
+    def _reused_plan(self) -> DataFrame:
         task = self.task
         # The function identifies the version of a stage: its code and its queries.
         plan_of = (task.spec, task.spec.translate, task.buckets, task.tasks, task.hash_mask)
         made_for = (*plan_of, self.part, self.session.wide)
-        kept = self.session.kept
-        if kept is not None and kept.made_for == made_for:
-            return kept.frame
+        kept_plan = self.session.kept_plan
+        if kept_plan is not None and kept_plan.made_for == made_for:
+            return kept_plan.frame
         queries: list[str] = []
         frame = self._made(queries)
         if not runs_again(frame, queries):
-            self.session.kept = None
+            self.session.kept_plan = None
             return frame
-        self.session.kept = KeptPlan(made_for, combined(frame))
-        return self.session.kept.frame
+        self.session.kept_plan = KeptPlan(made_for, combined(frame))
+        return self.session.kept_plan.frame
 
     def _made(self, queries: list[str]) -> DataFrame:
         """Make the plan; add the author's queries to a list."""
@@ -253,7 +259,8 @@ class _Part:
             return None
         if not self.session.optimised:
             return None
-        schemas = (*(s.schema for s in spec.states), *(o.schema for o in spec.outputs))
+        read = (*spec.authored, *(one.records for one in spec.lookups))
+        schemas = (*(one.schema for one in read), *(o.schema for o in spec.emitted))
         return batch_settings(schemas)
 
     def _results(self, queries: list[str]) -> Results:
@@ -262,14 +269,24 @@ class _Part:
         results = Results(spec, shared=self.session.optimised)
         frames = {input_.name: self._input(input_) for input_ in spec.inputs}
         try:
-            given = Frames(self.session.spark, frames | self._states(), queries)
+            frames |= self._states() | self._whole_tables() | self._run_table()
+            frames |= self._named_tables(frames)
+            given = Frames(self.session.spark, frames, queries)
             with Fresh(spec, stage=self.task.stage) as fresh:
                 refuse_returned(fresh.spec.translate(given, results.out))
+            if not spec.declared and not self.part:  # the code is the same in all parts
+                self._refuse_differing(results, queries)
         except BaseException as exc:
             if not is_authors(exc):
                 raise
             raise author_error(exc, spec, stage=self.task.stage) from exc
         return results
+
+    def _refuse_differing(self, results: Results, texts: Sequence[str]) -> None:
+        """Refuse a plan by the author's code that gives other results when the run is repeated."""
+        stage, spec = self.task.stage, self.task.spec
+        if mistakes := mistakes_of(self.session.spark, stage, spec, results, texts):
+            raise DataflowInvalidError(self.plan.dataflow, mistakes)
 
     def _input(self, spec: InputSpec) -> DataFrame:
         if self.part is not None:  # the task reads the records itself
@@ -284,7 +301,7 @@ class _Part:
         return any(increment.files for increment in self.plan.inputs.get(spec.name, ()))
 
     def _states(self) -> dict[str, DataFrame]:
-        """Return the state records of the called groups, by state."""
+        """Return the records of the called groups in states and looked-up tables, by name."""
         if self.part is None:
             keyed = with_called_keys(self.task)
             numbered = self._numbers(keyed).unionAll(self._called(keyed))
@@ -293,8 +310,32 @@ class _Part:
             keyed, keys = None, self._one_row()
         return {
             state.name: keys.mapInArrow(look_up_task(keyed, state.name), ddl(state.schema))
-            for state in self.task.spec.states
+            for state in (*self.task.spec.authored, *self.task.spec.looked_up)
         }
+
+    def _named_tables(self, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
+        """Return the records of kept states that an input names; see `named_records`."""
+        if self.part is None:  # Spark finds them among all records of the called groups
+            return {one.name: _named(one, frames) for one in named_tables(self.task.spec)}
+        return {
+            one.name: self._one_row().mapInArrow(named_task(one.name), ddl(one.state.schema))
+            for one in named_tables(self.task.spec)
+        }
+
+    def _whole_tables(self) -> dict[str, DataFrame]:
+        """Return the tables of which every group is given all records, by look-up."""
+        plan = self.task if self.part is None else None
+        return {
+            one.name: self._one_row().mapInArrow(whole_table_task(plan, one.name), ddl(one.schema))
+            for one in self.task.spec.looked_up_whole
+        }
+
+    def _run_table(self) -> dict[str, DataFrame]:
+        """Return the table `run` if the author's code reads it."""
+        if not self.task.spec.gives_run:
+            return {}
+        plan = self.task if self.part is None else None
+        return {"run": self._one_row().mapInArrow(run_task(plan), RUN_COLUMNS)}
 
     def _one_row(self) -> DataFrame:
         return self.session.spark.range(0, 1, 1, 1)
@@ -361,6 +402,16 @@ class _Part:
             *slot_expressions(*slots),
             "0L AS _seq",
         )
+
+
+def _named(table: NamedTable, frames: Mapping[str, DataFrame]) -> DataFrame:
+    """Return the records of a state whose keys occur in an input; a null equals a null."""
+    records = frames[table.state.name]
+    keys = frames[table.input.name].selectExpr(
+        *(f"{quoted(name)} AS _{at}" for at, name in enumerate(table.theirs))
+    )
+    equal = [records[name].eqNullSafe(keys[f"_{at}"]) for at, name in enumerate(table.own)]
+    return records.join(keys, equal, "left_semi")
 
 
 def hash_of(columns: Sequence[str], task: TaskPlan) -> str:

@@ -12,20 +12,30 @@ from collections.abc import Iterable, Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 
+import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.type_check import narrow_batches
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.spark.sql.called_groups import Called, CallsFile, read_called
+from cbp.engine.spark.sql.named_records import named_records, named_tables
 from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache, index_cache
-from cbp.engine.task.bucket_work import bucket_batches, count_arrived, flow_runs
-from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.bucket_work import (
+    bucket_batches,
+    count_arrived,
+    flow_runs,
+    looked_up,
+    woken_groups,
+)
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import count_look_ups, no_counts
+from cbp.model.dataflow.stage import StateSpec
 
 __all__ = ["LookUpTask"]
 
@@ -37,7 +47,7 @@ class LookUpTask:
     Attributes:
         plan: The plan of the run, as `with_called_keys` returns it.
         part: The task's number.
-        own: The records of a plan of one task; `None`: keys arrive by the shuffle.
+        own: The records of a plan of one task; `None` if keys arrive by the shuffle.
         counts: Figures of the look-up.
     """
 
@@ -52,14 +62,29 @@ class LookUpTask:
         return cls(with_called_keys(own.plan), own.part, own)
 
     def records(self, state: str, batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one state that belong to the groups whose keys arrived."""
-        yield from self._narrowed(state, (call for _, call in self._calls(batches)))
+        """Yield the records of a state or a looked-up table, of the groups whose keys arrived."""
+        yield from self._narrowed(state, self._calls(batches))
 
     def own_records(self, state: str) -> Iterator[pa.RecordBatch]:
-        """Yield the records of one state that belong to the groups of this part's keys."""
+        """Yield the records of a state or a looked-up table, of the groups of this part's keys."""
         noted = self._read_called()
         calls = self._noted() if noted is None else _in_order(noted)
         yield from self._narrowed(state, calls)
+
+    def own_named(self, name: str) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a kept state that this part's records of an input name."""
+        plan, own = self.plan, self._records
+        table = next(one for one in named_tables(own.plan.spec) if one.name == name)
+        schema = arrow_schema(table.state.schema)
+        batches = [*own.records(table.input.name)]
+        if not batches:
+            return
+        records, most = pa.Table.from_batches(batches), plan.limits.jvm_batch_bytes
+        noted = self._read_called()
+        for buckets, call in self._noted() if noted is None else _in_order(noted):
+            kept = self._kept_call(table.state, buckets, call)
+            rows = named_records(table, kept, records)
+            yield from narrow_batches(rows, schema, rows_max=rows.num_rows, bytes_max=most)
 
     def called(self) -> Called:
         """Return the called groups of this part's keys."""
@@ -68,7 +93,7 @@ class LookUpTask:
             for _ in self._noted():
                 pass
             called = self._read_called()
-        return called or self._kept()
+        return called or self._look_up_again()
 
     def forget(self) -> None:
         """Remove the task's scratch files."""
@@ -83,7 +108,7 @@ class LookUpTask:
     def _path(self) -> Path:
         return self._records.scratch("called")
 
-    def _kept(self) -> Called:
+    def _look_up_again(self) -> Called:
         """Look up once more, into memory: the file could not be written, or a twin removed it."""
         self.counts.update(dict.fromkeys(self.counts, 0))
         calls: dict[tuple[int, ...], list[Call]] = {}
@@ -92,26 +117,50 @@ class LookUpTask:
         return Called(calls, self.counts)
 
     def _read_called(self) -> Called | None:
-        return read_called(self._path, list(self.plan.states))
+        return read_called(self._path, self._names)
 
-    def _noted(self) -> Iterator[Call]:
+    @property
+    def _names(self) -> list[str]:
+        """The states that are not kept, and the tables that are looked up."""
+        spec = self.plan.spec
+        return [one.name for one in (*spec.replaced, *spec.looked_up)]
+
+    def _noted(self) -> Iterator[tuple[tuple[int, ...], Call]]:
         """Yield the calls of this part's keys, and write them to the scratch file."""
         self._cache().tidy_scratch()
-        file = CallsFile(self._path, list(self.plan.states))
+        file = CallsFile(self._path, self._names)
         try:
             for buckets, call in self._calls(self._records.keys()):
                 file.write(buckets, call)
-                yield call
+                yield buckets, call
             file.finish(self.counts)
         finally:
             file.close()
 
-    def _narrowed(self, state: str, calls: Iterable[Call]) -> Iterator[pa.RecordBatch]:
-        schema = arrow_schema(self.plan.spec.state(state).schema)
-        for call in calls:
-            table = getattr(call.groups, state)
-            most = self.plan.limits.jvm_batch_bytes
-            yield from narrow_batches(table, schema, rows_max=table.num_rows, bytes_max=most)
+    def _narrowed(
+        self, state: str, calls: Iterable[tuple[tuple[int, ...], Call]]
+    ) -> Iterator[pa.RecordBatch]:
+        spec, most = self.plan.spec, self.plan.limits.jvm_batch_bytes
+        table_spec = next(s for s in (*spec.states, *spec.looked_up) if s.name == state)
+        schema = arrow_schema(table_spec.schema)
+        kept = any(one.name == state for one in spec.kept)
+        for buckets, call in calls:
+            tables: Iterable[pa.Table] = (
+                self._kept(table_spec, buckets, call) if kept else [call.called_records(state)]
+            )
+            for table in tables:
+                yield from narrow_batches(table, schema, rows_max=table.num_rows, bytes_max=most)
+
+    def _kept(self, spec: StateSpec, buckets: tuple[int, ...], call: Call) -> Iterator[pa.Table]:
+        """Yield the records of a kept state of the groups whose author is called."""
+        kept = self._kept_call(spec, buckets, call)
+        groups = np.arange(len(call.hashes)) if call.called is None else call.called
+        return kept.tables(groups, rows_max=self.plan.limits.call_rows)
+
+    def _kept_call(self, spec: StateSpec, buckets: tuple[int, ...], call: Call) -> KeptCall:
+        plan = self.plan
+        state = BucketState(plan.states[spec.name], self._cache(), buckets, plan.buckets)
+        return KeptCall(spec, plan.spec, state, keys=call.groups.keys, hashes=call.hashes)
 
     def _calls(self, batches: Iterable[pa.RecordBatch]) -> Iterator[tuple[tuple[int, ...], Call]]:
         """Yield the calls of all keys, each with the buckets that run together."""
@@ -127,15 +176,18 @@ class LookUpTask:
                     name: BucketState(table, cache, some, plan.buckets)
                     for name, table in plan.states.items()
                 }
-                for call in read_calls(plan.spec, runs, states, limits=plan.limits)[1]:
+                tables = {**states, **looked_up(plan, some, cache)}
+                woken = woken_groups(plan, states)
+                for call in read_calls(plan.spec, runs, tables, limits=plan.limits, woken=woken)[1]:
                     yield some, call
-                for state in states.values():
+                for state in tables.values():
                     count_look_ups(self.counts, state)
 
     def _cache(self) -> IndexCache:
         return index_cache(self.plan.cache, self.plan.limits)
 
 
-def _in_order(called: Called) -> Iterator[Call]:
+def _in_order(called: Called) -> Iterator[tuple[tuple[int, ...], Call]]:
     for buckets in sorted(called.calls):
-        yield from called.calls[buckets]
+        for call in called.calls[buckets]:
+            yield buckets, call

@@ -7,7 +7,7 @@ Python tasks names no file, so the next run can use it too.
 Guaranteed: a plan is cached only if running it again computes everything again (`runs_again`):
 within a plan, Spark keeps the results of shuffles, broadcasts and subqueries, the time at which it
 was made, and seeds of chance (`cbp.engine.spark.sql.determinism`). The job of each run tells the
-leaves what to read (`cbp.engine.spark.sql.tasks`).
+leaves what to read (`cbp.engine.spark.sql.sql_tasks`).
 """
 
 from __future__ import annotations
@@ -25,6 +25,7 @@ __all__ = ["KeptPlan", "runs_again"]
 
 _LEAVES = {"Range", "LocalRelation", "OneRowRelation"}
 _NODES = {
+    "CartesianProductExec",
     "CoalesceExec",
     "ExpandExec",
     "FilterExec",

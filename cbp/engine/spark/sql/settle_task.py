@@ -9,9 +9,11 @@ translator, and written to the same files. The called groups of a plan of one ta
 
 from __future__ import annotations
 
+import operator
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass, field, replace
 from functools import partial
+from itertools import chain
 
 import numpy as np
 import numpy.typing as npt
@@ -21,24 +23,28 @@ from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun, Int64s
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.arrow.kept_tables import kept_key
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.run import CallSettler
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.spark.sql.called_groups import Called
 from cbp.engine.spark.sql.lookup_task import LookUpTask
-from cbp.engine.spark.sql.task_plans import result_flow
+from cbp.engine.spark.sql.task_plans import deletions, result_flow
 from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.task.aging import AgingWork
 from cbp.engine.task.bucket_work import (
     BucketWork,
+    Lookups,
     WriteState,
     bucket_batches,
     count_arrived,
     flow_runs,
     run_batch,
+    woken_groups,
 )
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import counting_bytes
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 from cbp.model.dataflow.stage import TranslatorSpec
 
@@ -55,7 +61,8 @@ class SettleTask:
         attempt: Unique id of the task's attempt.
         given: State or output to the flow that holds its records: its own flow, or that of another
             one with the same result.
-        look_up: Finds the called groups of a plan of one task; `None`: keys arrive by the shuffle.
+        look_up: Finds the called groups of a plan of one task; `None` if keys arrive by the
+            shuffle.
     """
 
     plan: TaskPlan
@@ -114,7 +121,7 @@ class SettleTask:
         batches = list(called.calls)
         others = [
             (bucket,)
-            for bucket in spool.buckets()
+            for bucket in chain(*bucket_batches(self.plan, self.part, spool))
             if not any(some[0] <= bucket <= some[-1] for some in batches)
         ]
         return sorted([*batches, *others])
@@ -125,20 +132,30 @@ class SettleTask:
         runs: list[FlowRun],
         called: Called | None,
         states: dict[str, BucketState],
+        lookups: Lookups,
         write_state: WriteState,
     ) -> BucketWork:
-        spec = self.plan.spec
+        plan = self.plan
+        spec = replace(plan.spec, lookups=())  # the author's plan has read them
         by_name = {run.name: run for run in runs}
         results = {name: by_name[result_flow(flow)] for name, flow in self.given.items()}
         keys = [run for run in runs if not run.name.startswith("_")]
         spec = replace(spec, inputs=spec.inputs[: len(keys)])
         calls: Iterable[Call]
+        woken = woken_groups(plan, states, self.writers.note_timer)
         if called is None:
-            hashes, calls = read_calls(spec, keys, states, limits=self.plan.limits)
+            hashes, calls = read_calls(spec, keys, states, limits=plan.limits, woken=woken)
         else:
             hashes, calls = called.hashes(buckets), called.calls.get(buckets, ())
-        settler = CallSettler(spec, states, self.writers.write_output, write_state)
-        return _ArrivedResults(self.plan.stage, settler, results, hashes, calls)
+
+        def start(write: WriteState) -> _ArrivedResults:
+            settler = CallSettler(spec, states, self.writers.write_output, write, plan.context)
+            return _ArrivedResults(plan.stage, settler, results, hashes, calls)
+
+        if woken is None or not plan.ages or not spec.expiries:
+            return start(write_state)
+        busy = [hashes, woken.hashes]
+        return AgingWork(spec, states, plan.context, start, write_state, busy)
 
 
 @dataclass
@@ -160,11 +177,11 @@ class _ArrivedResults:
     groups: int = field(init=False, default=0)
 
     def run(self) -> None:
-        """Write the outputs, and settle the state of every called group."""
+        """Write the outputs, and settle the state of every group."""
         self._begin()
         for call in self.calls:
             if len(call.groups):
-                emission = self.settler.emission(call.groups.keys, copies=False)
+                emission = self.settler.emission(call.called_keys, copies=False)
                 self._emit_state(call, emission)
                 self.settler.settle(call, emission)
         self.groups = self.settler.groups
@@ -176,34 +193,43 @@ class _ArrivedResults:
     def _begin(self) -> None:
         """Write the outputs, and raise if state was given for a group that is not called."""
         nobody = self.settler.emission(self._no_keys(), copies=False)
-        for output in self._spec.outputs:
+        for output in self._spec.emitted:
             run = self.results.get(output.name)
             if run is not None and run.table.num_rows:
                 self._emit(nobody, output.name, run, 0, run.table.num_rows)
-        for state in self._spec.states:
-            run = self.results.get(state.name)
+        for name in self._state_flows:
+            run = self.results.get(name)
             if run is not None:
                 for row in np.flatnonzero(~_hits(run.hashes, self.hashes))[:1].tolist():
-                    self._emit(nobody, state.name, run, row, row + 1)
+                    self._emit(nobody, name, run, row, row + 1)
+
+    @property
+    def _state_flows(self) -> list[str]:
+        """The results for states; of a kept state, what is deleted before what is put."""
+        spec = self._spec
+        return [*(deletions(one.name) for one in spec.kept), *(one.name for one in spec.authored)]
 
     def _emit_state(self, call: Call, emission: Emission) -> None:
         """Emit the state that the plan gave for the groups of a call."""
-        for state in self._spec.states:
-            run = self.results.get(state.name)
+        for name in self._state_flows:
+            run = self.results.get(name)
             if run is None:
                 continue
             start = int(np.searchsorted(run.hashes, call.hashes[0], "left"))
             stop = int(np.searchsorted(run.hashes, call.hashes[-1], "right"))
             if stop > start:
-                self._emit(emission, state.name, run, start, stop)
+                self._emit(emission, name, run, start, stop)
 
     def _emit(self, emission: Emission, flow: str, run: FlowRun, start: int, stop: int) -> None:
         spec = self._spec
-        schemas = {f.name: f.schema for f in spec.outputs}
+        schemas = {f.name: f.schema for f in spec.emitted}
         schemas |= {f.name: f.schema for f in spec.states}
+        schemas |= {deletions(f.name): kept_key(spec, f) for f in spec.kept}
         part = run.table.select(list(run.columns)).slice(start, stop - start)
         try:
-            getattr(emission.out, flow)(part.rename_columns(list(schemas[flow].names)))
+            emit = operator.attrgetter(flow)(emission.out)
+            emit(part.rename_columns(list(schemas[flow].names)))
+            emission.check_puts()
         except Exception as exc:
             raise author_error(exc, spec, stage=self.stage) from exc
 

@@ -26,8 +26,8 @@ from cbp.engine.kernel.arrow.type_check import narrow_batches
 from cbp.engine.spark.sql.scratch_files import ScratchFile, read_scratch
 from cbp.engine.state.cache_eviction import SCRATCH_KINDS
 from cbp.engine.state.index_cache import index_cache
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.stage_task import arranged_records
+from cbp.engine.task.task_plan import TaskPlan
 
 __all__ = ["OwnRecords"]
 

@@ -1,4 +1,4 @@
-"""Plans of the Python tasks around a plan in SQL: whose flows are keys, results, or both.
+"""Plans of the Python tasks around a plan in SQL. Their flows are keys, results, or both.
 
 The tasks find the groups from the keys of all inputs; the other columns of the inputs stay in the
 JVM.
@@ -9,11 +9,12 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import replace
 
+from cbp.engine.kernel.arrow.kept_tables import kept_key
 from cbp.engine.shuffle.layout import shuffle_layout
-from cbp.engine.task.plan import TaskPlan
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
-__all__ = ["result_flow", "with_called_keys", "with_results"]
+__all__ = ["deletions", "result_flow", "with_called_keys", "with_results"]
 
 
 def with_called_keys(task: TaskPlan) -> TaskPlan:
@@ -34,7 +35,13 @@ def with_results(task: TaskPlan, results: Iterable[str], *, keys: bool) -> TaskP
     flows = {
         s.name: InputSpec(result_flow(s.name), s.schema, spec.key_of(s).names) for s in spec.states
     }
-    flows |= {o.name: InputSpec(result_flow(o.name), o.schema, ()) for o in spec.outputs}
+    flows |= {
+        deletions(s.name): InputSpec(
+            result_flow(deletions(s.name)), kept_key(spec, s), spec.key_of(s).names
+        )
+        for s in spec.kept
+    }
+    flows |= {o.name: InputSpec(result_flow(o.name), o.schema, ()) for o in spec.emitted}
     arriving = (*(map(_keys_of, spec.inputs) if keys else ()), *(flows[name] for name in results))
     return _laid_out(task, replace(spec, inputs=arriving))
 
@@ -48,6 +55,11 @@ def _keys_of(spec: InputSpec) -> InputSpec:
     # One column may occur several times in the key.
     columns = tuple(dict.fromkeys(spec.route_by))
     return InputSpec(spec.name, spec.schema.select(columns), spec.route_by)
+
+
+def deletions(state: str) -> str:
+    """Name the result that deletes records of a kept state, as `TranslateSql.queries` does."""
+    return f"{state}.delete"
 
 
 def result_flow(flow: str) -> str:

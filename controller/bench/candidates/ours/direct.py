@@ -102,7 +102,7 @@ def figures_of(runs: list[StageRun], last_phase: str = "") -> Figures:
     """Sum the runs of one increment.
 
     Args:
-        last_phase: The input that is read in the epochs whose updates are reported; "": all.
+        last_phase: The input that is read in the epochs whose updates are reported; "" means all.
     """
     last = [run for run in runs if not last_phase or run.intention.read.get(last_phase)]
     updates = [run.figures.get("state_written", 0) for run in last]

@@ -22,6 +22,7 @@ from cbp.engine.commit.intention_log import RECORDS_KEPT, IntentionLog
 from cbp.engine.commit.table_entries import files_named
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.interface.lookups import looked_up_tables
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import LocalFiles
@@ -171,6 +172,7 @@ class DataflowDrive:
             fused=tuple(fused),
             unpublished=tuple(self._waiting[stage]),
             own_messages=self.dataflow.own_messages(),
+            lookups=looked_up_tables(self.dataflow, str(self.folder), (node, *fused)),
         )
         prepared = self.engine.preparer.prepare(plan)
         ready = time.perf_counter()
@@ -185,6 +187,7 @@ class DataflowDrive:
             prepared.outputs,
             prepared.changes,
             memo=decision.memo,
+            lookups=prepared.lookups,
         )
         self._log.put(intention)
         recorded = time.perf_counter()

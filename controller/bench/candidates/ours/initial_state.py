@@ -26,13 +26,14 @@ import pyarrow as pa
 from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.tables import open_table
-from cbp.engine.kernel.groupwise import state_file_schema
+from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.file_names import bucket_file
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
 from cbp.engine.storage.table_names import state_table
 from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.schema import DataType
 from controller.bench.workloads.workload import UrlCount
 
@@ -52,24 +53,36 @@ def load_counts(
 
     Args:
         folder: The dataflow's folder; its tables exist and are empty.
-        spark: The session that makes them; `None`: this process does.
-        shared: Where the files are kept for later loads of the same state; `None`: nowhere.
+        spark: The session that makes them; `None` means that this process does.
+        shared: Where the files are kept for later loads of the same state; `None` means nowhere.
     """
     (state,) = node.translator.states
     table = folder / state_table(node.name, state.name)
     schema = state_file_schema(state)
-    kept = None if shared is None else shared / f"{node.name}.{state.name}-{node.buckets}-{keys}"
-    if kept is not None and (kept / _LIST).exists():
-        described = json.loads((kept / _LIST).read_text(encoding="utf-8"))
-        _link(kept, table, described)
-    elif spark is None:
-        described = list(_in_process(str(table), schema, keys, node.buckets))
-    else:
-        described = _by_spark(spark, str(table), schema, keys, node.buckets)
+
+    def write() -> list[dict[str, Any]]:
+        if spark is None:
+            return list(_in_process(str(table), schema, keys, node.buckets))
+        return _by_spark(spark, str(table), schema, keys, node.buckets)
+
+    name = f"{node.name}.{state.name}-{node.buckets}-{keys}"
+    described = _made_once(table, write, None if shared is None else shared / name)
     _show(str(table), described, keys)
-    if kept is not None and not (kept / _LIST).exists():
-        _link(table, kept, described)
-        (kept / _LIST).write_text(json.dumps(described), encoding="utf-8")
+
+
+def _made_once(
+    table: Path, write: Callable[[], list[dict[str, Any]]], shared: Path | None
+) -> list[dict[str, Any]]:
+    """Write the files of a table, or link those that an earlier call left; return them."""
+    if shared is not None and (shared / _LIST).exists():
+        described: list[dict[str, Any]] = json.loads((shared / _LIST).read_text(encoding="utf-8"))
+        _link(shared, table, described)
+        return described
+    described = write()
+    if shared is not None:
+        _link(table, shared, described)
+        (shared / _LIST).write_text(json.dumps(described), encoding="utf-8")
+    return described
 
 
 def _link(source: Path, target: Path, described: Iterable[dict[str, Any]]) -> None:
@@ -83,23 +96,47 @@ def _link(source: Path, target: Path, described: Iterable[dict[str, Any]]) -> No
             shutil.copyfile(source / one["path"], path)
 
 
-def load_state(folder: Path, node: StageNode, state: str, records: pa.Table) -> None:
+def load_state(
+    folder: Path,
+    node: StageNode,
+    state: str,
+    records: pa.Table | Callable[[], pa.Table],
+    *,
+    shared: Path | None = None,
+) -> None:
     """Write some records into one state of a stage, which must be empty.
 
     Args:
         folder: The dataflow's folder; its tables exist and are empty.
-        records: The columns of the state, in any order.
+        records: The columns of the state, in any order; or a function that makes them.
+        shared: The folder of these records, kept for later loads of the same state; `None` means
+            that the files are not kept.
     """
-    if not records.num_rows:
-        return
     spec = node.translator.state(state)
+    table = folder / state_table(node.name, state)
+
+    def write() -> list[dict[str, Any]]:
+        rows = records if isinstance(records, pa.Table) else records()
+        if not rows.num_rows:
+            return []
+        described = list(_placed_rows(str(table), node, spec, rows))
+        assert sum(one["rows"] for one in described) == rows.num_rows, "every record once"
+        return described
+
+    if described := _made_once(table, write, shared):
+        _show(str(table), described, sum(one["rows"] for one in described))
+
+
+def _placed_rows(
+    table: str, node: StageNode, spec: StateSpec, records: pa.Table
+) -> Iterator[dict[str, Any]]:
+    """Write records as the run files of their buckets."""
     key = node.translator.key_of(spec)
     schema = state_file_schema(spec)
     keys = [records.column(field.name).combine_chunks() for field in key.fields]
     hashes = hash_columns(keys, [field.type for field in key.fields])
     rows = records.append_column("_hash", pa.array(hashes)).select(schema.names).cast(schema)
-    table = str(folder / state_table(node.name, state))
-    _show(table, _by_bucket(table, rows, hashes, node.buckets), rows.num_rows)
+    return _by_bucket(table, rows, hashes, node.buckets)
 
 
 def _show(table: str, described: Iterable[dict[str, Any]], rows: int) -> None:

@@ -15,9 +15,11 @@ import pyarrow.compute as pc
 
 from cbp.engine.delta.live_records import live_batches
 from cbp.engine.delta.tables import open_table
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN
 from cbp.model.flow.schema import Field, Schema
 from controller.bench.comparison.digests import digest_of, frame_digest, last_digest, last_frame
 from controller.bench.comparison.result_comparison import Digest, Totals
@@ -35,7 +37,7 @@ def totals_of_tables(folder: Path, dataflow: Dataflow, *, spark: Any) -> Totals:
     Args:
         folder: The dataflow's folder.
         dataflow: The dataflow.
-        spark: The session that reads; `None`: this process reads.
+        spark: The session that reads; `None` means that this process reads.
     """
     states: dict[str, Digest] = {}
     emitted: dict[str, Digest] = {}
@@ -51,16 +53,24 @@ def totals_of_tables(folder: Path, dataflow: Dataflow, *, spark: Any) -> Totals:
 
 
 def latest_emitted(folder: Path, dataflow: Dataflow, epoch: int) -> Iterator[pa.RecordBatch]:
-    """Yield the output of one epoch of the dataflow's only stage and only output."""
+    """Yield the output of one epoch of the dataflow's only stage and only output.
+
+    If it is the changes of a view, yield the records that the view has now.
+    """
     ((name, node),) = dataflow.stages.items()
     (output,) = node.translator.outputs
+    names = [column for column in output.schema.names if column not in CHANGE_COLUMNS]
     path = folder / flow_table(name, output.name)
     for file in open_table(str(path), LocalFiles()).snapshot.live.values():
         # A file's name begins with the epoch that wrote it; it holds no later records.
         if int(file.path.rpartition("/")[2].partition("-")[0]) >= epoch:
-            for batch in live_batches(str(path), file, [_EPOCH, *output.schema.names]):
+            for batch in live_batches(
+                str(path), file, [_EPOCH, *output.schema.names], limits=DEFAULT_LIMITS
+            ):
                 emitted = batch.filter(pc.equal(batch.column(_EPOCH), epoch))
-                yield emitted.select(list(output.schema.names))
+                if output.view:
+                    emitted = emitted.filter(pc.greater(emitted.column(SIGN), 0))
+                yield emitted.select(names)
 
 
 def _state(path: Path, schema: Schema, spark: Any) -> Digest:
@@ -80,4 +90,4 @@ def _output(path: Path, schema: Schema, key: Sequence[Field], spark: Any) -> Dig
 
 def _batches(path: Path, columns: Sequence[str]) -> Iterator[pa.RecordBatch]:
     for file in open_table(str(path), LocalFiles()).snapshot.live.values():
-        yield from live_batches(str(path), file, columns)
+        yield from live_batches(str(path), file, columns, limits=DEFAULT_LIMITS)

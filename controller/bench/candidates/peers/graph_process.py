@@ -60,7 +60,7 @@ class _GraphInProcess:
         self._inputs.append(arrival)
         before = self._values
         self._values = self._after(arrival)
-        changed = np.flatnonzero(np.abs(self._values - before) > self._told)
+        changed = np.flatnonzero(np.abs(self._values - before) > self._threshold)
         write_synced(_table(changed, self._values[changed]), self._changes.next())
         after = self._file.with_suffix(".next")
         write_synced(_table(np.arange(self._nodes), self._values), after)
@@ -81,7 +81,7 @@ class _GraphInProcess:
     def close(self) -> None:
         """Do nothing: there is nothing to release."""
 
-    _told = 0.0
+    _threshold = 0.0
     """Values that changed by more than this are emitted."""
     _epochs = 1
 
@@ -101,7 +101,7 @@ class RanksCandidate(_GraphInProcess):
     def __init__(self, place: Place, workload: PageRank, name: str) -> None:
         super().__init__(place, workload, name)
         self._error = workload.error
-        self._told = workload.threshold
+        self._threshold = workload.threshold
         self._edges = self._first
 
     def _begun(self) -> _Reals:

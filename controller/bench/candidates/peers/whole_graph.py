@@ -90,8 +90,8 @@ class WholeGraphCandidate:
             moved, dangling = after.selectExpr(*sums).first()
             ranks, iterations = after.drop("change"), iterations + 1
         self._save(ranks.selectExpr("node", "rank AS value"))
-        for kept in (given, pages):
-            kept.unpersist()
+        for cached in (given, pages):
+            cached.unpersist()
         return iterations
 
 

@@ -180,10 +180,34 @@ def test_equal_to_spark(spark: Any) -> None:
     hashes = [F.xxhash64(name) for name in names] + [F.xxhash64(*names)]
     arrays = [pa.array(c, arrow_type(t)) for c, t in zip(columns, types, strict=True)]
     frame = spark.createDataFrame(pa.table(arrays, names=names), schema=ddl).coalesce(1)
-    found = [tuple(row) for row in frame.select(*hashes).collect()]
+    actual = [tuple(row) for row in frame.select(*hashes).collect()]
     single = [
         [key_hash([value], [type_]) for value, type_ in zip(row, types, strict=True)]
         for row in rows
     ]
     expected = [(*each, key_hash(row, types)) for each, row in zip(single, rows, strict=True)]
-    assert found == expected
+    assert actual == expected
+
+
+@pytest.mark.parametrize("rows", [1, 4, 5])
+def test_few_keys_hash_as_many_do(rows: int) -> None:
+    """Also wide strings, nulls, slices of columns, and chunks; and times that Python has not."""
+    types = [type_of(text) for text in ("STRING", "BIGINT", "BOOLEAN", "BINARY", "INT")]
+    values: list[list[Any]] = [
+        ["left out", "Straße", None, "", "abcd", "x" * 99],
+        [0, -(2**63), 2**63 - 1, None, 1, -1],
+        [None, True, False, None, True, False],
+        [b"", None, b"\xff", b"", bytes(40), b"a"],
+        [0, -(2**31), None, 2**31 - 1, 7, 8],
+    ]
+    wanted = [key_hash([column[1 + row] for column in values], types) for row in range(rows)]
+    plain = [pa.array(one, arrow_type(type_)) for one, type_ in zip(values, types, strict=True)]
+    plain[0] = plain[0].cast(pa.large_string())
+    sliced = [column.slice(1, rows) for column in plain]
+    chunked = [pa.chunked_array([one.slice(0, 1), one.slice(1)]) for one in sliced]
+    for columns in (sliced, chunked):
+        hashes = hash_columns(columns, types)
+        assert hashes.dtype == np.int64
+        assert hashes.tolist() == wanted
+    late = pa.array([2**62] * rows, pa.timestamp("us", tz="UTC"))
+    assert len(hash_columns([late], [type_of("TIMESTAMP")])) == rows

@@ -59,5 +59,5 @@ def test_lists_are_read_as_they_are(
     """From any slice of any chunks, nulls and empty lists included."""
     kind = pa.large_list(pa.int64()) if wide else pa.list_(pa.int64())
     column = pa.chunked_array([pa.array(chunk, kind).slice(start) for chunk in chunks], kind)
-    (found,) = decode_lists(pa.table({"c": column}), ["c"], [type_of("ARRAY<BIGINT>")])
-    assert found == [value for chunk in chunks for value in chunk[start:]]
+    (actual,) = decode_lists(pa.table({"c": column}), ["c"], [type_of("ARRAY<BIGINT>")])
+    assert actual == [value for chunk in chunks for value in chunk[start:]]

@@ -86,9 +86,9 @@ REFUSED: list[tuple[str, Any]] = [
 @pytest.mark.parametrize(("declared", "value", "expected"), ACCEPTED)
 def test_a_value_takes_its_declared_type(declared: str, value: Any, expected: Any) -> None:
     """A value that fits becomes the one value of its type; again changes nothing."""
-    found = typed(value, type_of(declared))
-    assert (found, type(found)) == (expected, type(expected))
-    assert typed(found, type_of(declared)) == found
+    actual = typed(value, type_of(declared))
+    assert (actual, type(actual)) == (expected, type(expected))
+    assert typed(actual, type_of(declared)) == actual
 
 
 @pytest.mark.parametrize(("declared", "value"), REFUSED)
@@ -110,9 +110,9 @@ def test_null_fits_every_nullable_column_only() -> None:
 def test_a_typed_value_shares_nothing_with_its_origin() -> None:
     """Changing the author's list afterwards does not change the record."""
     given_list = [[1], [2]]
-    found = typed(given_list, type_of("ARRAY<ARRAY<INT>>"))
+    actual = typed(given_list, type_of("ARRAY<ARRAY<INT>>"))
     given_list[0].append(9)
-    assert found == [[1], [2]]
+    assert actual == [[1], [2]]
 
 
 @pytest.mark.parametrize(

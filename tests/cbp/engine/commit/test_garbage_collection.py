@@ -21,12 +21,12 @@ from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.file_names import bucket_file, file_epoch, flow_file, vectors_id
 from cbp.engine.storage.files import LocalFiles, StoredFile
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import flows
 from tests.driver import Driver
+from tests.planned_faults import Crash, PlannedFaults
 
 SIDES = ("before", "after")
 NOW_ONLY = Retention(versions_min=2, versions_max=2, seconds=0, attempt_seconds=0)
@@ -273,8 +273,8 @@ def test_young_versions_and_young_files_stay(tmp_path: Path) -> None:
 def test_versions_stay_by_number_and_by_age(retention: Retention, expected: int) -> None:
     """One version a second, 100 of them; now is the time of the last."""
     stamp = {version: version * 1000 for version in range(100)}
-    found = oldest_kept(range(100), stamp.__getitem__, retention, now_ms=99_000)
-    assert found == expected
+    actual = oldest_kept(range(100), stamp.__getitem__, retention, now_ms=99_000)
+    assert actual == expected
 
 
 def test_only_files_of_published_epochs_die() -> None:

@@ -74,7 +74,7 @@ class StateTable:
     Attributes:
         live: The live set to be published.
         numbers: Rows of each live file, by position.
-        epoch: Of the next publication.
+        epoch: The epoch of the next publication.
     """
 
     path: str

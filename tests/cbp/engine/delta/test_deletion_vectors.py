@@ -75,8 +75,9 @@ def test_files_of_one_size_cannot_be_exchanged(tmp_path: Path) -> None:
     files = [tmp_path / "_vectors" / f"deletion_vector_{name}.bin" for name in (one, two)]
     files[0].write_bytes(files[1].read_bytes())
     for vector in first.values():
-        with pytest.raises(FileDamagedError, match="another name"):
+        with pytest.raises(FileDamagedError) as damaged:
             read_vector(str(tmp_path), vector)
+        assert damaged.value.details["path"] == str(files[0])
 
 
 def test_files_of_earlier_versions_are_read_as_they_are(tmp_path: Path) -> None:

@@ -298,7 +298,7 @@ def test_what_spark_did_to_a_released_table_is_named_and_repaired(
 
 @pytest.mark.spark
 def test_a_foreign_vacuum_takes_nothing_away(tmp_path: Path, spark: Any) -> None:
-    """Of a released table, without any retention: all run files and vectors stay.
+    """It leaves all run files and vectors of a released table, without any retention.
 
     Those that are not published yet, too: they lie where VACUUM does not look. So does what
     compaction replaced, which older versions name. The next epochs run, once the entries that
@@ -313,7 +313,6 @@ def test_a_foreign_vacuum_takes_nothing_away(tmp_path: Path, spark: Any) -> None
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
         # Or VACUUM lists the table in as many tasks as would do for a million files.
         "spark.sql.sources.parallelPartitionDiscovery.parallelism": "2",
-        "spark.databricks.delta.snapshotPartitions": "2",
     }
     for name, value in settings.items():
         spark.conf.set(name, value)

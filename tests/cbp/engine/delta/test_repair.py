@@ -16,7 +16,6 @@ from deltalake import DeltaTable, write_deltalake
 from cbp.engine.delta.actions import CommitInfo, RemoveFile, encode
 from cbp.engine.delta.repair import Undone, repair
 from cbp.engine.delta.tables import open_table, release
-from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import (
     ForeignWriterError,
@@ -28,6 +27,7 @@ from cbp.errors import (
 )
 from tests.cbp.engine.delta.delta_rows import live, table_row
 from tests.cbp.engine.delta.harness import StateTable, with_delta_rs, with_polars
+from tests.planned_faults import Crash, PlannedFaults
 
 FILES = LocalFiles()
 NOW = 9_000_000
@@ -56,9 +56,9 @@ def test_a_released_and_changed_table_is_ours_again(tmp_path: Path) -> None:
     assert caught.value.details["version"] == 8
     assert "delta-rs" in caught.value.details["engine"]
     assert "cbp repair" in caught.value.message
-    found = repair(state.path, files=FILES, now_ms=NOW)
-    assert (found.version, found.shows) == (10, 7)
-    assert [undone.operation for undone in found.undone] == ["WRITE", "WRITE"]
+    actual = repair(state.path, files=FILES, now_ms=NOW)
+    assert (actual.version, actual.shows) == (10, 7)
+    assert [undone.operation for undone in actual.undone] == ["WRITE", "WRITE"]
     assert with_polars(state.path) == with_delta_rs(state.path) == state.expected()
     with pytest.raises(Exception, match=r"cbp\.managed"):
         write_deltalake(state.path, table_row(), mode="append")
@@ -78,8 +78,8 @@ def test_a_foreign_entry_behind_the_fence_is_undone(tmp_path: Path) -> None:
     gone = state.table.snapshot.live[path]
     entry = encode([info, RemoveFile.of(gone, deletion_ms=1)])
     FILES.put_if_absent(state.table.log.entry_path(version + 1), entry)
-    found = repair(state.path, files=FILES, now_ms=NOW)
-    assert found.undone == (Undone(version + 1, "DELETE", "Someone/1"),)
+    actual = repair(state.path, files=FILES, now_ms=NOW)
+    assert actual.undone == (Undone(version + 1, "DELETE", "Someone/1"),)
     assert with_polars(state.path) == state.expected()
 
 
@@ -90,12 +90,12 @@ def test_a_release_is_taken_back(tmp_path: Path) -> None:
     with pytest.raises(TableReleasedError) as caught:
         open_table(state.path, FILES)
     assert "cbp repair" in caught.value.message
-    found = repair(state.path, files=FILES, now_ms=NOW)
-    assert found.undone == ()
+    actual = repair(state.path, files=FILES, now_ms=NOW)
+    assert actual.undone == ()
     table = open_table(state.path, FILES)
     assert table.snapshot.live == state.table.log.snapshot(6).live
     settings = table.snapshot.metadata.configuration
-    assert settings["delta.inCommitTimestampEnablementVersion"] == str(found.version)
+    assert settings["delta.inCommitTimestampEnablementVersion"] == str(actual.version)
     assert pl.scan_delta(state.path).collect().height == len(state.expected())
 
 

@@ -29,7 +29,6 @@ from cbp.engine.delta.actions import (
 )
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import ManagedTable, open_table, release
-from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import (
     CbpError,
@@ -44,6 +43,7 @@ from cbp.errors import (
 from cbp.model.flow.schema import Schema
 from tests.cbp.engine.delta.commits import file, files, publish
 from tests.cbp.engine.delta.harness import make_state
+from tests.planned_faults import Crash, PlannedFaults
 
 FOREIGN = CommitInfo(1, "OPTIMIZE", engine="Apache-Spark/4.2.0 Delta-Lake/4.4.0")
 
@@ -307,11 +307,11 @@ def test_entries_removed_between_two_looks_are_missed_by_nobody(
     def cleaned_behind(self: LocalFiles, path: str) -> bool:
         """Look first, then let the clean-up go on: the next look finds one entry less."""
         nonlocal looks
-        found = exists(self, path)
+        actual = exists(self, path)
         for version in range(gone * looks, gone * (looks + 1)):
             self.remove(leader.log.entry_path(min(version, 4)))
         looks += 1
-        return found
+        return actual
 
     monkeypatch.setattr(LocalFiles, "exists", cleaned_behind)
     assert late.refresh().version == 5

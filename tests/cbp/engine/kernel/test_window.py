@@ -20,6 +20,6 @@ def test_every_group_gets_its_own_records(sizes: list[int]) -> None:
     stops = np.cumsum(np.array(sizes, np.int64))
     rows = [(at,) for at in range(sum(sizes))]
     source = Source("urls", rows, stops - np.array(sizes, np.int64), stops)
-    found = [list(records) for records in source.groups()]
-    assert found == [source.of(group) for group in range(len(sizes))]
-    assert [len(records) for records in found] == sizes
+    actual = [list(records) for records in source.groups()]
+    assert actual == [source.of(group) for group in range(len(sizes))]
+    assert [len(records) for records in actual] == sizes

@@ -15,12 +15,16 @@ from deltalake import DeltaTable
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
-from cbp.engine.outputs.compaction import FANOUT, choose, in_order, merged_change
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.outputs.compaction import choose, in_order, merged_change
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
+from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import NotFoundError
 from cbp.model.flow.increment import DataFile, Increment
 from tests.cbp.engine.merged_outputs import collect, driver_on, epochs, feed, file, merged
+from tests.planned_faults import Crash, PlannedFaults
+
+FANOUT = DEFAULT_LIMITS.output_fanout
 
 
 @pytest.fixture(scope="module", autouse=True)

@@ -23,12 +23,12 @@ from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
 from cbp.engine.outputs.compaction import choose, in_order
 from cbp.engine.outputs.retention import PARTS, expired, expired_change, grain_of
-from cbp.engine.storage.failpoints import Crash, PlannedFaults
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import IncrementCollectedError
 from cbp.model.flow.retention import FlowRetention, KeptFlow
 from tests.cbp.engine.kept_outputs import KEPT, run
 from tests.cbp.engine.merged_outputs import driver_on, epochs, feed, file, merged
+from tests.planned_faults import Crash, PlannedFaults
 
 HOUR = 3_600_000
 
@@ -90,9 +90,9 @@ def test_what_must_stay_stays_however_old(limit: str) -> None:
     """The file that holds it, and all behind it; and it is told why."""
     live = [file(at, at + 1, 100) for at in range(0, 10, 2)]
     kept = KeptFlow(FlowRetention(0.0), **{"first_replayed": 10**9, limit: 5})
-    found = expired(live, kept, now_ms=10**12)
-    assert [one.index for one in found.gone] == [1, 3]
-    assert ("roll-back" if limit == "first_replayed" else "queue") in found.stays
+    actual = expired(live, kept, now_ms=10**12)
+    assert [one.index for one in actual.gone] == [1, 3]
+    assert ("roll-back" if limit == "first_replayed" else "queue") in actual.stays
     assert expired_change("t", live, KeptFlow(FlowRetention(0.0)), now_ms=10**12) is None
 
 
@@ -116,14 +116,14 @@ def _ways(path: str) -> dict[str, set[tuple[type, bool]]]:
     All entries of an operation hold the same.
     """
     log = open_table(path, LocalFiles()).log
-    found: dict[str, set[tuple[type, bool]]] = {}
+    actual: dict[str, set[tuple[type, bool]]] = {}
     for version in log.versions():
         actions = log.entry(version)
         (info,) = [one for one in actions if isinstance(one, CommitInfo)]
         moved = [one for one in actions if isinstance(one, AddFile | RemoveFile)]
         way = {(type(one), one.data_change) for one in moved}
-        assert found.setdefault(info.operation, way) == way
-    return found
+        assert actual.setdefault(info.operation, way) == way
+    return actual
 
 
 @pytest.mark.parametrize("publish_every", [1, 3])
@@ -148,11 +148,11 @@ def test_readers_see_the_end_of_the_flow(tmp_path: Path, publish_every: int) -> 
     assert sorted(set(shown["_epoch"])) == list(range(oldest, 42))
     query = QueryBuilder().register("t", DeltaTable(path)).execute("SELECT count(*) AS n FROM t")
     assert pa.table(query.read_all()).to_pylist() == [{"n": len(shown)}]
-    found = [
+    actual = [
         driver.engine.increments.recall(driver.folder, "count.totals", n).records
         for n in range(20, 42)
     ]
-    assert sum(found) == len(shown.filter(polars.col("_epoch") >= 20))
+    assert sum(actual) == len(shown.filter(polars.col("_epoch") >= 20))
     with pytest.raises(IncrementCollectedError) as told:
         driver.engine.increments.recall(driver.folder, "count.totals", oldest - 1)
     assert told.value.details["oldest"] == oldest

@@ -20,10 +20,11 @@ import pytest
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.reference.engine import ReferenceEngine
-from cbp.engine.storage.failpoints import NO_FAULTS, Crash, PlannedFaults
+from cbp.engine.storage.failpoints import NO_FAULTS
 from tests.cbp.engine.epochs import order_free
 from tests.cbp.engine.wide_state import FLOW, STATE, Life, Narrow, Wide, dataflow_of
 from tests.driver import Driver
+from tests.planned_faults import Crash, PlannedFaults
 
 POINTS = [
     f"{effect}.{side}"
@@ -52,10 +53,10 @@ def test_buckets_are_split_and_merged_on_live_data(tmp_path: Path, publish_every
         life.driver.publish()
         life.check()
         node = life.driver.dataflow.stages["stage"]
-        found = life.driver.engine.records.look_up(
+        records = life.driver.engine.records.look_up(
             life.driver.folder, node, "counts", {"word": "w1"}
         )
-        assert [row["n"] for row in found] == [life.expected()["w1"]]
+        assert [row["n"] for row in records] == [life.expected()["w1"]]
 
 
 def test_a_split_writes_each_record_once_and_into_the_bucket_of_its_hash(tmp_path: Path) -> None:

@@ -10,16 +10,16 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.read import compare as module
 from cbp.engine.read.compare import (
     SHOWN_MAX,
     compare,
+    compare_changes,
     compare_multisets,
     compare_near,
     compare_views,
 )
 from cbp.engine.read.contents import ListedContents
-from cbp.engine.state import multiset_diff as difference
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.equality import Closeness, identity
 from cbp.model.verification import Comparison
 from tests.flows import Ranks
@@ -28,11 +28,11 @@ Row = tuple[Any, ...]
 
 
 @pytest.fixture(params=["memory", "disk"])
-def _sizes(request: pytest.FixtureRequest, monkeypatch: pytest.MonkeyPatch) -> None:
-    if request.param == "disk":
-        monkeypatch.setattr(module, "PART_ROWS", 7)
-        monkeypatch.setattr(module, "_BLOCK_ROWS", 2)
-        monkeypatch.setattr(difference, "PENDING_ROWS_MAX", 5)
+def limits(request: pytest.FixtureRequest) -> EngineLimits:
+    """Give limits with which everything stays in memory, or goes to disk."""
+    if request.param == "memory":
+        return DEFAULT_LIMITS
+    return EngineLimits(compared_rows=7, spill_block_rows=2, pending_rows=5)
 
 
 def in_batches(rows: list[Row], size: int) -> Any:
@@ -49,54 +49,57 @@ def drawn(draw: random.Random) -> list[Row]:
 
 
 def changed(rows: list[Row], draw: random.Random, *, shuffle: bool) -> list[Row]:
-    found = list(rows)
+    actual = list(rows)
     if shuffle:
-        draw.shuffle(found)
+        draw.shuffle(actual)
     for _ in range(draw.randint(0, 2)):
-        if found and draw.random() < 0.5:
-            found.pop(draw.randrange(len(found)))
+        if actual and draw.random() < 0.5:
+            actual.pop(draw.randrange(len(actual)))
         else:
-            found.insert(draw.randint(0, len(found)), (draw.randint(0, 9), "new"))
-    return found
+            actual.insert(draw.randint(0, len(actual)), (draw.randint(0, 9), "new"))
+    return actual
 
 
-@pytest.mark.usefixtures("_sizes")
 @pytest.mark.parametrize("seed", range(60))
-def test_multisets_differ_where_counters_do(seed: int):
+def test_multisets_differ_where_counters_do(seed: int, limits: EngineLimits):
     """Told are the keys whose counts differ, and of each what is missing and what is too much."""
     draw = random.Random(seed)
     expected = drawn(draw)
-    found = changed(expected, draw, shuffle=True)
+    actual = changed(expected, draw, shuffle=True)
     counted: list[int] = []
     told = compare_multisets(
-        in_batches(expected, 3), in_batches(found, 4), key=[0], counting=counted.append
+        in_batches(expected, 3),
+        in_batches(actual, 4),
+        key=[0],
+        counting=counted.append,
+        limits=limits,
     )
-    left, right = Counter(map(identity, expected)), Counter(map(identity, found))
+    left, right = Counter(map(identity, expected)), Counter(map(identity, actual))
     wrong = {row[0] for row in [*(left - right), *(right - left)] if isinstance(row, tuple)}
     assert {int(one.key) for one in told} <= wrong, f"seed {seed}"
     assert len(told) == min(SHOWN_MAX, len(wrong)), f"seed {seed}"
     missing, surplus = (left - right).total(), (right - left).total()
     assert sum(len(one.expected) for one in told) == missing
     assert sum(len(one.found) for one in told) == surplus
-    assert sum(counted) == len(expected) + len(found)
+    assert sum(counted) == len(expected) + len(actual)
 
 
-@pytest.mark.usefixtures("_sizes")
 @pytest.mark.parametrize("seed", range(60))
-def test_views_differ_where_last_values_do(seed: int):
+def test_views_differ_where_last_values_do(seed: int, limits: EngineLimits):
     """What came before the last record of a key does not matter."""
     draw = random.Random(seed)
     expected = drawn(draw)
-    found = changed(expected, draw, shuffle=False)
+    actual = changed(expected, draw, shuffle=False)
     told = compare_views(
         in_batches(expected, 3),
-        in_batches(found, 4),
+        in_batches(actual, 4),
         key=[0],
         rows=len(expected),
         counting=lambda rows: None,
+        limits=limits,
     )
     left = {row[0]: identity(row) for row in expected}
-    right = {row[0]: identity(row) for row in found}
+    right = {row[0]: identity(row) for row in actual}
     wrong = {key for key in {**left, **right} if left.get(key) != right.get(key)}
     assert {int(one.key) for one in told} <= wrong, f"seed {seed}"
     assert len(told) == min(SHOWN_MAX, len(wrong)), f"seed {seed}"
@@ -121,7 +124,7 @@ def test_a_difference_of_a_state_is_told_by_the_columns_that_hold_its_key():
         Comparison("stage", "kept", "state"),
         Ranks().spec(),
         expected=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 8, "b")]]),
-        found=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 9, "b")]]),
+        actual=ListedContents([[(1, 0.5, 7, "a"), (2, 0.5, 9, "b")]]),
         counting=lambda rows: None,
     )
     assert (one.key, one.expected, one.found) == (
@@ -131,34 +134,34 @@ def test_a_difference_of_a_state_is_told_by_the_columns_that_hold_its_key():
     )
 
 
-@pytest.mark.usefixtures("_sizes")
 @pytest.mark.parametrize("seed", range(40))
-def test_what_need_only_be_near_differs_where_it_is_not(seed: int):
+def test_what_need_only_be_near_differs_where_it_is_not(seed: int, limits: EngineLimits):
     """Keys with a record that has no near counterpart; order and left out columns do not matter."""
     draw = random.Random(seed)
     close = Closeness(0.01, frozenset({0}), frozenset({2}))
     rows = [(float(key), draw.random() + 10 * key, key) for key in range(30)]
     expected = [row for row in rows for _ in range(draw.randint(1, 2))]
-    found = [(k, x * (1 + draw.uniform(-0.005, 0.005)), draw.randrange(9)) for k, x, _ in expected]
+    actual = [(k, x * (1 + draw.uniform(-0.005, 0.005)), draw.randrange(9)) for k, x, _ in expected]
     wrong = set(draw.sample(range(30), draw.randint(0, 3)))
-    found = [(k, x + (k in wrong) * (1 + x), n) for k, x, n in found]
+    actual = [(k, x + (k in wrong) * (1 + x), n) for k, x, n in actual]
     gone = draw.randrange(30)
-    found = [row for row in found if row[0] != gone or seed % 2]
+    actual = [row for row in actual if row[0] != gone or seed % 2]
     wrong |= set() if seed % 2 else {gone}
-    draw.shuffle(found)
+    draw.shuffle(actual)
     counted: list[int] = []
     told = compare_near(
         in_batches(expected, 3),
-        in_batches(found, 4),
+        in_batches(actual, 4),
         key=[0],
         rows=len(expected),
         counting=counted.append,
         close=close,
+        limits=limits,
     )
     assert {int(float(one.key)) for one in told} <= wrong, f"seed {seed}"
     assert len(told) == min(SHOWN_MAX, len(wrong)), f"seed {seed}"
     assert all(bool(one.found) == (float(one.key) != gone or bool(seed % 2)) for one in told)
-    assert sum(counted) == len(expected) + len(found)
+    assert sum(counted) == len(expected) + len(actual)
 
 
 def test_a_view_need_only_be_near_where_it_says_so():
@@ -167,9 +170,53 @@ def test_a_view_need_only_be_near_where_it_says_so():
     def told(right: Row) -> list[str]:
         sides = (in_batches([(1, 9.0, 1), (1, 1.0, 2)], 9), in_batches([right], 9))
         close = Closeness(0.1, frozenset({0}), frozenset({2}))
-        found = compare_views(*sides, key=[0], rows=2, counting=lambda rows: None, close=close)
-        return [one.key for one in found]
+        actual = compare_views(*sides, key=[0], rows=2, counting=lambda rows: None, close=close)
+        return [one.key for one in actual]
 
     assert told((1, 1.1, 7)) == []
     assert told((1, 1.2, 7)) == ["1"]
     assert told((2, 1.0, 2)) == ["1", "2"]
+
+
+def told_of(rows: list[Row], draw: random.Random) -> list[Row]:
+    """Return changes that give these records, with others that come and go among them."""
+    told = [(*row, "insert", 1) for row in rows]
+    for row in drawn(draw):
+        told += [(*row, "insert", 1), (*row, "delete", -1)]
+    draw.shuffle(told)
+    return told
+
+
+@pytest.mark.parametrize("seed", range(40))
+def test_changes_differ_where_their_sums_do(seed: int, limits: EngineLimits) -> None:
+    """However often a record came and went; told are records of which there are more or less."""
+    draw = random.Random(seed)
+    rows = [(number, draw.choice([None, math.nan, 0.0, [1]])) for number in range(12)]
+    extra = [(99, "new")] * draw.randint(0, 2)
+    lacking = draw.randint(0, 2)
+    told = compare_changes(
+        in_batches(told_of(rows, draw), 3),
+        in_batches(told_of([*rows[lacking:], *extra], draw), 4),
+        rows=30,
+        counting=lambda count: None,
+        limits=limits,
+    )
+    assert sum(len(one.expected) for one in told) == lacking
+    assert sum(len(one.found) for one in told) == len(extra)
+
+
+def test_changes_agree_as_closely_as_declared(limits: EngineLimits) -> None:
+    """With a tolerance, records that are near are one; a column that is left out says nothing."""
+    near = Closeness(1e-6, frozenset({0}), frozenset({2}))
+    mine = [("a", 1.0, 1, "insert", 1), ("b", 1.0, 1, "insert", 1), ("b", 1.0, 1, "delete", -1)]
+    its = [("a", 1.0 + 1e-9, 2, "insert", 1)]
+    for other, differing in ((its, 0), ([("a", 1.1, 1, "insert", 1)], 2)):
+        told = compare_changes(
+            in_batches(mine, 2),
+            in_batches(other, 2),
+            rows=3,
+            counting=lambda count: None,
+            close=near,
+            limits=limits,
+        )
+        assert len(told) == differing

@@ -15,7 +15,7 @@ from cbp.engine.delta.deletion_vectors import bitmap_of
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.record_reader import TableVersions
-from cbp.engine.storage import file_sizes as sizes
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import VersionGoneError
 from tests.cbp.engine.epochs import dataflow_of
 from tests.cbp.engine.inline_vectors import inline_vector
@@ -59,7 +59,7 @@ def all_pages(read: Any, name: str, version: int, limit: int) -> Pages:
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 100])
 def test_pages_of_a_version_are_the_table_as_it_was(limit: int, tmp_path: Path) -> None:
-    """Of a state, dead records left out, and of an output in its order; newest version or not."""
+    """A state comes without dead records, an output in its order; newest version or not."""
     driver, held = driver_of(tmp_path)
     (node,) = driver.dataflow.stages.values()
     reader: TableVersions = driver.engine.records.versions(driver.folder, node)
@@ -78,8 +78,8 @@ def test_pages_of_a_version_are_the_table_as_it_was(limit: int, tmp_path: Path) 
         assert {row["_epoch"] for row in flow} == set(range(epoch + 1))
         told = flow
         for word, n in counts.items():
-            found = reader.look_up("counts", {"url": word}, versions["counts"])
-            assert found == [{"url": word, "n": n}]
+            records = reader.look_up("counts", {"url": word}, versions["counts"])
+            assert records == [{"url": word, "n": n}]
 
 
 def test_a_version_that_is_not_kept_is_said_to_be_gone(tmp_path: Path) -> None:
@@ -94,18 +94,16 @@ def test_a_version_that_is_not_kept_is_said_to_be_gone(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize("dead", [[], [0], [0, 1, 2], [3, 5, 6, 9], list(range(10))])
-def test_dead_rows_of_a_file_are_passed_over(
-    dead: list[int], tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_dead_rows_of_a_file_are_passed_over(dead: list[int], tmp_path: Path) -> None:
     """Wherever batches begin; and pages count live records only."""
-    monkeypatch.setattr(sizes, "READ_ROWS_MAX", 3)
+    limits = EngineLimits(read_rows=3)
     path = tmp_path / "f.parquet"
     pq.write_table(pa.table({"n": range(10)}), path, row_group_size=4)
     vector = inline_vector(bitmap_of(np.array(dead))) if dead else None
     file = AddFile("f.parquet", {}, path.stat().st_size, 10, 0, deletion_vector=vector)
     live = [n for n in range(10) if n not in dead]
-    read = [row["n"] for batch in live_batches(str(tmp_path), file) for row in batch.to_pylist()]
-    assert read == live
+    batches = live_batches(str(tmp_path), file, limits=limits)
+    assert [row["n"] for batch in batches for row in batch.to_pylist()] == live
     for offset in range(len(live) + 1):
-        page = page_of(live_batches(str(tmp_path), file), offset, 2)
+        page = page_of(live_batches(str(tmp_path), file, limits=limits), offset, 2)
         assert [row["n"] for row in page] == live[offset : offset + 2]

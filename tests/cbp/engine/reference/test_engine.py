@@ -25,11 +25,11 @@ from cbp import (
 from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.reference.stage import ReferenceStage
-from cbp.engine.storage.failpoints import Crash
 from cbp.errors import AuthorCodeError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.schema import DataType
 from cbp.testing import run_epochs
+from tests.planned_faults import Crash
 
 THIS = Path(__file__).name
 
@@ -286,8 +286,8 @@ def test_emitted_values_take_their_declared_types() -> None:
         (lambda key, group, out: out.totals("a", 1, 2), "too many positional arguments"),
         (lambda key, group, out: out.totals(k="a", n=1.5), "'n' is declared BIGINT, got 1.5"),
         (lambda key, group, out: out.kept(k="a", n=None), "BIGINT NOT NULL, got None"),
-        (lambda key, group, out: out.total(k="a", n=1), "no output 'total'; there is totals"),
-        (lambda key, group, out: list(group.item), "no input 'item'; there is items"),
+        (lambda key, group, out: out.total(k="a", n=1), "no output 'total'; use one of totals"),
+        (lambda key, group, out: list(group.item), "no input 'item'; use one of items"),
     ],
 )
 def test_a_mistake_names_stage_function_line_key_and_cause(act: Any, cause: str) -> None:
@@ -458,16 +458,16 @@ def test_a_runnable_decides_what_an_epoch_reads() -> None:
         runnable = StaticTable("names", latest=True)  # type: ignore[arg-type]
         items = Input("k INT", route_by="k")
         names = Input("k INT, name STRING", route_by="k")
-        found = Output("k INT, name STRING")
+        matches = Output("k INT, name STRING")
 
         def translate(self, key: Any, group: Any, out: Any) -> None:
             for row in group.names if any(True for _ in group.items) else ():
-                out.found(k=row.k, name=row.name)
+                out.matches(k=row.k, name=row.name)
 
     result = run_epochs(
         Lookup, [{"names": [(1, "a")]}, {"items": [1]}, {"items": [1], "names": [(1, "b")]}]
     )
-    assert [list(map(tuple, epoch)) for epoch in result.outputs["found"]] == [
+    assert [list(map(tuple, epoch)) for epoch in result.outputs["matches"]] == [
         [],
         [(1, "a")],
         [(1, "b")],

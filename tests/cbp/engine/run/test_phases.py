@@ -21,14 +21,15 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import chains
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.chains import SCHEMA, Broken, Mixed, Pair, Spread, Tally, Zipped, chain
 from tests.driver import Driver
+from tests.sampling import examples
 
 
 @st.composite
@@ -56,7 +57,7 @@ _rows = st.fixed_dictionaries(
 
 
 @pytest.mark.parametrize("engine", ["direct", "blackbox"])
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(data=st.data())
 def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> None:
     """Every flow has the same increments with the same records in the same order; so has state.

@@ -83,8 +83,8 @@ def test_whatever_is_combined_the_result_stays(rows: list[Row], cuts: list[int])
 def test_records_of_one_group_become_few() -> None:
     """One record a group and unit, where its first stood, with the count of what it replaces."""
     rows = [("a", 1.0, "kg", n) for n in range(5)] + [("b", 1.0, "m", 7), ("ab", 1.0, "m", 9)]
-    found, places, counts = combine(rows)
-    assert found == [("a", 1.0, "kg", 10), ("ab", 1.0, "m", 9), ("b", 1.0, "m", 7)]
+    actual, places, counts = combine(rows)
+    assert actual == [("a", 1.0, "kg", 10), ("ab", 1.0, "m", 9), ("b", 1.0, "m", 7)]
     assert (places, counts) == ([0, 1, 5], [1, 5, 1])
 
 

@@ -46,7 +46,7 @@ def test_every_bucket_has_its_records_however_they_come(
 
 
 def test_what_is_kept_of_a_large_flow_does_not_grow_with_it() -> None:
-    """Of 400,000 records on disk less than a byte each is kept, and none by bucket."""
+    """Memory holds less than a byte for each of 400,000 records on disk, and none by bucket."""
     size, many = 2_000, 200
 
     def made() -> Iterator[pa.RecordBatch]:
@@ -71,9 +71,9 @@ def test_what_is_in_order_is_not_sorted(hashes: list[int]) -> None:
     arrived = batch([0] * 4, [0, 0, 1, 1], 0).set_column(2, "_hash", pa.array(hashes))
     with Spool(LAYOUT, DEFAULT_LIMITS) as kept:
         kept.take([arrived], ordered=False)
-        found = kept.between(0, 0, 1)
-        assert found.column("_hash").to_pylist() == [3, 5, -2, -1]
+        actual = kept.between(0, 0, 1)
+        assert actual.column("_hash").to_pylist() == [3, 5, -2, -1]
         same = (
-            found.column("k0").chunk(0).buffers()[2].address == arrived["k0"].buffers()[2].address
+            actual.column("k0").chunk(0).buffers()[2].address == arrived["k0"].buffers()[2].address
         )
         assert same == (hashes == [3, 5, -2, -1])

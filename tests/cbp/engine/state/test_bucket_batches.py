@@ -23,9 +23,9 @@ HASHES = st.lists(st.integers(-(2**63), 2**63 - 1) | st.sampled_from([0, -1, 1 <
 @given(SIZES, st.integers(0, 20))
 def test_every_bucket_comes_once_with_those_that_fit(sizes: dict[int, int], most: int) -> None:
     """In order; together only as much as may be, and only on one side of the sign."""
-    found = neighbors(sizes, buckets=16, most=most)
-    assert [bucket for some in found for bucket in some] == sorted(sizes)
-    for some in found:
+    actual = neighbors(sizes, buckets=16, most=most)
+    assert [bucket for some in actual for bucket in some] == sorted(sizes)
+    for some in actual:
         assert len(some) == 1 or sum(sizes[bucket] for bucket in some) <= most
         assert len({bucket < 8 for bucket in some}) == 1
 
@@ -33,8 +33,8 @@ def test_every_bucket_comes_once_with_those_that_fit(sizes: dict[int, int], most
 @given(SIZES, st.integers(0, 20))
 def test_no_two_stay_apart_that_may_be_together(sizes: dict[int, int], most: int) -> None:
     """What a bucket costs before its first record is paid as seldom as possible."""
-    found = neighbors(sizes, buckets=16, most=most)
-    for left, right in pairwise(found):
+    actual = neighbors(sizes, buckets=16, most=most)
+    for left, right in pairwise(actual):
         total = sum(sizes[bucket] for bucket in (*left, right[0]))
         assert total > most or left[-1] < 8 <= right[0]
 

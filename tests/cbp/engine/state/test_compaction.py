@@ -8,13 +8,11 @@ from pathlib import Path
 import numpy as np
 import pyarrow as pa
 import pyarrow.parquet as pq
-import pytest
 
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.compaction import FANOUT_LARGE, choose, compact
 from cbp.engine.state.index_cache import IndexCache
-from cbp.engine.storage import file_sizes as sizes
-from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 
 FANOUT = DEFAULT_LIMITS.state_fanout
 
@@ -76,16 +74,14 @@ def test_a_full_file_is_left_alone_until_it_rots() -> None:
 
 def test_full_files_that_compress_well_are_not_merged_again(tmp_path: Path) -> None:
     """Full is what is full in memory: else eight such files would be rewritten in every run."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "FILE_BYTES_MAX", 10_000)
-        live = []
-        for at in range(FANOUT):
-            content = pa.table({"text": ["x" * 9_000], "_hash": [at]})
-            pq.write_table(content, tmp_path / f"{at}.parquet", compression="zstd")
-            live.append(LiveFile(f"{at}.parquet", (tmp_path / f"{at}.parquet").stat().st_size, 1))
-        cache = IndexCache(str(tmp_path / "cache"))
-        state = BucketState(StateTable(str(tmp_path), "id", {0: tuple(live)}), cache, (0,))
-        assert compact(state, state.places(0), {}) is None
+    live = []
+    for at in range(FANOUT):
+        content = pa.table({"text": ["x" * 9_000], "_hash": [at]})
+        pq.write_table(content, tmp_path / f"{at}.parquet", compression="zstd")
+        live.append(LiveFile(f"{at}.parquet", (tmp_path / f"{at}.parquet").stat().st_size, 1))
+    cache = IndexCache(str(tmp_path / "cache"), limits=EngineLimits(file_bytes=10_000))
+    state = BucketState(StateTable(str(tmp_path), "id", {0: tuple(live)}), cache, (0,))
+    assert compact(state, state.places(0), {}) is None
 
 
 def test_a_file_without_live_rows_is_not_merged() -> None:

@@ -16,16 +16,13 @@ from cbp.engine.state import index_cache as index
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.damaged_copies import NOTES_BYTES_MAX, dropped_copies, note_dropped
 from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.storage.engine_limits import EngineLimits
 
 ROWS = 6000
+BLOCK = 4096
+LIMITS = EngineLimits(copy_block_bytes=BLOCK, whole_copy_bytes=0)
+"""The copy of a test has many blocks, none of which is checked for being small."""
 COLUMNS = ["url", "n", "tags", "flag"]
-
-
-@pytest.fixture(autouse=True)
-def small_blocks(monkeypatch: pytest.MonkeyPatch) -> None:
-    """Let the copy of a test have many blocks, none of which is checked for being small."""
-    monkeypatch.setattr(copies, "BLOCK", 4096)
-    monkeypatch.setattr(copies, "WHOLE_BYTES", 0)
 
 
 @pytest.fixture
@@ -51,7 +48,7 @@ def table(content: pa.Table, tmp_path: Path) -> StateTable:
     pq.write_table(content, folder / "run.parquet")
     file = LiveFile("run.parquet", (folder / "run.parquet").stat().st_size, ROWS)
     table = StateTable(str(folder), "id", {0: (file,)})
-    look_up(table, IndexCache(str(tmp_path / "cache")), None)
+    look_up(table, IndexCache(str(tmp_path / "cache"), limits=LIMITS), None)
     return table
 
 
@@ -100,8 +97,8 @@ def test_no_flipped_bit_of_a_copy_reaches_a_look_up(
         flipped = bytearray(whole)
         flipped[place] ^= 1 << int(random.integers(8))
         rewrite(copy, bytes(flipped))
-        found = look_up(table, IndexCache(str(tmp_path / "cache")), hashes[rows])
-        assert found.equals(few), place
+        records = look_up(table, IndexCache(str(tmp_path / "cache"), limits=LIMITS), hashes[rows])
+        assert records.equals(few), place
         if copy.read_bytes() == whole:
             named += 1
     notes = dropped_copies(tmp_path / "cache")
@@ -119,20 +116,20 @@ def test_zeroed_parts_are_found_in_the_middle_of_a_look_up(
     whole = copy.read_bytes()
     hashes = None if wanted is None else content["_hash"].to_numpy()[wanted]
     expected = as_written(content, wanted or slice(None))
-    for at in range(0, len(whole), 3 * copies.BLOCK):
-        end = min(at + copies.BLOCK, len(whole))
+    for at in range(0, len(whole), 3 * BLOCK):
+        end = min(at + BLOCK, len(whole))
         rewrite(copy, whole[:at] + bytes(end - at) + whole[end:])
-        state = BucketState(table, IndexCache(str(tmp_path / "cache")), (0,))
-        found = state.find(hashes)
+        state = BucketState(table, IndexCache(str(tmp_path / "cache"), limits=LIMITS), (0,))
+        actual = state.find(hashes)
         parts = [
-            state.take(found.part(n, n + 500), COLUMNS) for n in range(0, len(found.hashes), 500)
+            state.take(actual.part(n, n + 500), COLUMNS) for n in range(0, len(actual.hashes), 500)
         ]
         assert pa.concat_tables(parts).equals(expected)
 
 
 def cut(copy: Path) -> None:
     """Cut a copy off where it lies, under the maps of it."""
-    os.truncate(copy, 5 * copies.BLOCK)
+    os.truncate(copy, 5 * BLOCK)
 
 
 def vanish(copy: Path) -> None:
@@ -151,12 +148,12 @@ def test_a_copy_that_changes_under_its_map_kills_nobody(
 ) -> None:
     """Cut off, it would answer with a signal: rows are read before the map is touched."""
     hashes = content["_hash"].to_numpy()
-    state = BucketState(table, IndexCache(str(tmp_path / "cache")), (0,))
-    found = state.find(hashes[:4])
+    state = BucketState(table, IndexCache(str(tmp_path / "cache"), limits=LIMITS), (0,))
+    actual = state.find(hashes[:4])
     change(the_copy(tmp_path))
     everything = state.find(None)
     assert len(everything.hashes) == ROWS
-    assert state.take(found, COLUMNS).num_rows == 4
+    assert state.take(actual, COLUMNS).num_rows == 4
     assert state.take(everything, COLUMNS).equals(as_written(content))
 
 
@@ -165,7 +162,7 @@ def test_a_copy_that_was_cut_off_later_is_let_go(
 ) -> None:
     """Its size is asked again whenever it is told to be in use, also once all was checked."""
     now = [1e9]
-    cache = IndexCache(str(tmp_path / "cache"), clock=lambda: now[0])
+    cache = IndexCache(str(tmp_path / "cache"), clock=lambda: now[0], limits=LIMITS)
     look_up(table, cache, None)
     os.truncate(the_copy(tmp_path), 100)
     now[0] += index.TOUCH_SECONDS + 1
@@ -186,13 +183,13 @@ def test_a_block_is_checked_once_per_map(
         check(self, start, stop)
 
     monkeypatch.setattr(copies.Guard, "_read", recorded)
-    cache = IndexCache(str(tmp_path / "cache"))
+    cache = IndexCache(str(tmp_path / "cache"), limits=LIMITS)
     hashes = content["_hash"].to_numpy()
     state = BucketState(table, cache, (0,))
     state.take(state.find(hashes[5:6]), ["n"])
     blocks = [block for a, b in read for block in range(a, b)]
     assert len(blocks) == len(set(blocks))
-    assert 0 < len(blocks) < the_copy(tmp_path).stat().st_size // copies.BLOCK
+    assert 0 < len(blocks) < the_copy(tmp_path).stat().st_size // BLOCK
     look_up(table, cache, None)
     blocks = [block for a, b in read for block in range(a, b)]
     assert len(blocks) == len(set(blocks))

@@ -26,7 +26,7 @@ from cbp.engine.state.copies import write_copy
 from cbp.engine.state.damaged_copies import dropped_copies
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile
-from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.errors import InvariantError
 from tests import machine
 from tests.fresh import run_bounded
@@ -95,7 +95,7 @@ def test_a_copy_of_another_file_is_not_used(table: Path, tmp_path: Path) -> None
     pq.write_table(other, table / "other.parquet")
     for table_id, path in (("id", "other.parquet"), ("another table", "run.parquet")):
         IndexCache(str(cache)).put(table_id, path, size=size, content=other)
-        (foreign,) = (found for found in copies(cache) if found != copy)
+        (foreign,) = (actual for actual in copies(cache) if actual != copy)
         foreign.rename(copy)
         assert open_file(IndexCache(str(cache)), table).batch.equals(expected)
     (copy,) = copies(cache)  # the file's own again, which serves without the file
@@ -123,7 +123,7 @@ def test_a_copy_with_other_rows_than_the_log_says_is_made_anew(table: Path, tmp_
     expected = open_file(IndexCache(str(tmp_path / "cache")), table).batch
     (copy,) = copies(tmp_path / "cache")
     copy.unlink()
-    write_copy(copy, copy.name, expected.slice(0, 7))
+    write_copy(copy, copy.name, expected.slice(0, 7), limits=DEFAULT_LIMITS)
     assert open_file(IndexCache(str(tmp_path / "cache")), table).batch.num_rows == ROWS
 
 
@@ -371,11 +371,11 @@ def test_a_copy_in_use_that_was_taken_is_made_again(
     clock.now += index.TOUCH_SECONDS
     place = (str(table), "id", "run.parquet")
     for each in (cache, cache, IndexCache(str(folder))):
-        found = each.open(*place, size=size, rows=ROWS)
-        assert found.batch.equals(expected)
-        assert found.in_order == ordered
+        actual = each.open(*place, size=size, rows=ROWS)
+        assert actual.batch.equals(expected)
+        assert actual.in_order == ordered
     held = Path("/proc/self/maps").read_text(encoding="utf-8").splitlines()
-    del expected, found
+    del expected, actual
     assert sum(str(copy) in line and "(deleted)" not in line for line in held) == 2
 
 
@@ -441,8 +441,8 @@ def test_what_boots_of_the_past_left_goes(tmp_path: Path) -> None:
     own.mkdir()
     os.utime(own, (old, old))
     cache.put("id", "a", size=1, content=CONTENT)
-    found = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
-    assert {name for name in found if "id-a-" not in name} == {
+    actual = {str(path.relative_to(tmp_path)) for path in tmp_path.rglob("*") if path.is_file()}
+    assert {name for name in actual if "id-a-" not in name} == {
         f"{boot[:-1]}2/thesis.txt",
         "somebody/a.arrow",
         f"{boot[:-1]}3/a.arrow",
@@ -460,8 +460,8 @@ def test_a_small_file_gets_no_copy(table: Path, tmp_path: Path) -> None:
     cache = IndexCache(str(tmp_path / "cache"))
     cache.put("id", "small.parquet", size=size, content=content)
     for each in (cache, IndexCache(str(tmp_path / "cache"))):
-        found = each.open(str(table), "id", "small.parquet", size=size, rows=10)
-        assert found.batch.column("n").to_pylist() == list(range(10))
+        actual = each.open(str(table), "id", "small.parquet", size=size, rows=10)
+        assert actual.batch.column("n").to_pylist() == list(range(10))
     assert not copies(tmp_path / "cache")
 
 
@@ -503,6 +503,6 @@ def test_a_file_out_of_order_is_read_by_physical_position(table: Path, tmp_path:
     wanted = np.sort(content.column("_hash").to_numpy()[[3, 40]])
     for _ in range(2):
         cache = IndexCache(str(tmp_path / "cache"))
-        found = cache.open(str(table), "id", "mixed.parquet", size=size, rows=ROWS)
-        assert sorted(found.find(wanted)[0].tolist()) == [3, 40]
+        actual = cache.open(str(table), "id", "mixed.parquet", size=size, rows=ROWS)
+        assert sorted(actual.find(wanted)[0].tolist()) == [3, 40]
     assert copies(tmp_path / "cache")

@@ -7,6 +7,7 @@ from __future__ import annotations
 
 import tempfile
 from pathlib import Path
+from typing import Any, cast
 
 import numpy as np
 import pyarrow as pa
@@ -22,9 +23,9 @@ from cbp.engine.state.access_path import choose_rows, choose_search
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile, RowGroups, ascending, matches
-from cbp.engine.storage import file_sizes as sizes
 from cbp.engine.storage.engine_limits import EngineLimits
 from tests.cbp.engine.inline_vectors import inline_vector
+from tests.sampling import examples
 
 HASHES = st.integers(-6, 6)
 SEARCHES = {"index": 10.0**9, "scan": 0.0}
@@ -50,7 +51,25 @@ def test_both_searches_are_those_of_a_test_of_every_row(
             assert matches(column, np.array(sorted(wanted), np.int64)).tolist() == expected
 
 
-@settings(max_examples=50, deadline=None)
+class CountedBatch:
+    """A batch that counts how often its size is asked."""
+
+    asked = 0
+
+    @property
+    def nbytes(self) -> int:
+        self.asked += 1
+        return 7
+
+
+def test_the_size_of_rows_is_added_up_once() -> None:
+    """Every run asks each open file, and Arrow adds up all buffers of all columns at each call."""
+    batch = CountedBatch()
+    file = IndexedFile(cast(Any, batch))
+    assert [file.memory, file.memory, batch.asked] == [7, 7, 1]
+
+
+@settings(max_examples=examples(25), deadline=None)
 @given(data=st.data(), in_order=st.booleans(), statistics=st.booleans())
 def test_row_groups_and_copies_give_the_same_rows(
     data: st.DataObject, in_order: bool, statistics: bool
@@ -66,15 +85,15 @@ def test_row_groups_and_copies_give_the_same_rows(
         groups = RowGroups(pq.ParquetFile(path))
         (batch,) = content.combine_chunks().to_batches()
         whole = IndexedFile(batch, sorted_=ascending(batch))
-        positions, found = groups.find(asked)
-        assert (positions.tolist(), found.tolist()) == tuple(a.tolist() for a in whole.find(asked))
+        positions, actual = groups.find(asked)
+        assert (positions.tolist(), actual.tolist()) == tuple(a.tolist() for a in whole.find(asked))
         if len(positions):
             chosen = np.array(data.draw(st.permutations(positions.tolist())), np.int64)
             taken = groups.take(chosen, ["nested", "text"])
             assert taken.to_pylist() == whole.take(chosen, ["nested", "text"]).to_pylist()
 
 
-@settings(max_examples=40, deadline=None)
+@settings(max_examples=examples(20), deadline=None)
 @given(data=st.data())
 def test_a_bucket_finds_its_live_records_by_every_way(data: st.DataObject) -> None:
     """Files, vectors, duplicates, shared hashes: index and scan give one list of records."""
@@ -103,22 +122,22 @@ def test_a_bucket_finds_its_live_records_by_every_way(data: st.DataObject) -> No
             for _ in range(3):  # cold, then with what the first look-ups left behind
                 cache = IndexCache(f"{folder}/cache-{small}-{share}", limits=few)
                 state = BucketState(table, cache, (0,))
-                found = state.find(asked)
-                rows = zip(found.hashes, found.file, found.position, strict=True)
+                actual = state.find(asked)
+                rows = zip(actual.hashes, actual.file, actual.position, strict=True)
                 assert [tuple(map(int, row)) for row in rows] == expected
                 if expected:
-                    texts = state.take(found, ["text"]).column("text").to_pylist()
+                    texts = state.take(actual, ["text"]).column("text").to_pylist()
                     assert texts == [f"row {row}" * 3 for _, _, row in expected]
                 assert sum(state.lookups.values()) == len(files)
 
 
 @pytest.mark.parametrize(("length", "most"), [(1, 20), (1000, 6), (100_000, 1)])
 def test_all_records_come_few_at_a_time_where_they_are_wide(
-    length: int, most: int, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+    length: int, most: int, tmp_path: Path
 ) -> None:
     """Over all files by hash; the file with the widest records decides."""
-    monkeypatch.setattr(sizes, "READ_ROWS_MAX", 20)
-    monkeypatch.setattr(sizes, "READ_BYTES_MAX", 6_500)
+    limits = EngineLimits(read_rows=20, read_bytes=6_500)
+    cache = IndexCache(f"{tmp_path}/cache", limits=limits)
     live = []
     for at, width in enumerate((1, length)):
         texts = [f"{n}".ljust(width, "x") for n in range(30)]
@@ -126,14 +145,12 @@ def test_all_records_come_few_at_a_time_where_they_are_wide(
         pq.write_table(pa.table({"text": texts, "_hash": list(range(30))}), path)
         live.append(LiveFile(path.name, path.stat().st_size, 30))
     table = StateTable(str(tmp_path), "id", {0: tuple(live)})
-    read = list(
-        BucketState(table, IndexCache(f"{tmp_path}/cache"), (0,)).records(["text", "_hash"])
-    )
+    read = list(BucketState(table, cache, (0,)).records(["text", "_hash"]))
     assert max(part.num_rows for part in read) == most
     together = pa.concat_tables(read)
     assert together.column("_hash").to_pylist() == [n for n in range(30) for _ in range(2)]
     assert together.column("text").to_pylist()[1::2] == texts
-    assert not list(BucketState(table, IndexCache(f"{tmp_path}/cache"), (1,)).records(["text"]))
+    assert not list(BucketState(table, cache, (1,)).records(["text"]))
 
 
 def test_the_shorter_side_is_searched() -> None:

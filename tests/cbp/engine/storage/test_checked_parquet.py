@@ -14,6 +14,7 @@ import pytest
 
 from cbp.engine.delta.live_records import read_batches
 from cbp.engine.storage.checked_parquet import check_parquet, open_parquet, sealed
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.errors import FileDamagedError, FileLostError
@@ -52,7 +53,7 @@ def read_whole(path: str) -> pa.Table:
 
 def read_streamed(path: str) -> pa.Table:
     """Read a file batch by batch, as compaction and people do."""
-    return pa.Table.from_batches(read_batches(path))
+    return pa.Table.from_batches(read_batches(path, limits=DEFAULT_LIMITS))
 
 
 @pytest.mark.parametrize("read", [read_groups, read_whole, read_streamed])
@@ -105,9 +106,10 @@ def test_an_error_says_whose_file_it_is_and_what_mends_it(path: str) -> None:
     assert not damaged.value.retryable
     Path(path).unlink()
     for read in (read_groups, read_whole, read_streamed, check_parquet):
-        with pytest.raises(FileLostError, match="`cbp backfill clicks by_site`") as lost:
+        with pytest.raises(FileLostError) as lost:
             read(path)
-        assert lost.value.code == "file_lost"
+        place = lost.value.details
+        assert (lost.value.code, place["kind"], place["stage"]) == ("file_lost", "state", "by_site")
 
 
 def test_files_of_earlier_versions_and_of_others_are_read(tmp_path: Path) -> None:
@@ -121,10 +123,10 @@ def test_files_of_earlier_versions_and_of_others_are_read(tmp_path: Path) -> Non
     data = bytearray(Path(path).read_bytes())
     data[5000] ^= 1
     Path(path).write_bytes(data)
-    with pytest.raises(FileDamagedError, match="CRC"):
-        read_groups(path)
-    with pytest.raises(FileDamagedError, match="CRC"):
-        check_parquet(path)
+    for read in (read_groups, check_parquet):
+        with pytest.raises(FileDamagedError) as damaged:
+            read(path)
+        assert (damaged.value.code, damaged.value.details["path"]) == ("file_damaged", path)
 
 
 def test_other_readers_pass_over_the_seal(path: str) -> None:

@@ -15,6 +15,7 @@ from cbp.engine.columnar.values import row_order
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.model.flow.schema import Schema
+from tests.sampling import examples
 
 SCHEMA = Schema.parse("x DOUBLE, s STRING, n INT")
 ROWS = st.lists(
@@ -36,7 +37,7 @@ def table_of(rows: list[tuple[object, ...]]) -> pa.Table:
     )
 
 
-@settings(max_examples=60, deadline=None)
+@settings(max_examples=examples(30), deadline=None)
 @given(parts=st.lists(ROWS, max_size=5), run=st.integers(1, 600), block=st.integers(1, 200))
 def test_rows_come_in_the_order_of_records(
     parts: list[list[tuple[object, ...]]], run: int, block: int
@@ -45,8 +46,8 @@ def test_rows_come_in_the_order_of_records(
     types = [f.type for f in SCHEMA.fields]
     rows = [row for part in parts for row in part]
     limits = EngineLimits(sort_run_bytes=run, sort_block_bytes=block)
-    found = list(sorted_tables(map(table_of, parts), ["x", "s", "n"], limits=limits))
-    got = [tuple(row.values()) for table in found for row in table.to_pylist()]
+    actual = list(sorted_tables(map(table_of, parts), ["x", "s", "n"], limits=limits))
+    got = [tuple(row.values()) for table in actual for row in table.to_pylist()]
     assert repr(got) == repr(sorted(rows, key=lambda row: row_order(row, types)))
 
 

@@ -5,11 +5,10 @@ from __future__ import annotations
 from itertools import chain
 
 import pyarrow as pa
-import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.storage import file_sizes as sizes
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.file_sizes import Cutter
 
 
@@ -23,14 +22,11 @@ def test_pieces_are_small_and_together_everything(
     tables: list[list[int]], rows_max: int, bytes_max: int
 ) -> None:
     """No piece exceeds rows or bytes but a single record; their sequence is the input's."""
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr(sizes, "FILE_ROWS_MAX", rows_max)
-        patch.setattr(sizes, "FILE_BYTES_MAX", bytes_max)
-        cutter = Cutter()
-        pieces: list[pa.Table] = []
-        for lengths in tables:
-            pieces += cutter.add(pa.table({"text": pa.array(["x" * n for n in lengths])}))
-        pieces += cutter.rest()
+    cutter = Cutter(EngineLimits(file_rows=rows_max, file_bytes=bytes_max))
+    pieces: list[pa.Table] = []
+    for lengths in tables:
+        pieces += cutter.add(pa.table({"text": pa.array(["x" * n for n in lengths])}))
+    pieces += cutter.rest()
     assert [len(t) for p in pieces for t in p["text"].to_pylist()] == list(
         chain.from_iterable(tables)
     )

@@ -16,10 +16,10 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.storage.failpoints import PlannedFaults
 from cbp.engine.storage.files import Exists, LocalFiles, Written, files_for, local_path
 from cbp.errors import DiskFullError, FileSystemUnsafeError, NotFoundError, OperatingError
 from tests import machine
+from tests.planned_faults import PlannedFaults
 
 RACES = 200
 
@@ -39,7 +39,7 @@ def _race(folder: str, name: str, barrier: Barrier, results: str) -> None:
 
 
 def test_two_processes_never_both_write_an_entry(tmp_path: Path) -> None:
-    """Of two processes that put one name at one moment, exactly one is told `Written`."""
+    """Two processes put one name at one moment, and exactly one gets `Written`."""
     context = multiprocessing.get_context("spawn")
     barrier = context.Barrier(2)
     folder = str(tmp_path / "log")

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import os
+import resource
 from pathlib import Path
 
 import pyarrow as pa
@@ -11,7 +12,13 @@ import pytest
 
 from cbp.engine.storage import parquet_writer as sink
 from cbp.engine.storage.failpoints import NO_FAULTS
-from cbp.engine.storage.parquet_writer import SMALL_BYTES, SMALL_ROWS, ParquetSink, sync_files
+from cbp.engine.storage.parquet_writer import (
+    SMALL_BYTES,
+    SMALL_ROWS,
+    InOrder,
+    ParquetSink,
+    sync_files,
+)
 
 
 @pytest.mark.parametrize(
@@ -37,27 +44,45 @@ def test_a_small_file_is_packed_fast_and_others_tight(
     assert file.rows == rows
     assert file.bytes == os.stat(path).st_size
     assert pq.read_table(path).equals(table)
-    found = pq.ParquetFile(path).metadata
-    assert {found.row_group(g).column(0).compression for g in range(found.num_row_groups)} == {
+    actual = pq.ParquetFile(path).metadata
+    assert {actual.row_group(g).column(0).compression for g in range(actual.num_row_groups)} == {
         codec
     }
 
 
-def test_wide_rows_reach_the_disk_before_there_are_many(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def write_whole(path: str, table: pa.Table) -> None:
+    """Write one table to a file."""
+    writer = ParquetSink(path, table.schema, faults=NO_FAULTS)
+    writer.write(table)
+    writer.close()
+
+
+@pytest.mark.parametrize("rows", [SMALL_ROWS, 4 * SMALL_ROWS, sink.ROWS_PER_GROUP + 1])
+def test_a_file_that_the_system_cuts_short_is_an_error(rows: int, tmp_path: Path) -> None:
+    """However it is written: a write that ends early is never taken for a whole file."""
+    table = pa.table({"n": [hash(str(n)) for n in range(rows)]})
+    before = resource.getrlimit(resource.RLIMIT_FSIZE)
+    try:
+        resource.setrlimit(resource.RLIMIT_FSIZE, (4096, before[1]))
+        with pytest.raises(OSError, match="File too large"):
+            write_whole(f"{tmp_path}/1.parquet", table)
+    finally:
+        resource.setrlimit(resource.RLIMIT_FSIZE, before)
+
+
+def test_wide_rows_reach_the_disk_before_there_are_many(tmp_path: Path) -> None:
     """Memory is bounded by bytes, not by rows alone: a row group is written once it is large."""
-    monkeypatch.setattr(sink, "BYTES_PER_GROUP", 10_000)
     table = pa.table({"text": [f"{i:01000d}" for i in range(100)]})
     path = tmp_path / "_runs" / "1.parquet"
-    writer = ParquetSink(str(path), table.schema, faults=NO_FAULTS)
+    groups = InOrder(bytes_max=10_000)
+    writer = ParquetSink(str(path), table.schema, faults=NO_FAULTS, groups=groups)
     for row in range(100):
         writer.write(table.slice(row, 1))
         assert path.exists() == (row >= 9)
     assert writer.close() is not None
     assert pq.read_table(path).equals(table)
-    found = pq.ParquetFile(path).metadata
-    assert [found.row_group(g).num_rows for g in range(found.num_row_groups)] == [10] * 10
+    actual = pq.ParquetFile(path).metadata
+    assert [actual.row_group(g).num_rows for g in range(actual.num_row_groups)] == [10] * 10
 
 
 def test_files_and_all_names_on_the_way_are_durable(

@@ -27,6 +27,7 @@ from tests import flows
 from tests.cbp.engine.epochs import assert_same, order_free
 from tests.cbp.engine.letters import fed, letters, many, small_limits
 from tests.driver import Driver
+from tests.sampling import examples
 
 _key = st.one_of(st.integers(0, 40), st.none())
 _ITEM = st.fixed_dictionaries({"k": _key, "to": st.lists(_key, max_size=9), "n": st.integers(0, 2)})
@@ -59,7 +60,9 @@ def written(driver: Driver, *names: str) -> int:
 
 @pytest.mark.parametrize("rows_min", [1, 6], ids=["all", "large"])
 @settings(
-    max_examples=12, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(6),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(epochs=st.lists(_EPOCH, min_size=1, max_size=3))
 def test_every_epoch_equals_the_reference(rows_min: int, epochs: list[dict[str, Any]]) -> None:
@@ -150,8 +153,8 @@ def test_messages_of_an_earlier_route_by_are_routed_again(
     assert driver.run("stage")
     shift["by"] = 100
     driver.run_until_idle()
-    found = {row["k"]: sorted(row["mail"]) for row in driver.outputs("stage.seen")[1]}
-    assert found == {100 + to: sorted(f"{k}/{to}" for k in range(20)) for to in range(10)}
+    actual = {row["k"]: sorted(row["mail"]) for row in driver.outputs("stage.seen")[1]}
+    assert actual == {100 + to: sorted(f"{k}/{to}" for k in range(20)) for to in range(10)}
     assert "another route_by" in caplog.text
     assert total(driver, "messages_local", "messages_remote") == 0
 
@@ -232,8 +235,9 @@ def test_a_file_of_messages_that_is_cut_or_gone_is_named(tmp_path: Path) -> None
             path.unlink()
         else:
             path.write_bytes(path.read_bytes()[:-20])
-        with pytest.raises(IncrementDamagedError, match=path.name):
+        with pytest.raises(IncrementDamagedError) as damaged:
             driver.run("stage")
+        assert str(damaged.value.details["path"]).endswith(path.name)
 
 
 def test_an_attempt_that_is_repeated_reads_the_same(tmp_path: Path) -> None:

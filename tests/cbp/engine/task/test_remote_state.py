@@ -16,6 +16,7 @@ from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from tests.cbp.engine.epochs import assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
+from tests.sampling import examples
 
 
 def orders(*given: tuple[str, str, int]) -> list[dict[str, object]]:
@@ -23,7 +24,7 @@ def orders(*given: tuple[str, str, int]) -> list[dict[str, object]]:
     return [{"k": k, "part": 1.0, "verb": verb, "n": n} for k, verb, n in given]
 
 
-@settings(max_examples=10, deadline=None)
+@settings(max_examples=examples(5), deadline=None)
 @given(epochs=epochs_of("parcels"))
 def test_what_does_not_fit_in_memory_goes_to_files(
     tmp_path_factory: pytest.TempPathFactory, epochs: list[dict[str, list[dict[str, object]]]]

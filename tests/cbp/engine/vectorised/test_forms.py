@@ -25,17 +25,21 @@ from tests import keys
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver
+from tests.sampling import examples
 
-REMOTE = ("parcels", "probe", "outer_probe", "board")
-"""A vectorised translator writes state of called keys only, and binds none to addresses."""
+GROUPWISE = (*("parcels", "probe", "outer_probe", "board", "single_stamps", "nudges"),)
+"""A vectorised translator writes state of called keys only, binds none to addresses, and has no
+single records."""
 
-GROUPED = [c for c in CASES if not CASES[c][0]().spec().record_wise and c not in REMOTE]
+GROUPED = [c for c in CASES if not CASES[c][0]().spec().record_wise and c not in GROUPWISE]
 
 
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("case", GROUPED)
 @settings(
-    max_examples=6, deadline=None, suppress_health_check=[HealthCheck.function_scoped_fixture]
+    max_examples=examples(3),
+    deadline=None,
+    suppress_health_check=[HealthCheck.function_scoped_fixture],
 )
 @given(data=st.data())
 def test_every_epoch_equals_the_groupwise_form(
@@ -69,7 +73,7 @@ def test_keys_of_every_type_make_the_same_groups(hash_mask: int, tmp_path: Path)
 
 
 @given(epochs=epochs_of("url_count"))
-@settings(max_examples=15, deadline=None)
+@settings(max_examples=examples(8), deadline=None)
 def test_counts_on_columns_are_the_counts(epochs: list[dict[str, list[dict[str, str]]]]) -> None:
     """The ready vectorised URL count holds what the groupwise one does."""
     dataflow = dataflow_of("url_count")
@@ -82,7 +86,7 @@ def test_counts_on_columns_are_the_counts(epochs: list[dict[str, list[dict[str, 
 
 
 @given(epochs=epochs_of("members"))
-@settings(max_examples=8, deadline=None)
+@settings(max_examples=examples(4), deadline=None)
 def test_the_black_box_runs_this_form_too(epochs: list[dict[str, list[dict[str, str]]]]) -> None:
     """State that arrives with the input is settled alike."""
     dataflow = dataflow_of("members")

@@ -14,6 +14,7 @@ from typing import Any
 
 import pytest
 
+from cbp import Input, Output, State
 from cbp.model.author.code_fingerprint import Code
 from cbp.model.author.fingerprint import fingerprint, held_by, modules_of
 from cbp.sdk.declare import place_of
@@ -216,9 +217,9 @@ def test_what_a_run_keeps_in_a_module_is_no_other_code(shop: Callable[..., Code]
 def test_the_modules_that_the_code_lies_in_are_known(shop: Callable[..., Code]) -> None:
     """Those of functions, classes and constants that count; no other."""
     shop()
-    found = modules_of(sys.modules["shop.count"].Count)
+    actual = modules_of(sys.modules["shop.count"].Count)
     names = {"shop.count", "shop.base", "shop.text", "shop.helper", "shop.late"}
-    assert found - {"shop"} == names
+    assert actual - {"shop"} == names
 
 
 def test_processes_agree_whatever_their_hash_seed_and_folder(tmp_path: Path) -> None:
@@ -416,3 +417,26 @@ def test_in_a_folder_of_all_packages_a_distribution_is_an_author_s(
     assert list(before.differences(load("lone_helper.py", "strip", "rstrip")))
     assert not list(before.differences(load("lone_late.py", "lower", "upper")))
     assert not list(before.differences(load("lone_text/rules.py", "text\n", "text * 2\n")))
+
+
+class Declares:
+    """Declarations as the first releases had them."""
+
+    urls = Input("url STRING", route_by="url")
+    counts = State("url STRING, n BIGINT")
+    totals = Output("url STRING, n BIGINT", key="url")
+
+
+def test_an_option_of_a_later_release_counts_once_it_is_used() -> None:
+    """What was registered before a declaration got more options does not drift by an upgrade."""
+    (digest,) = fingerprint(Declares).parts.values()
+    assert digest == "5bd6637f404672b1"
+
+    class Emits:
+        counts = State("url STRING, n BIGINT")
+
+    class Keeps:
+        counts = State("url STRING, n BIGINT", keep=True, key="url, n")
+
+    (emits,), (keeps,) = (fingerprint(each).parts.values() for each in (Emits, Keeps))
+    assert emits != keeps

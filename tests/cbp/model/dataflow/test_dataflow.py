@@ -14,6 +14,8 @@ from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
 from cbp.model.dataflow.runnable import Align, CountWindow, Phases, RunAny, StaticTable
 from cbp.model.dataflow.stage import InputSpec, OutputSpec, RunnableSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
+from cbp.model.graph.drawing import FlowEdge
+from tests.cbp.model.dataflow.random_graphs import random_flow
 
 
 def spec(
@@ -123,7 +125,7 @@ def test_a_dataflow_without_stages_does_nothing() -> None:
 
 def test_an_unknown_format_says_which_there_are() -> None:
     """The allowed formats stand in the message."""
-    source = SourceNode("urls", Schema.parse("url STRING"), "xml")
+    source = SourceNode("urls", Schema.parse("url STRING"), "orc")
     mistake = only(dataflow(sources={"urls": source}))
     assert (mistake.code, mistake.where) == ("format_unknown", "sources.urls.format")
     assert "jsonl, csv, parquet" in mistake.message
@@ -160,7 +162,7 @@ def test_a_flow_that_nobody_declares_is_named_with_what_is_near(flow: str, near:
     """An output nobody declared lists the outputs of that stage; else all flows."""
     mistake = only(dataflow(count=stage(wiring={"items": flow})))
     assert (mistake.code, mistake.where) == ("flow_unknown", "stages.count.inputs.items")
-    assert mistake.message.endswith(f"there is {near}")
+    assert mistake.message.endswith(f"use one of {near}")
 
 
 @pytest.mark.parametrize(
@@ -180,15 +182,15 @@ def test_a_flow_must_have_the_columns_of_the_input(wanted: str, says: str) -> No
 
 def test_all_mistakes_are_found_at_once() -> None:
     """An author mends a registration in one go."""
-    found = mistakes(
+    reported_mistakes = mistakes(
         dataflow(
             name="My Flow",
-            sources={"urls": SourceNode("urls", Schema.parse("url STRING"), "xml")},
+            sources={"urls": SourceNode("urls", Schema.parse("url STRING"), "orc")},
             count=stage(wiring={"item": "urls"}, buckets=3),
             again=stage(name="again", wiring={"items": "nowhere"}),
         )
     )
-    assert sorted(mistake.code for mistake in found) == [
+    assert sorted(mistake.code for mistake in reported_mistakes) == [
         "buckets_invalid",
         "flow_unknown",
         "format_unknown",
@@ -231,8 +233,21 @@ def test_a_cycle_without_an_outside_is_refused() -> None:
     """Stages that only feed each other never have a first increment."""
     one = stage(name="one", translator=spec({"a": "k STRING"}, KEYS), wiring={"a": "two.out"})
     back = stage(name="two", translator=spec({"a": "k STRING"}, KEYS), wiring={"a": "one.out"})
-    found = mistakes(dataflow(one=replace(one, rule=RunnableSpec(RunAny())), two=back))
-    assert {(m.code, m.where) for m in found} == {
+    reported_mistakes = mistakes(dataflow(one=replace(one, rule=RunnableSpec(RunAny())), two=back))
+    assert {(m.code, m.where) for m in reported_mistakes} == {
         ("cycle_never_runs", "stages.one.runnable"),
         ("cycle_never_runs", "stages.two.runnable"),
+    }
+
+
+@pytest.mark.parametrize("seed", range(20))
+def test_every_flow_of_a_stage_has_readers_or_is_a_result(seed: int):
+    """A stage has one edge from each flow that it reads; what nobody reads is a result."""
+    flow = random_flow(seed)
+    read = {(wired, name) for name, stage in flow.stages.items() for wired in stage.wiring.values()}
+    edges = [FlowEdge(wired.partition(".")[0], name, wired) for wired, name in read]
+    assert sorted(flow.edges(), key=str) == sorted(edges, key=str)
+    unread = flow.flows().keys() - flow.sources.keys() - {wired for wired, _ in read}
+    assert {(edge.begin, edge.end, edge.flow) for edge in flow.results()} == {
+        (name.partition(".")[0], name, name) for name in unread
     }

@@ -44,9 +44,9 @@ def test_outputs_are_compared_as_they_are_declared(
     spec: OutputSpec, left: Any, right: Any, says: str
 ) -> None:
     """By the last value per key, by all records, or epoch by epoch; never by order."""
-    found = view_difference(output_view(spec, left), output_view(spec, right))
-    assert says in found
-    assert bool(found) == bool(says)
+    actual = view_difference(output_view(spec, left), output_view(spec, right))
+    assert says in actual
+    assert bool(actual) == bool(says)
 
 
 def test_state_is_compared_exactly() -> None:
@@ -83,9 +83,9 @@ def test_numbers_may_differ_as_declared(spec: OutputSpec, left: Any, right: Any,
     """Floating-point numbers only, nested ones too, by a part of them; all else not at all."""
     close = closeness(spec, spec.key)
     one, other = (output_view(spec, [[row]], close) for row in (left, right))
-    found = view_difference(one, other, close)
-    assert says in found
-    assert bool(found) == bool(says)
+    actual = view_difference(one, other, close)
+    assert says in actual
+    assert bool(actual) == bool(says)
 
 
 def test_state_is_compared_as_it_is_declared() -> None:

@@ -13,16 +13,17 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, Translate, by, framed
 from cbp.errors import InvariantError
-from cbp.model.dataflow.dataflow import BUCKETS_MAX
 from cbp.model.dataflow.explain import PhysicalLimits, Plan, StagePlan, buckets_advised, explain
 from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.lanes import Bypass
+from cbp.model.dataflow.nodes import BUCKETS_MAX
 from stages.flows.clustering import clustering
 from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank import pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
 from tests.flows import Letters, Ranks
+from tests.loops import Components, loop_of
 from tests.sql_forms import JoinedSql
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
@@ -77,7 +78,7 @@ def test_a_fused_chain_hands_records_over():
 
 
 def test_single_records_are_read_by_shares_and_in_a_job_of_their_own():
-    """Of a stage with both kinds of inputs only the groups' records are brought together."""
+    """A stage with both kinds of inputs brings only the groups' records together."""
     builder = DataflowBuilder("kinds")
     src = builder.source("src", SCHEMA)
     zipped = builder.stage("zipped", Zipped(), left=src, right=src)
@@ -101,9 +102,9 @@ def test_messages_that_only_their_stage_reads_are_read_where_they_lie():
     notes = builder.source("notes", "to BIGINT, n INT")
     builder.stage("stage", Letters(), items=items, notes=notes)
     flow = builder.build()
-    found = ways(explain(flow, choose_leaders(flow), SPARK))
-    assert [found[f"stage.{name}"] for name in ("mail", "post")] == ["in_place"] * 2
-    assert [found[f"stage.{name}"] for name in ("items", "cries")] == ["by_size"] * 2
+    actual = ways(explain(flow, choose_leaders(flow), SPARK))
+    assert [actual[f"stage.{name}"] for name in ("mail", "post")] == ["in_place"] * 2
+    assert [actual[f"stage.{name}"] for name in ("items", "cries")] == ["by_size"] * 2
 
 
 def test_stages_apart_read_their_own_increments():
@@ -189,8 +190,9 @@ def test_what_goes_to_many_and_what_is_scanned_is_told():
     edges, fof = stages_of(explain(flow, choose_leaders(flow), SPARK))["coefficients"].inputs
     assert edges.broadcast
     assert fof.loopback
-    outer = stages_of(explain(crawl_queue(grouping="outer"), ["extract_links", "merge"], SPARK))
-    inner = stages_of(explain(crawl_queue(), ["extract_links", "merge"], SPARK))
+    leaders = choose_leaders(crawl_queue())
+    outer = stages_of(explain(crawl_queue(grouping="outer"), leaders, SPARK))
+    inner = stages_of(explain(crawl_queue(), leaders, SPARK))
     assert [s.access for s in outer["merge"].states] == ["scanned"]
     assert [s.access for s in inner["merge"].states] == ["looked_up"]
 
@@ -200,7 +202,7 @@ def test_by_what_a_state_is_kept_and_read_is_told():
     builder = DataflowBuilder("d")
     builder.stage("a", Ranks(), items=builder.source("s", "k STRING, part DOUBLE, n INT"))
     (kept,) = stages_of(explain(builder.build(), ["a"], LOCAL))["a"].states
-    assert kept.words.endswith("; its key is in whom, at; a group reads it by n")
+    assert kept.words.endswith("; its key has the columns whom, at; a group reads it by n")
     flow = crawl_queue()
     usual = stages_of(explain(flow, choose_leaders(flow), LOCAL))["merge"].states
     assert all("its key" not in state.words and "reads it" not in state.words for state in usual)
@@ -219,6 +221,16 @@ def test_leaders_of_another_dataflow_are_refused():
         explain(set_diff(), [], SPARK)
 
 
+def test_a_loop_has_one_task_and_reads_what_it_wrote():
+    """Its messages do not wait for an epoch; the number of supersteps is told."""
+    flow = loop_of(Components(), links="src BIGINT, dst BIGINT")
+    stage = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))["stage"]
+    assert stage.tasks_max == 1
+    words = {one.input: one.words for one in stage.inputs}
+    assert "1,000 supersteps" in words["news"]
+    assert "supersteps" not in words["links"]
+
+
 def test_tasks_are_bounded_by_buckets_and_slots():
     """A groupwise stage has no more tasks than buckets, a record-wise one than slots."""
     flow = chain()
@@ -228,7 +240,7 @@ def test_tasks_are_bounded_by_buckets_and_slots():
 
 def test_more_buckets_are_advised_where_slots_would_stay_idle():
     """Fewer than two per slot are too few, about four are enough; a power of two, as all are."""
-    found = {slots: buckets_advised(8, slots) for slots in (1, 4, 5, 16, 2000)}
-    assert found == {1: None, 4: None, 5: 32, 16: 64, 2000: BUCKETS_MAX}
+    actual = {slots: buckets_advised(8, slots) for slots in (1, 4, 5, 16, 2000)}
+    assert actual == {1: None, 4: None, 5: 32, 16: 64, 2000: BUCKETS_MAX}
     assert buckets_advised(0, 2000) is None
     assert all(buckets_advised(64, slots) is None for slots in range(1, 33))

@@ -49,8 +49,8 @@ def ready(node: StageNode) -> StageNode:
 
 def units(dataflow: Dataflow) -> list[str]:
     """Return the physical stages, their members' names joined."""
-    found = physical_stages(dataflow, choose_leaders(dataflow))
-    return [" ".join(unit.names) for unit in found.values()]
+    actual = physical_stages(dataflow, choose_leaders(dataflow))
+    return [" ".join(unit.names) for unit in actual.values()]
 
 
 def test_record_wise_stages_run_behind_what_they_read() -> None:
@@ -119,16 +119,16 @@ def test_a_stage_in_sql_stays_apart() -> None:
     assert units(graph(first, stage("r2", "g1"))) == ["g1", "r2"]
 
 
-def test_the_crawl_queue_runs_as_two() -> None:
-    """The main job's five stages make two jobs an arrival."""
+def test_the_crawl_queue_runs_as_three() -> None:
+    """The main job's five stages make three jobs an arrival."""
     flow = graph(
         stage("r_extract", "src"),
         stage("g_count", "r_extract"),
         stage("g_merge", "g_count", "g_count.p", "r_extract.p"),
         stage("r_score", "g_merge"),
-        stage("r_threshold", "r_score"),
+        stage("g_threshold", "r_score", "g_merge.p"),
     )
-    assert units(flow) == ["r_extract g_count", "g_merge r_score r_threshold"]
+    assert units(flow) == ["r_extract g_count", "g_merge r_score", "g_threshold"]
 
 
 def test_phases_begin_at_the_groupwise_member() -> None:
@@ -172,10 +172,10 @@ def graphs(draw: st.DrawFn) -> Dataflow:
 @given(graphs())
 def test_every_stage_runs_once_and_behind_its_input(dataflow: Dataflow) -> None:
     """Physical stages share no member, miss none, and are fed by their leader alone."""
-    found = physical_stages(dataflow, choose_leaders(dataflow))
-    members = [name for unit in found.values() for name in unit.names]
+    actual = physical_stages(dataflow, choose_leaders(dataflow))
+    members = [name for unit in actual.values() for name in unit.names]
     assert sorted(members) == sorted(dataflow.stages)
-    for unit in found.values():
+    for unit in actual.values():
         assert sum(not m.translator.record_wise for m in unit.members) <= 1
         for at, member in enumerate(unit.members[1:], start=1):
             (flow,) = member.wiring.values()

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import random
 import re
 
 import pytest
@@ -13,7 +12,8 @@ from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.picture import dot, mermaid, picture
 from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank import pagerank
-from tests.chains import SCHEMA, Pair, Spread
+from tests.cbp.model.dataflow.random_graphs import random_flow
+from tests.chains import SCHEMA, Spread
 
 CRAWL = """\
 pages             ●┐
@@ -25,9 +25,10 @@ extract_links     ◀┘
     site_counts   ●┐││
 merge             ◀┴┴┘
     candidates    ●┐
-+ score           ◀┘
-    scored        ●┐
-+ threshold       ◀┘
+    done          ●│┐
++ score           ◀┘│
+    scored        ●┐│
+threshold         ◀┴┘
     queue"""
 
 
@@ -47,21 +48,6 @@ def test_a_rail_that_leads_upwards_closes_a_cycle():
     converged = next(at for at, line in enumerate(lines) if "converged" in line)
     column = lines[converged].index("┘")
     assert all(lines[at][column] in "│┐┬" for at in range(rank, converged))
-
-
-def random_flow(seed: int) -> Dataflow:
-    draw = random.Random(seed)
-    builder = DataflowBuilder("any")
-    flows = [builder.source(name, SCHEMA) for name in ("a", "b")]
-    for number in range(draw.randint(1, 8)):
-        name = f"s{number}"
-        if draw.random() < 0.5:
-            stage = builder.stage(name, Spread(), items=draw.choice(flows))
-            flows.append(stage.o)
-        else:
-            stage = builder.stage(name, Pair(), left=draw.choice(flows), right=draw.choice(flows))
-            flows += [stage.o, stage.p]
-    return builder.build()
 
 
 @pytest.mark.parametrize("seed", range(30))
@@ -103,7 +89,7 @@ def test_exports_name_every_node_and_edge(draw):
     for name in (*flow.sources, *flow.stages, "threshold.queue"):
         assert f'"{name}"' in text
     arrows = re.findall(r"-->|->", text)
-    assert len(arrows) == 8
+    assert len(arrows) == 9
     assert text.count("one run") == 2
 
 

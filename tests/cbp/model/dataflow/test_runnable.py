@@ -181,9 +181,9 @@ def test_alignment_is_a_merge(left: list[int], right: list[int]) -> None:
     connectors = {"a": queue(*sorted(left)), "b": queue(*sorted(right))}
     keys: list[Any] = []
     for read in drain(Align(), connectors):
-        found = {connectors[name].find(i).framing_key for name, (i,) in read.items()}
-        assert len(found) == 1
-        keys += found
+        actual = {connectors[name].find(i).framing_key for name, (i,) in read.items()}
+        assert len(actual) == 1
+        keys += actual
     assert keys == sorted(keys)
 
 
@@ -269,7 +269,7 @@ def test_what_windows_read_does_not_depend_on_when_they_are_asked(
 
 def test_a_rule_says_whether_time_and_split_matter() -> None:
     """A batch, and a table, are what is there; a window is made of increments."""
-    found = {
+    actual = {
         rule_text(rule): (rule.timeless, rule.split_free)
         for rule in (
             RunAll(),
@@ -282,7 +282,7 @@ def test_a_rule_says_whether_time_and_split_matter() -> None:
             PAGERANK,
         )
     }
-    assert list(found.values()) == [
+    assert list(actual.values()) == [
         (True, True),
         (False, True),
         (False, True),

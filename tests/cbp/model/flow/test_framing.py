@@ -45,10 +45,10 @@ def test_one_ordered_pass_cuts_at_every_change_of_key(increments: Increments) ->
     """With a memo: A A B A are three, whichever files and increments they lie in."""
     keys = list(chain.from_iterable(chain.from_iterable(increments)))
     expected = [(key, len(list(run))) for key, run in groupby(keys)]
-    found = frames(increments, ordered=True)
-    assert [(frame.framing_key, frame.records) for frame in found] == expected
-    assert [frame.index for frame in found] == list(range(len(found)))
-    every = [row for frame in found for row in rows(frame)]
+    actual = frames(increments, ordered=True)
+    assert [(frame.framing_key, frame.records) for frame in actual] == expected
+    assert [frame.index for frame in actual] == list(range(len(actual)))
+    every = [row for frame in actual for row in rows(frame)]
     assert every == [
         (f"{i}/{j}", row)
         for i, files in enumerate(increments)
@@ -60,13 +60,13 @@ def test_one_ordered_pass_cuts_at_every_change_of_key(increments: Increments) ->
 @given(INCREMENTS)
 def test_without_memo_an_increment_is_grouped_by_key(increments: Increments) -> None:
     """Each record is in one frame of its key; no key is twice in one output increment."""
-    found = frames(increments, ordered=False)
+    actual = frames(increments, ordered=False)
     per_increment = [sorted(set(chain.from_iterable(files))) for files in increments]
     expected = [key for key, _ in groupby(chain.from_iterable(per_increment))]
-    assert [frame.framing_key for frame in found] == expected
-    every = [row for frame in found for row in rows(frame)]
+    assert [frame.framing_key for frame in actual] == expected
+    every = [row for frame in actual for row in rows(frame)]
     assert len(every) == len(set(every)) == sum(len(f) for files in increments for f in files)
-    for frame in found:
+    for frame in actual:
         assert rows(frame) == sorted(rows(frame))
         for path, row in rows(frame):
             i, j = map(int, path.split("/"))
@@ -79,8 +79,8 @@ def test_a_frame_is_eligible_once_another_key_is_behind_it() -> None:
     assert [f.framing_key for f in frames(increments, ordered=True, close=False)] == ["A"]
     framing, (first,) = Framing(open=Increment("flow", 3, "A", ()), next=4).close()
     assert (first.index, framing.close()) == (3, (framing, ()))
-    found = segments([Keyed.of(DataFile("x", 1, 1), "A")], ordered=True)
-    behind, done = framing.take(Increment("flow", 9, 9), found, 0)
+    actual = segments([Keyed.of(DataFile("x", 1, 1), "A")], ordered=True)
+    behind, done = framing.take(Increment("flow", 9, 9), actual, 0)
     assert behind.last == 9
     assert (done, behind.open and behind.open.index) == ((), 4)
 

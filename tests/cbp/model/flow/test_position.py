@@ -21,9 +21,9 @@ def position(epoch: int = 3) -> Position:
 
 def test_a_position_survives_json() -> None:
     """What is written is what is read; its number counts the epochs."""
-    found = Position.from_json(json.loads(json.dumps(position().to_json())))
-    assert found == position()
-    assert found.number == 4
+    actual = Position.from_json(json.loads(json.dumps(position().to_json())))
+    assert actual == position()
+    assert actual.number == 4
 
 
 def test_an_unknown_format_is_refused() -> None:

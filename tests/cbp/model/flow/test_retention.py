@@ -39,17 +39,17 @@ def cases(draw: Any) -> dict[str, Any]:
 @given(cases())
 def test_what_is_needed_stays_and_the_rest_fits(case: dict[str, Any]) -> None:
     """Gone is the longest beginning that nothing needs and that is old or too much."""
-    found = expire(**case)
+    actual = expire(**case)
     keep, held = case["retention"], case["held"]
-    assert list(found.gone) == held[: len(found.gone)]
-    for at, one in enumerate(found.gone):
+    assert list(actual.gone) == held[: len(actual.gone)]
+    for at, one in enumerate(actual.gone):
         assert not case["needed"] & set(one.paths)
         assert one.index < case["first_replayed"]
         old = NOW - one.arrived >= timedelta(seconds=keep.seconds)
         assert old or 0 < keep.bytes < sum(later.bytes for later in held[at:])
-    assert bool(found.because) == bool(found.gone)
-    left = held[len(found.gone) :]
-    assert bool(found.stays) == bool(left)
+    assert bool(actual.because) == bool(actual.gone)
+    left = held[len(actual.gone) :]
+    assert bool(actual.stays) == bool(left)
     if left:
         first, size = left[0], sum(one.bytes for one in left)
         young = NOW - first.arrived < timedelta(seconds=keep.seconds)
@@ -86,25 +86,28 @@ def test_what_an_output_must_keep_is_read_off_the_oldest_position() -> None:
         return Position("d", stages, (Increment("s.o", 11, 11),))
 
     assert kept(None).first_replayed == 0
-    found = kept(stood(Connector("x")))
-    assert (found.first_replayed, found.first_waiting > 10**9) == (12, True)
+    actual = kept(stood(Connector("x")))
+    assert (actual.first_replayed, actual.first_waiting > 10**9) == (12, True)
     assert kept(stood(plain)).first_waiting == 6
     assert kept(stood(framed)).first_waiting == 5
 
 
 def test_the_reasons_are_told() -> None:
-    """Of what goes, and of the first that stays."""
+    """There is one for what goes, and one for the first that stays."""
     old = Held(0, 10, NOW - timedelta(days=8), ("a",))
     young = Held(1, 10, NOW, ("b",))
     week = FlowRetention(7 * 86_400)
 
     def told(*held: Held, needed: Any = (), first: int = 9, keep: Any = week) -> tuple[str, str]:
-        found = expire(
+        actual = expire(
             held, total_bytes=20, first_replayed=first, needed=needed, retention=keep, now=NOW
         )
-        return found.because, found.stays
+        return actual.because, actual.stays
 
-    assert told(old, young) == ("is older than it is kept", "is younger and less than is kept")
+    assert told(old, young) == (
+        "is older than the retention's hours",
+        "is within the retention's hours and bytes",
+    )
     assert "more than" in told(young, keep=FlowRetention(1e9, 15))[0]
     assert "queue" in told(old, needed={"a"})[1]
     assert "roll-back" in told(old, first=0)[1]

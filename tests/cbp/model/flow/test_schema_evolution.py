@@ -25,13 +25,13 @@ def types(text: str) -> list[str]:
 
 def test_only_types_that_hold_every_old_value_are_wider() -> None:
     """BIGINT is no wider than DOUBLE's 53 bits, and nothing is wider than itself."""
-    found = {
+    actual = {
         (a, b)
         for a in KINDS
         for b in KINDS
         if is_widened(Schema.parse(f"c {a}")["c"].type, Schema.parse(f"c {b}")["c"].type)
     }
-    assert found == WIDENED
+    assert actual == WIDENED
 
 
 @pytest.mark.parametrize(

@@ -29,6 +29,12 @@ def test_the_reason_names_the_rule_and_the_increments():
     )
 
 
+def test_a_run_that_read_nothing_was_started_by_a_timer() -> None:
+    """It does not say that the Runnable let it run."""
+    assert reason(NODE, {}, {}).startswith("a timer was due")
+    assert reason(NODE, {"items": (), "plain": ()}, {}).startswith("a timer was due")
+
+
 def test_a_long_list_is_cut():
     """A run of thousands of increments that are no span still has a short reason."""
     said = reason(NODE, {"items": tuple(range(0, 4000, 2))}, {})

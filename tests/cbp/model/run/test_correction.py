@@ -12,6 +12,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.errors import DefinitionError
+from cbp.model.dataflow.run_context import NO_RUN
 from cbp.model.run.correction import (
     Correction,
     CorrectionNote,
@@ -92,7 +93,7 @@ def _take(into: list[Any], **record: Any) -> None:
 
 def run(state: Mapping[str, list[Count]], made: list[Correction]) -> dict[str, list[Count]]:
     """Run the corrections as an engine does: one call per key that is named."""
-    spec = correcting(SPEC, "counts")
+    spec = correcting(SPEC, "counts", NO_RUN.time)
     schema, rows = correction_rows(STATE.schema, made)
     (input_,) = spec.inputs
     assert input_.schema == schema
@@ -164,7 +165,7 @@ def test_a_column_that_is_not_null_needs_a_value() -> None:
 
 def test_other_states_stay_whichever_is_corrected() -> None:
     """The one that is written first, too."""
-    spec = correcting(SPEC, "corrections")
+    spec = correcting(SPEC, "corrections", NO_RUN.time)
     schema, rows = correction_rows(SPEC.state("corrections").schema, [one("a", "set", {"m": 5})])
     (input_,) = spec.inputs
     written: dict[str, list[Any]] = {"counts": [], "corrections": []}
@@ -188,7 +189,7 @@ def test_a_state_is_corrected_by_the_columns_that_hold_its_key() -> None:
     check_corrections(spec, state, made, where="corrections")
     with pytest.raises(DefinitionError, match=r"columns \(term STRING\)"):
         check_corrections(spec, state, [one("a", "records", {"n": 1})], where="corrections")
-    run_ = correcting(spec, "counts")
+    run_ = correcting(spec, "counts", NO_RUN.time)
     schema, rows = correction_rows(state.schema, made)
     assert run_.inputs[0].route_by == ("c1",)
     written: list[dict[str, Any]] = []
@@ -207,3 +208,31 @@ def test_a_note_reads_what_it_wrote() -> None:
     """Field by field."""
     note = CorrectionNote("count", "counts", 2, "p", "me", "why", "r")
     assert CorrectionNote.from_json(note.to_json()) == note
+
+
+class Kept(Words):
+    """Its records are named within their group."""
+
+    counts = State("n BIGINT, word STRING, tag STRING", keep=True, key="word, n")
+
+
+@pytest.mark.parametrize(
+    ("wrong", "correction"),
+    [
+        (True, Correction({"word": "a"}, "set", ({"n": 1},))),
+        (False, Correction({"word": "a"}, "set", ({"tag": "z"},))),
+        (True, Correction({"word": "a"}, "records", ({"n": 1}, {"n": 1, "tag": "x"}))),
+        (True, Correction({"word": "a"}, "records", ({"tag": "y"}, {"tag": "x"}))),
+        (False, Correction({"word": "a"}, "records", ({"n": 1}, {"n": 2}))),
+    ],
+)
+def test_no_two_records_get_the_same_second_key(wrong: bool, correction: Correction) -> None:
+    """A kept state would not know which of them is meant."""
+    spec = Kept().spec()
+    check = partial(check_corrections, spec, spec.state("counts"), [correction], where="here")
+    if not wrong:
+        return check()
+    with pytest.raises(DefinitionError) as caught:
+        check()
+    assert caught.value.mistake.code == "correction_invalid"
+    return None

@@ -19,19 +19,19 @@ B = (record("b", 0, 2_500),)
 
 def test_every_epoch_by_default() -> None:
     """One finished record is enough."""
-    found = due(PublishPolicy(), {"a": A[:1]}, now_ms=0)
-    assert found is not None
-    assert found.covers == {"a": A[:1]}
+    actual = due(PublishPolicy(), {"a": A[:1]}, now_ms=0)
+    assert actual is not None
+    assert actual.covers == {"a": A[:1]}
 
 
 @pytest.mark.parametrize(("epochs", "is_due"), [(3, True), (4, False)])
 def test_a_stage_that_reached_its_epochs_publishes_all_stages(epochs: int, is_due: bool) -> None:
     """State and outputs of a dataflow are published together, at the newest record's time."""
-    found = due(PublishPolicy(epochs), {"a": A, "b": B, "c": ()}, now_ms=2_500)
-    assert (found is not None) == is_due
-    if found:
-        assert found.covers == {"a": A, "b": B}
-        assert found.timestamp_ms == 2_500
+    actual = due(PublishPolicy(epochs), {"a": A, "b": B, "c": ()}, now_ms=2_500)
+    assert (actual is not None) == is_due
+    if actual:
+        assert actual.covers == {"a": A, "b": B}
+        assert actual.timestamp_ms == 2_500
 
 
 @pytest.mark.parametrize(("now_ms", "is_due"), [(4_999, False), (5_000, True)])

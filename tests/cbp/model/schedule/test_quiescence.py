@@ -40,8 +40,8 @@ def test_what_runs_may_run_or_is_to_be_framed_is_left():
 def test_a_close_that_is_not_applied_is_left():
     """Though nothing has arrived: it may end a frame."""
     closing = Connector("f", (), Framing(), (), (3,))
-    found = Position("d", {"s": StagePosition(0, None, {"f": closing})}, ())
-    assert left_to_do({"s": RunnableSpec(RunAll())}, found, ()) == {"s": "frames what arrived"}
+    actual = Position("d", {"s": StagePosition(0, None, {"f": closing})}, ())
+    assert left_to_do({"s": RunnableSpec(RunAll())}, actual, ()) == {"s": "frames what arrived"}
 
 
 def test_a_runnable_that_fails_has_something_left():

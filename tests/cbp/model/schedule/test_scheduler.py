@@ -17,8 +17,8 @@ from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.schedule.places import ActiveRun, Places
 from cbp.model.schedule.scheduler import TURNS_MAX, Answer, StageView, decide
-from cbp.model.schedule.slots import ActiveRun, Places
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
 READY = {"items": Connector("items").append(Increment("flow", 4, 4))}
@@ -73,6 +73,34 @@ def test_whoever_waited_longest_starts_first() -> None:
     assert started(view("a", waited=1), view("c", waited=5), view("b", waited=5)) == ["b", "c", "a"]
 
 
+def sized(dataflow: str, *sizes: int, running: bool = False) -> StageView:
+    """Return a stage whose increments have these sizes in bytes; it reads all of them."""
+    connector = Connector("items")
+    for index, size in enumerate(sizes):
+        connector = connector.append(Increment("f", index, index, (DataFile("p", 1, size),)))
+    rule = RunnableSpec(RunAll(batch=9))
+    one = StageView(dataflow, "s", 0, {"items": connector}, NOW, running)
+    return replace(one, runnable=rule)
+
+
+def test_a_run_that_reads_little_starts_beside_long_ones() -> None:
+    """What it reads counts, not what waits; it is of another dataflow, and one at a time."""
+    long = [replace(view(stage, running=True), dataflow="long") for stage in ("a", "b")]
+    places = Places(2, express_bytes=10)
+
+    def starts(*views: StageView, places: Places = places) -> list[str]:
+        return [start.dataflow for start in decide([*long, *views], now=NOW, places=places).starts]
+
+    assert starts(sized("x", 5, 5)) == ["x"]
+    assert starts(sized("x", 5, 6)) == []
+    assert starts(sized("x", 5, 6), sized("y", 1)) == ["y"]
+    assert starts(sized("x", 1), sized("y", 1)) == ["x"]
+    assert starts(sized("x", 1, running=True), sized("y", 1)) == []
+    assert starts(sized("long", 1)) == []
+    assert starts(sized("x", 1), places=Places(2)) == []
+    assert starts(sized("x", 5, 6), sized("y", 1), places=Places(3, express_bytes=10)) == ["x", "y"]
+
+
 def test_running_stages_count_against_the_limit() -> None:
     """At most so many runs at a time; the rest says what it waits for."""
     views = [view("a", running=True), view("b", waited=2), view("c", waited=1)]
@@ -91,7 +119,7 @@ def test_the_last_place_is_not_for_a_dataflow_that_has_the_others() -> None:
     since = NOW - timedelta(seconds=300)
     slow = replace(busy, work=ActiveRun("flow", "a", since))
     assert started(slow, *views[1:], parallel_max=2) == ["b", "c"]
-    assert reason(slow) == "runs epoch 0, for more than 120 s: it holds no place"
+    assert reason(slow) == "runs epoch 0, for more than 120 s; its place is free again"
     both = [replace(slow, stage=name, work=ActiveRun("flow", name, since)) for name in ("d", "e")]
     waits = reason(views[1], *both, parallel_max=2)
     assert waits == "waits for one of the 2 runs of its dataflow to end"

@@ -14,8 +14,8 @@ from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import StageView, decide
-from cbp.model.schedule.slots import Places
 from cbp.model.schedule.waiting import Wait, open_frames
 
 NOW = datetime(2026, 11, 21, 6, tzinfo=UTC)
@@ -42,8 +42,8 @@ def wait(one: StageView, *others: StageView, places: int = 9) -> Wait:
 
 def test_an_open_frame_is_said_with_its_key() -> None:
     """Two records of 10 o'clock are there, and nothing says that there will be no more."""
-    found = wait(stage("s", framed("a", open_="2026-11-21 10:00")))
-    assert found == Wait(
+    actual = wait(stage("s", framed("a", open_="2026-11-21 10:00")))
+    assert actual == Wait(
         "frame",
         "waits for an increment on a; `a`: frame 2026-11-21 10:00 is open with 2 records, and "
         "ends with a record of another key or a close",
@@ -55,10 +55,10 @@ def test_alignment_says_who_is_there_and_who_is_not() -> None:
     """By framing keys, and where the missing one has come to."""
     rule = RunnableSpec(Align())
     views = framed("a", "2026-11-21 10:00"), framed("b", open_="2026-11-21 09:00")
-    found = wait(stage("s", *views, runnable=rule))
-    assert found.words.startswith("waits for `b` to reach 2026-11-21 10:00; `a` is there; `b`: ")
-    assert "frame 2026-11-21 09:00 is open" in found.words
-    assert found.kind == "frame"
+    actual = wait(stage("s", *views, runnable=rule))
+    assert actual.words.startswith("waits for `b` to reach 2026-11-21 10:00; `a` is there; `b`: ")
+    assert "frame 2026-11-21 09:00 is open" in actual.words
+    assert actual.kind == "frame"
 
 
 def test_what_is_being_framed_is_said_first() -> None:
@@ -93,14 +93,14 @@ def test_back_pressure_and_who_is_behind_it() -> None:
     writer = stage("w", ready, wiring={"i": "source"}, limits={"w.out": FlowLimit(1)})
     full = Connector("o").append(frame(0, 0))
     reader = stage("r", full, wiring={"o": "w.out"}, active=False, paused_because="by hand")
-    found = wait(writer, reader)
-    assert (found.kind, found.behind) == ("readers", "")
-    assert found.words.endswith("`r.o` holds 1 increments (limit 1)")
+    actual = wait(writer, reader)
+    assert (actual.kind, actual.behind) == ("readers", "")
+    assert actual.words.endswith("`r.o` holds 1 increment (limit 1)")
     stopped = replace(writer, active=False, stopped=True, paused_because="3 failures")
     between = stage("m", Connector("o"), wiring={"o": "w.more"})
-    found = wait(stage("z", Connector("m"), wiring={"m": "m.out"}), between, stopped, reader)
-    assert (found.kind, found.behind) == ("input", "w")
-    assert found.words.endswith("; before it, `w`: 3 failures")
+    actual = wait(stage("z", Connector("m"), wiring={"m": "m.out"}), between, stopped, reader)
+    assert (actual.kind, actual.behind) == ("input", "w")
+    assert actual.words.endswith("; before it, `w`: 3 failures")
 
 
 @pytest.mark.parametrize("places", [1, 2])

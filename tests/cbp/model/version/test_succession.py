@@ -123,6 +123,7 @@ def succession(
     kept: Mapping[str, Sequence[int]] = MappingProxyType({}),
     records: Mapping[str, int] = MappingProxyType({}),
     led: Mapping[str, str] = MappingProxyType({}),
+    dropped: Mapping[str, Sequence[range]] = MappingProxyType({}),
 ) -> Succession:
     return succeed(
         compare_versions(shape_of(before), shape_of(after), choice),
@@ -133,6 +134,7 @@ def succession(
         after=after,
         next_epochs=records,
         retained=lambda flow: [increment(flow, index) for index in kept.get(flow, ())],
+        dropped=dropped,
     )
 
 
@@ -144,20 +146,21 @@ def test_a_plan_that_keeps_everything_gives_the_position_that_there_was() -> Non
     """But for the number of the version; no queue is told."""
     flow = flow_of(one=Count, two=(Count, "one.totals"))
     position = position_of(flow, one=queue("a", 8, 9, read=[8]), two=queue("one.totals", 6))
-    found = succession(flow, flow, position)
-    assert (found.position.stages, found.position.newest) == (position.stages, position.newest)
-    assert (found.position.version, found.queues, found.refused) == (2, (), ())
-    assert set(found.leaders) == {"one", "two"}
+    actual = succession(flow, flow, position)
+    assert (actual.position.stages, actual.position.newest) == (position.stages, position.newest)
+    assert (actual.position.version, actual.queues, actual.refused) == (2, (), ())
+    assert set(actual.leaders) == {"one", "two"}
 
 
 def test_stages_that_come_and_go_lose_and_gain_what_is_told() -> None:
     """A removed one loses its queue; an added one begins with the next increment."""
     before, after = flow_of(one=Count, two=Count), flow_of(two=Count, three=Count)
-    found = succession(before, after, position_of(before, one=queue("a", 8), two=queue("a", 9)))
-    assert found.position.stages.keys() == {"two", "three"}
-    assert (indexes(found, "two"), indexes(found, "three")) == ([9], [])
-    assert found.position.stages["three"] == StagePosition(0, None, {"words": Connector("words")})
-    (told,) = found.queues
+    actual = succession(before, after, position_of(before, one=queue("a", 8), two=queue("a", 9)))
+    assert actual.position.stages.keys() == {"two", "three"}
+    assert (indexes(actual, "two"), indexes(actual, "three")) == ([9], [])
+    assert actual.position.stages["three"] == StagePosition(0, None, {"words": Connector("words")})
+    told, begins = actual.queues
+    assert (begins.stage, begins.skipped, begins.queued) == ("three", 10, ())
     assert (told.stage, [i.index for i in told.dropped]) == ("one", [8])
 
 
@@ -166,8 +169,8 @@ def test_a_stage_that_comes_back_goes_on_behind_what_it_wrote() -> None:
     before, after = flow_of(two=Count), flow_of(one=Count, two=Count)
     position = position_of(before)
     assert succession(before, after, position).position.stages["one"].epoch == 0
-    found = succession(before, after, position, records={"one": 4})
-    assert found.position.stages["one"].epoch == 4
+    actual = succession(before, after, position, records={"one": 4})
+    assert actual.position.stages["one"].epoch == 4
     old = Position("d", position.stages, (*position.newest, increment("one.totals", 11)))
     assert succession(before, after, old, records={"one": 4}).position.stages["one"].epoch == 12
 
@@ -179,9 +182,9 @@ def test_who_begins_with_the_retained_input_gets_all_of_it_or_none(chosen: str) 
     before = after if chosen == "rebuild" else flow_of(other=Count)
     position = position_of(before)
     choice = Choice(**{chosen: frozenset(["one"])})
-    found = succession(before, after, position, choice, kept={"a": range(10)})
-    assert (indexes(found, "one"), found.refused) == (list(range(10)), ())
-    assert found.position.stages["one"].memo is None
+    actual = succession(before, after, position, choice, kept={"a": range(10)})
+    assert (indexes(actual, "one"), actual.refused) == (list(range(10)), ())
+    assert actual.position.stages["one"].memo is None
     for left, words in ((range(2, 10), "those from 2 on"), ((), "none of them")):
         lost = succession(before, after, position, choice, kept={"a": left})
         (mistake,) = lost.refused
@@ -191,20 +194,41 @@ def test_who_begins_with_the_retained_input_gets_all_of_it_or_none(chosen: str) 
     assert succession(before, after, nothing, choice).refused == ()
 
 
+def test_an_input_that_begins_with_the_next_increment_says_how_many_came_before() -> None:
+    """Without those that a roll-back dropped; none where all is read, or nothing came."""
+    before, after = flow_of(two=Count), flow_of(one=Count, two=Count)
+    (queueing,) = succession(before, after, position_of(before)).queues
+    assert (queueing.stage, queueing.input, queueing.skipped) == ("one", "words", 10)
+    dropped = {"a": (range(2, 4), range(3, 5))}
+    (queueing,) = succession(before, after, position_of(before), dropped=dropped).queues
+    assert queueing.skipped == 7
+    retained = Choice(retained=frozenset(["one"]))
+    (queueing,) = succession(
+        before, after, position_of(before), retained, kept={"a": range(10)}
+    ).queues
+    assert (len(queueing.queued), queueing.skipped) == (10, 0)
+    nothing = Position("d", position_of(before).stages, ())
+    assert succession(before, after, nothing).queues == ()
+    behind = flow_of(two=Count, one=(Count, "two.totals"))
+    rebuilt = Choice(rebuild=frozenset(["two"]))
+    actual = succession(before, behind, position_of(before), rebuilt, kept={"a": range(10)})
+    assert [(q.stage, q.skipped) for q in actual.queues] == [("two", 0)]
+
+
 def test_what_a_rebuilt_stage_writes_again_is_not_read_twice() -> None:
     """Behind it the old increments of its flow are not queued: they come anew."""
     flow = flow_of(one=Count, two=(Count, "one.totals"))
     kept = {"a": range(10), "one.totals": range(7)}
     choice = Choice(rebuild=frozenset(["one", "two"]))
-    found = succession(flow, flow, position_of(flow), choice, kept=kept)
-    assert (indexes(found, "one"), indexes(found, "two")) == (list(range(10)), [])
+    actual = succession(flow, flow, position_of(flow), choice, kept=kept)
+    assert (indexes(actual, "one"), indexes(actual, "two")) == (list(range(10)), [])
 
 
 def test_a_stage_that_is_rebuilt_behind_one_that_is_not_leads_itself() -> None:
     """It ran with the stage before it, which wrote what is read again long ago."""
     flow = flow_of(one=Upper, two=(Count, "one.totals"))
-    found = physical_stages(flow, choose_leaders(flow))
-    assert [unit.names for unit in found.values()] == [("one", "two")]
+    actual = physical_stages(flow, choose_leaders(flow))
+    assert [unit.names for unit in actual.values()] == [("one", "two")]
     position = position_of(flow)
     together = Position("d", {"one": position.stages["one"]}, position.newest)
     kept = {"a": range(10), "one.totals": range(7)}
@@ -222,9 +246,9 @@ def test_a_stage_that_is_rebuilt_behind_one_that_is_not_leads_itself() -> None:
 def test_a_rewired_input_begins_with_the_next_increment_of_its_flow() -> None:
     """What waited of the other flow goes, and is told."""
     before, after = flow_of(one=Count), flow_of(one=(Count, "b"))
-    found = succession(before, after, position_of(before, one=queue("a", 8, 9)), KEEP)
-    assert indexes(found, "one") == []
-    assert [i.name for i in found.queues[0].dropped] == ["a/8", "a/9"]
+    actual = succession(before, after, position_of(before, one=queue("a", 8, 9)), KEEP)
+    assert indexes(actual, "one") == []
+    assert [i.name for i in actual.queues[0].dropped] == ["a/8", "a/9"]
 
 
 @pytest.mark.parametrize("way", ["framed", "not framed"])
@@ -237,12 +261,12 @@ def test_framing_begins_and_ends_only_where_nothing_waits(way: str) -> None:
     full, empty = (
         (plain, queue("a")) if way == "framed" else (open_frame, Connector("words", (), Framing()))
     )
-    found = succession(before, after, position_of(before, one=full), KEEP)
-    assert [mistake.code for mistake in found.refused] == ["framing_changed"]
-    assert f"is {way} now, and 1 increments or frames wait" in found.refused[0].message
-    found = succession(before, after, position_of(before, one=empty), KEEP)
-    assert found.refused == ()
-    framing = found.position.stages["one"].connectors["words"].framing
+    actual = succession(before, after, position_of(before, one=full), KEEP)
+    assert [mistake.code for mistake in actual.refused] == ["framing_changed"]
+    assert f"is {way} now, and 1 increment or frame waits" in actual.refused[0].message
+    actual = succession(before, after, position_of(before, one=empty), KEEP)
+    assert actual.refused == ()
+    framing = actual.position.stages["one"].connectors["words"].framing
     assert framing == (Framing() if way == "framed" else None)
 
 
@@ -255,9 +279,9 @@ def test_a_flow_is_cut_otherwise_only_where_no_frame_waits(held: str) -> None:
     }
     for one, other in ((Framed, FramedByCase), (FramedByCase, FramedByLength)):
         before, after = flow_of(one=one), flow_of(one=other)
-        found = succession(before, after, position_of(before, one=waits[held]), KEEP)
-        assert [mistake.code for mistake in found.refused] == ["framing_changed"]
-        assert "is framed otherwise now" in found.refused[0].message
+        actual = succession(before, after, position_of(before, one=waits[held]), KEEP)
+        assert [mistake.code for mistake in actual.refused] == ["framing_changed"]
+        assert "is framed otherwise now" in actual.refused[0].message
         same = succession(before, flow_of(one=one), position_of(before, one=waits[held]), KEEP)
         assert same.refused == ()
         assert same.position.stages["one"].connectors["words"] == waits[held]
@@ -267,9 +291,9 @@ def test_a_flow_that_is_cut_otherwise_goes_on_with_the_next_number() -> None:
     """Nothing is remembered of the old function; no frame is named a second time."""
     before, after = flow_of(one=FramedByLength), flow_of(one=FramedByCase)
     was = Connector("words", (), Framing({"m": 1}, 5, None, 8))
-    found = succession(before, after, position_of(before, one=was), KEEP)
-    assert found.refused == ()
-    assert found.position.stages["one"].connectors["words"].framing == Framing(None, 5, None, 8)
+    actual = succession(before, after, position_of(before, one=was), KEEP)
+    assert actual.refused == ()
+    assert actual.position.stages["one"].connectors["words"].framing == Framing(None, 5, None, 8)
 
 
 @pytest.mark.parametrize("closes", [(), (9,)])
@@ -277,9 +301,9 @@ def test_what_is_not_framed_yet_is_framed_by_the_new_function(closes: tuple[int,
     """Whoever mends a function that fails keeps what arrived meanwhile, and its closes."""
     before, after = flow_of(one=FramedByLength), flow_of(one=FramedByCase)
     was = Connector("words", (), Framing({"m": 1}, 5, None, 8), (increment("a", 9),), closes)
-    found = succession(before, after, position_of(before, one=was), KEEP)
-    assert (found.refused, found.queues) == ((), ())
-    now = found.position.stages["one"].connectors["words"]
+    actual = succession(before, after, position_of(before, one=was), KEEP)
+    assert (actual.refused, actual.queues) == ((), ())
+    now = actual.position.stages["one"].connectors["words"]
     assert now == replace(was, framing=Framing(None, 5, None, 8))
 
 
@@ -287,6 +311,6 @@ def test_a_memo_goes_with_its_rule() -> None:
     """Another rule would take it for its own; the same one goes on with it."""
     before = flow_of(one=Count)
     for after, memo in ((flow_of(one=Aligned), None), (flow_of(one=Framed), {"m": "one"})):
-        found = succession(before, after, position_of(before), KEEP)
-        assert found.position.stages["one"].memo == memo
-        assert found.position.stages["one"].turns == 3
+        actual = succession(before, after, position_of(before), KEEP)
+        assert actual.position.stages["one"].memo == memo
+        assert actual.position.stages["one"].turns == 3

@@ -11,7 +11,7 @@ from typing import Any
 
 import pytest
 
-from cbp import DataflowBuilder, Input, Output, RunAny, Translate
+from cbp import DataflowBuilder, Input, Output, RunAny, State, Translate
 from cbp.model.author.code_fingerprint import Code
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.runnable import CountWindow
@@ -55,8 +55,8 @@ def test_a_version_compared_with_itself_keeps_everything() -> None:
 def test_stages_are_added_and_removed_while_others_are_kept() -> None:
     """A stage that stays is not touched by those that come and go."""
     plan = plan_of(flow_of(a=Count(), b=Count()), flow_of(a=Count(), c=Count()))
-    found = {name: (stage.kind, stage.state) for name, stage in plan.stages.items()}
-    assert found == {"a": ("kept", "kept"), "b": ("removed", "kept"), "c": ("added", "new")}
+    actual = {name: (stage.kind, stage.state) for name, stage in plan.stages.items()}
+    assert actual == {"a": ("kept", "kept"), "b": ("removed", "kept"), "c": ("added", "new")}
     assert plan.stages["c"].rewired == ("words",)
 
 
@@ -75,6 +75,29 @@ def test_a_replaced_stage_with_state_needs_the_authors_word() -> None:
     assert rules(plan_of(flow_of(a=Talks()), flow_of(a=Count()))) == [
         ("state_undecided", "stages.a")
     ]
+
+
+def test_a_stage_that_never_ran_has_nothing_to_decide() -> None:
+    """Only that stage; columns that do not fit are refused all the same, as before."""
+    before, after = flow_of(a=Count(), b=Count()), flow_of(a=CountMore(), b=CountMore())
+    plan = compare_versions(shape_of(before), shape_of(after), never_ran={"a"})
+    assert rules(plan) == [("state_undecided", "stages.b")]
+    assert plan.stages["a"].state == "kept"
+
+
+def test_a_plan_names_the_states_that_readers_see_empty_meanwhile() -> None:
+    """Those of a rebuilt stage that has run; neither new states, nor those of kept stages."""
+    before, after = flow_of(a=Count(), b=Count()), flow_of(a=CountMore(), b=Count(), c=Count())
+    plan = plan_of(before, after, rebuild=["a"])
+    assert {name: stage.emptied for name, stage in plan.stages.items()} == {
+        "a": tuple(shape_of(before).stages["a"].states),
+        "b": (),
+        "c": (),
+    }
+    assert plan.stages["a"].emptied
+    choice = Choice(rebuild=frozenset(["a"]))
+    empty = compare_versions(shape_of(before), shape_of(after), choice, never_ran={"a"})
+    assert empty.stages["a"].emptied == ()
 
 
 def test_another_rule_is_another_stage() -> None:
@@ -149,9 +172,9 @@ def test_a_state_is_never_looked_up_by_another_key() -> None:
     """Its records lie by the hash of the old key: the stage is rebuilt, or stays as it is."""
     before = flow_of(a=Count())
     after = flow_of(source="word BINARY", a=ByOther())
-    found = rules(plan_of(before, after, keep=["a"]))
-    assert ("key_changed", "stages.a") in found
-    assert ("schema_incompatible", "sources.words.schema") in found
+    actual = rules(plan_of(before, after, keep=["a"]))
+    assert ("key_changed", "stages.a") in actual
+    assert ("schema_incompatible", "sources.words.schema") in actual
 
 
 def test_a_state_that_lies_by_other_columns_is_not_kept() -> None:
@@ -160,7 +183,7 @@ def test_a_state_that_lies_by_other_columns_is_not_kept() -> None:
     plan = plan_of(named, renamed, keep=["a"])
     (mistake,) = plan.refused
     assert (mistake.code, mistake.where) == ("key_changed", "stages.a.states.counts")
-    assert "lie by the columns (term)" in mistake.message
+    assert "stored by (term)" in mistake.message
     assert "looked up by (word)" in mistake.message
     assert {
         "route_by of state counts: term -> none",
@@ -232,3 +255,23 @@ def test_code_without_a_fingerprint_is_not_compared() -> None:
     shape = shape_of(flow_of(a=Count()))
     unknown = replace(shape, stages={"a": replace(shape.stages["a"], code=Code())})
     assert not compare_versions(unknown, shape).changed
+
+
+class Kept(Count):
+    """Its records are named within their group."""
+
+    counts = State("word STRING, n INT", keep=True, key="word, n")
+
+
+def test_records_that_are_to_be_named_by_a_key_are_rebuilt() -> None:
+    """Kept records may have the same key twice; without a key again, nothing can be wrong."""
+    before, after = flow_of(a=Count()), flow_of(a=Kept())
+    assert rules(plan_of(before, after, keep=["a"])) == [
+        ("second_key_changed", "stages.a.states.counts")
+    ]
+    assert rules(plan_of(before, after, rebuild=["a"])) == []
+    assert rules(plan_of(after, before, keep=["a"])) == []
+    told = plan_of(before, after, rebuild=["a"]).stages["a"].differences
+    assert {"second_key of state counts: none -> n", "keep of state counts: none -> yes"} <= set(
+        told
+    )

@@ -4,21 +4,34 @@ from __future__ import annotations
 
 import importlib
 import pkgutil
-from collections.abc import Iterator
+from collections.abc import Iterator, MutableMapping
+from http import HTTPStatus
+from typing import Any
 
 import pytest
 
 import cbp
 import controller
 from cbp.errors import CbpError, DiskFullError, Mistake, OperatingError
-from controller.api.answers.problems import MEDIA_TYPE, RETRY_SECONDS, STATUS, problem
-from tests.controller.api.fakes import DOCUMENT, Service
+from controller.api.answers.problems import (
+    MEDIA_TYPE,
+    RETRY_SECONDS,
+    STATUS,
+    answer,
+    problem,
+    title_of,
+)
+from controller.api.answers.request_errors import NotLeadingError, RunEndedError
+from controller.events import EventStreamsExhaustedError
+from tests.controller.api.clicks import DOCUMENT
+from tests.controller.api.fake_service import Service
 
 # They start Spark or a service when imported, or are never answered by the API.
 SKIPPED = (
     "cbp.engine.spark",
     "controller.bench",
     "controller.cli",
+    "cbp.client",
     "controller.client",
     "controller.demo",
     "controller.server",
@@ -67,12 +80,43 @@ def test_statuses_are_errors(code: str, status: int) -> None:
     assert code.isidentifier()
 
 
+def test_a_title_says_what_a_type_of_problem_is() -> None:
+    """Each type has its own, in words of this product: none repeats the status (RFC 9457)."""
+    _import_everything()
+    titles = {e: title_of(e) for e in _classes() if _of_product(e)}
+    phrases = {status.phrase.casefold() for status in HTTPStatus}
+    assert not [e for e, title in titles.items() if title.casefold() in phrases]
+    assert not [title for title in titles.values() if not 10 < len(title) <= 100]
+    assert len(set(titles.values())) == len(titles)
+    error = RunEndedError("r1", "committed")
+    assert problem(error, "/")[1]["title"] == title_of(RunEndedError)
+
+
 def test_a_retryable_failure_says_when_to_come_back() -> None:
     """503 with Retry-After, so that a client's library tries again by itself."""
     status, document, headers = problem(DiskFullError("/data"), "/api/v1/x")
     assert (status, headers["Retry-After"]) == (503, str(RETRY_SECONDS))
     assert document["type"] == "urn:cbp:error:disk_full"
     assert document["details"] == {"path": "/data"}
+
+
+@pytest.mark.parametrize(
+    ("error", "level", "has_stack"),
+    [
+        (EventStreamsExhaustedError(4), "warning", False),
+        (NotLeadingError("it stops"), "warning", False),
+        (DiskFullError("/data"), "error", True),
+        (RunEndedError("r1", "committed"), "info", False),
+    ],
+)
+def test_a_refusal_is_no_failure_in_the_log(
+    error: CbpError, level: str, has_stack: bool, logs: list[MutableMapping[str, Any]]
+) -> None:
+    """One line without a stack where nothing failed here; a failure is an error with its stack."""
+    answer(error, method="GET", path="/api/v1/events")
+    (entry,) = logs
+    assert (entry["log_level"], "exc_info" in entry) == (level, has_stack)
+    assert entry["error_code"] == error.code
 
 
 def test_an_unknown_code_is_our_own_fault() -> None:
@@ -91,13 +135,19 @@ def test_half_a_surrogate_pair_can_be_told() -> None:
 
 
 def test_readiness_follows_the_store_and_the_lead(service: Service) -> None:
-    """Not ready while the store does not answer, nor once another controller leads."""
+    """Not ready without the store, before the engine, nor once another controller leads."""
     with service.client(token=None) as client:
         assert client.get("/api/v1/health/ready").status_code == 200
         service.store.broken = True
         answer = client.get("/api/v1/health/ready")
         assert (answer.status_code, answer.headers["retry-after"]) == (503, str(RETRY_SECONDS))
         service.store.broken = False
+        service.controller.waits_for = "Spark, which has been starting for 3 s"
+        answer = client.get("/api/v1/health/ready")
+        assert (answer.status_code, answer.headers["retry-after"]) == (503, str(RETRY_SECONDS))
+        assert answer.json()["error_code"] == "engine_starting"
+        assert answer.json()["details"] == {"waits_for": "Spark, which has been starting for 3 s"}
+        service.controller.waits_for = ""
         service.controller.problem = "another one wrote the log"
         assert client.get("/api/v1/health/ready").json()["error_code"] == "not_leading"
         assert client.get("/api/v1/health/live").status_code == 200
@@ -107,7 +157,7 @@ def test_a_wrong_registration_lists_every_mistake(service: Service) -> None:
     """One 422 problem with all mistakes, each with its place in the document."""
     document = {
         "name": "Clicks",
-        "sources": {"urls": {"schema": "url TEXT"}, "more": {"schema": "a INT", "format": "xml"}},
+        "sources": {"urls": {"schema": "url TEXT"}, "more": {"schema": "a INT", "format": "orc"}},
         "stages": {
             "count": {"translator": "url_cuont", "inputs": {"urls": "urls"}},
             "again": {"translator": "url_count", "inputs": {"urls": "nobody"}, "buckets": 3},
@@ -120,7 +170,7 @@ def test_a_wrong_registration_lists_every_mistake(service: Service) -> None:
     told = answer.json()
     assert told["error_code"] == "dataflow_invalid"
     assert told["type"] == "urn:cbp:error:dataflow_invalid"
-    found = {(mistake["code"], mistake["where"]) for mistake in told["details"]["mistakes"]}
+    actual = {(mistake["code"], mistake["where"]) for mistake in told["details"]["mistakes"]}
     assert {
         ("name_invalid", "name"),
         ("type_unknown", "sources.urls.schema"),
@@ -128,7 +178,7 @@ def test_a_wrong_registration_lists_every_mistake(service: Service) -> None:
         ("translator_unknown", "stages.count.translator"),
         ("buckets_invalid", "stages.again.buckets"),
         ("flow_unknown", "stages.again.inputs.urls"),
-    } <= found
+    } <= actual
     assert service.store.records == {}
 
 
@@ -214,4 +264,4 @@ def test_mistakes_keep_the_place_in_the_authors_file(service: Service) -> None:
     document = {**DOCUMENT, "stages": {"count": {"translator": "url_count"}}}
     with service.client() as client:
         mistakes = client.post("/api/v1/dataflows", json=document).json()["details"]["mistakes"]
-    assert Mistake(**mistakes[0]).place.partition(":")[0].endswith("fakes.py")
+    assert Mistake(**mistakes[0]).place.partition(":")[0].endswith("clicks.py")

@@ -13,7 +13,7 @@ from hypothesis import strategies as st
 
 from cbp.model.flow.schema import Schema
 from controller.api.answers.json_values import json_value
-from controller.api.answers.problems import RequestInvalidError
+from controller.api.answers.request_errors import RequestInvalidError
 from controller.api.requests.keys import parse_key
 
 _WIDE = Context(prec=80)
@@ -106,3 +106,31 @@ def test_a_time_without_a_zone_is_utc() -> None:
     plain = parse_key(schema, [("at", "2026-11-01T12:00:00")])
     zoned = parse_key(schema, [("at", "2026-11-01T14:00:00+02:00")])
     assert plain == zoned
+
+
+def test_a_number_of_32_bits_is_the_one_that_is_stored() -> None:
+    """What a person types is rounded as the table rounds it; a larger one is refused."""
+    schema = Schema.parse("k FLOAT")
+    assert parse_key(schema, [("k", "0.1")]) == {"k": 0.10000000149011612}
+    assert parse_key(schema, [("k", "inf")]) == {"k": math.inf}
+    with pytest.raises(RequestInvalidError):
+        parse_key(schema, [("k", "1e39")])
+
+
+def test_columns_of_the_second_key_may_be_left_out() -> None:
+    """Given ones are typed and told from null; the key's own columns stay required."""
+    schema, second = Schema.parse("site STRING"), Schema.parse("rank INT, url STRING")
+    for query, expected in (
+        ([("site", "a")], {"site": "a"}),
+        ([("site", "a"), ("url", "2")], {"site": "a", "url": "2"}),
+        ([("rank", "2"), ("site", "a"), ("_null", "url")], {"site": "a", "rank": 2, "url": None}),
+    ):
+        assert parse_key(schema, query, optional=second) == expected
+    with pytest.raises(RequestInvalidError) as caught:
+        parse_key(schema, [("rank", "x"), ("url", "1"), ("url", "2"), ("n", "1")], optional=second)
+    assert {(m["where"], m["code"]) for m in caught.value.details["mistakes"]} == {
+        ("query.site", "key_column_missing"),
+        ("query.rank", "key_column_invalid"),
+        ("query.url", "key_column_twice"),
+        ("query.n", "key_column_unknown"),
+    }

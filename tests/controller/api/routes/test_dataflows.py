@@ -9,9 +9,10 @@ from datetime import timedelta
 import httpx
 import pytest
 
-from controller.api.answers.problems import IdempotencyKeyBusyError, IdempotencyKeyReusedError
+from controller.api.answers.request_errors import IdempotencyKeyBusyError, IdempotencyKeyReusedError
 from controller.api.requests.idempotency import IdempotencyKeys
-from tests.controller.api.fakes import DOCUMENT, NOON, Service
+from tests.controller.api.clicks import DOCUMENT, NOON
+from tests.controller.api.fake_service import Service
 
 PATH = "/api/v1/dataflows"
 
@@ -73,7 +74,7 @@ def test_only_the_latest_keys_are_remembered() -> None:
 
 
 def test_keys_are_safe_between_threads() -> None:
-    """Of two threads with one key, one is served at a time."""
+    """Two threads with one key are served one at a time."""
     keys, inside, leave = IdempotencyKeys(), threading.Event(), threading.Event()
 
     def hold() -> None:
@@ -97,7 +98,26 @@ def test_a_check_changes_nothing(client: httpx.Client, service: Service) -> None
         "urls": "url STRING, site BIGINT",
         "count.totals": "url STRING, n BIGINT",
     }
+    assert answer.json()["wiring"] == {"count": {"urls": "urls"}}
     assert service.store.records == {}
+
+
+@pytest.mark.parametrize("path", [PATH, f"{PATH}/validate", f"{PATH}/clicks"])
+def test_every_mistake_has_its_line_and_column(client: httpx.Client, path: str) -> None:
+    """Checked, registered or changed: the same places, that of the syntax included."""
+    send = client.put if path.endswith("clicks") else client.post
+    text = "name: clicks\nstages:\n  count: {translator: nobody, input: {}}\nfoo: 1\n"
+    answer = send(path, content=text, headers={"Content-Type": "application/yaml"})
+    places = {
+        mistake["where"]: (mistake["line"], mistake["column"])
+        for mistake in answer.json()["details"]["mistakes"]
+    }
+    assert places["document.foo"] == (4, 1)
+    assert places["stages.count.translator"] == (3, 23)
+    assert places["stages.count.input"] == (3, 31)
+    answer = send(path, content=b"name: \xff", headers={"Content-Type": "application/yaml"})
+    (mistake,) = answer.json()["details"]["mistakes"]
+    assert (mistake["code"], mistake["line"], mistake["column"]) == ("document_syntax", 1, 7)
 
 
 def test_lag_is_the_age_of_the_oldest_unread_increment(filled: Service) -> None:
@@ -111,6 +131,15 @@ def test_lag_is_the_age_of_the_oldest_unread_increment(filled: Service) -> None:
     assert 3500 < before["lag_seconds"] - after["lag_seconds"] <= 3600
     assert (before["queued_increments"], before["queued_records"]) == (2, 7)
     assert before["last_success_at"] == "2026-11-01T12:00:02Z"
+
+
+def test_the_list_counts_the_files_in_quarantine(filled: Service) -> None:
+    """By source, and no others: a dataflow may be up to date and still need a decision."""
+    with filled.client() as client:
+        refused = client.get(PATH).json()["items"][0]["quarantined"]
+        filled.store.claim_records.clear()
+        after = client.get(PATH).json()["items"][0]["quarantined"]
+    assert (refused, after) == ({"urls": 1}, {})
 
 
 def test_nothing_that_waits_is_no_lag(client: httpx.Client) -> None:
@@ -171,6 +200,19 @@ def test_a_stopped_stage_can_be_tried_again(filled: Service) -> None:
         assert client.post(f"{PATH}/clicks/stages/count/pause").status_code == 200
         assert client.post(f"{PATH}/clicks/stages/nobody/pause").status_code == 404
     assert filled.controller.asked == [("retry", "clicks", "count"), ("pause", "clicks", "count")]
+
+
+def test_a_priority_is_one_of_three_words(filled: Service) -> None:
+    """It is shown with the stage; another word, another stage or no word changes nothing."""
+    with filled.client() as client:
+        at = f"{PATH}/clicks/stages/count/priority"
+        for priority in ("high", "low", "low"):
+            assert client.put(f"{at}/{priority}").json()["name"] == "clicks"
+            assert client.get(f"{PATH}/clicks").json()["stages"][0]["priority"] == priority
+        assert client.put(f"{at}/urgent").status_code == 422
+        assert client.put(f"{PATH}/clicks/stages/nobody/priority/high").status_code == 404
+        assert client.put(at).status_code == 404
+        assert client.get(f"{PATH}/clicks").json()["stages"][0]["priority"] == "low"
 
 
 @pytest.mark.parametrize(("query", "purge"), [("", False), ("?purge=true", True)])

@@ -2,9 +2,11 @@
 
 from __future__ import annotations
 
+import json
 import math
+import re
 from dataclasses import replace
-from datetime import UTC, date, datetime
+from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
 from typing import Any
 
@@ -13,9 +15,12 @@ import pytest
 
 from controller.api.answers.schemas import PAGE_SIZE_MAX
 from controller.api.requests.idempotency import IdempotencyKeys
+from controller.api.routes.runs import RUNS_MAX
+from controller.api.security.guard import SIGN_IN
 from controller.loop.reading.reader import AsOf
 from controller.store.base import ClaimRecord, Uploaded
-from tests.controller.api.fakes import DOCUMENT, NOON, Service
+from tests.controller.api.clicks import DOCUMENT, NOON
+from tests.controller.api.fake_service import Service
 
 DATAFLOW = "/api/v1/dataflows/clicks"
 
@@ -81,6 +86,101 @@ def test_a_run_shows_its_figures(client: httpx.Client) -> None:
     assert client.get("/api/v1/runs/nobody").status_code == 404
 
 
+def test_runs_are_filtered_by_epoch_error_and_time(client: httpx.Client) -> None:
+    """Each filter reaches the store; a time needs its zone, and one that UTC has."""
+
+    def ids(**filters: Any) -> list[str]:
+        return [run["id"] for run in client.get("/api/v1/runs", params=filters).json()["items"]]
+
+    assert ids(epoch=0) == ["r1"]
+    assert ids(error_code="author_code_failed") == ["r2"]
+    assert ids(error_code="disk_full") == []
+    assert ids(since="2026-11-01T14:00:00+02:00") == ["r3", "r2", "r1"]
+    assert ids(since="2026-11-01T12:00:01Z") == []
+    assert ids(until="2026-11-01T12:00:00Z") == []
+    wrong = ("2026-11-01T12:00:00", "0001-01-01T00:00:00+14:00", "soon")
+    for value in wrong:
+        assert client.get("/api/v1/runs", params={"since": value}).status_code == 422
+    assert client.get("/api/v1/runs", params={"error_code": "x'--"}).status_code == 422
+
+
+def test_a_run_says_how_long_its_input_had_waited(client: httpx.Client, filled: Service) -> None:
+    """From the arrival of its oldest increment; not known of increments that are forgotten."""
+    late = replace(filled.store.run_records[2], started_at=NOON + timedelta(seconds=7))
+    filled.store.run_records[2] = late
+    runs = client.get("/api/v1/runs").json()["items"]
+    # Epoch 0 read increment 0, which arrived at noon; epoch 1 began before its increment came.
+    assert [run["waited_seconds"] for run in runs] == [0.0, 0.0, 7.0]
+    filled.store.increment_records = []
+    runs = client.get("/api/v1/runs").json()["items"]
+    assert [run["waited_seconds"] for run in runs] == [None, None, None]
+
+
+def test_a_run_shows_its_phases(client: httpx.Client, filled: Service) -> None:
+    """As recorded; of a run under way, as the controller knows them, without an end."""
+    begins = {"begin_00_start": 0.0, "begin_01_job": 0.25, "begin_02_finish": 1.5}
+    filled.store.run_records[2] = replace(
+        filled.store.run_records[2], figures={"groups": 2.0, **begins}
+    )
+    run = client.get("/api/v1/runs/r1").json()
+    assert run["phases"] == [
+        {"name": "start", "begin_seconds": 0.0, "end_seconds": 0.25},
+        {"name": "job", "begin_seconds": 0.25, "end_seconds": 1.5},
+        {"name": "finish", "begin_seconds": 1.5, "end_seconds": 2.0},
+    ]
+    assert run["figures"] == {"groups": 2.0}
+    assert client.get("/api/v1/runs/r3").json()["phases"] == []
+    filled.controller.under_way["r3"] = {"begin_00_start": 0.0, "begin_01_plan": 0.1}
+    assert client.get("/api/v1/runs/r3").json()["phases"] == [
+        {"name": "start", "begin_seconds": 0.0, "end_seconds": 0.1},
+        {"name": "plan", "begin_seconds": 0.1, "end_seconds": None},
+    ]
+
+
+def test_many_runs_are_cancelled_with_a_report_for_each(
+    client: httpx.Client, filled: Service
+) -> None:
+    """Some can be refused while others are asked to stop; a run that is named twice counts once."""
+    asked = {"runs": ["r1", "r3", "nobody", "r3"]}
+    answer = client.post("/api/v1/runs/cancel", json=asked)
+    assert answer.status_code == 207
+    report = [
+        (item["id"], item["status"], (item["error"] or {}).get("error_code"))
+        for item in answer.json()["items"]
+    ]
+    assert report == [("r1", 409, "run_ended"), ("r3", 202, None), ("nobody", 404, "not_found")]
+    assert filled.controller.asked == [("cancel", "r3")]
+
+
+def test_many_runs_are_tried_again_with_a_report_for_each(
+    client: httpx.Client, filled: Service
+) -> None:
+    """Only failed runs of the epoch that is still due; nothing else reaches the controller."""
+    stage = filled.store.stage_records[0]
+    filled.store.stage_records[0] = replace(stage, epoch=1)
+    asked = {"runs": ["r1", "r2", "r3"]}
+    answer = client.post("/api/v1/runs/retry", json=asked)
+    report = [(item["id"], item["status"]) for item in answer.json()["items"]]
+    assert (answer.status_code, report) == (207, [("r1", 409), ("r2", 202), ("r3", 409)])
+    assert filled.controller.asked == [("retry", "clicks", "count")]
+    filled.store.stage_records[0] = replace(stage, epoch=2)
+    (item,) = client.post("/api/v1/runs/retry", json={"runs": ["r2"]}).json()["items"]
+    assert (item["status"], item["error"]["error_code"]) == (409, "run_not_due")
+    assert len(filled.controller.asked) == 1
+
+
+@pytest.mark.parametrize("action", ["cancel", "retry"])
+def test_a_request_for_many_runs_has_a_limit(client: httpx.Client, action: str) -> None:
+    """The largest number is served, one more and none are refused, and so is what is no id."""
+    path = f"/api/v1/runs/{action}"
+    many = [f"r{n}x" for n in range(RUNS_MAX)]
+    assert len(client.post(path, json={"runs": many}).json()["items"]) == RUNS_MAX
+    for runs in ([*many, "one"], [], ["../x"], ["\ud800"], "r1"):
+        body = json.dumps({"runs": runs})  # in ASCII: httpx cannot write half of a character
+        headers = {"Content-Type": "application/json"}
+        assert client.post(path, content=body, headers=headers).status_code == 422
+
+
 def test_only_a_run_under_way_can_be_cancelled(client: httpx.Client, filled: Service) -> None:
     """A run that has ended is refused; it never reaches the controller."""
     assert client.post("/api/v1/runs/r3/cancel").status_code == 202
@@ -95,11 +195,24 @@ def test_increments_show_where_they_came_from(client: httpx.Client) -> None:
     """With the evidence of their arrival and their files."""
     page = client.get(f"{DATAFLOW}/increments", params={"flow": "urls"}).json()
     assert [item["index"] for item in page["items"]] == [1, 0]
-    assert page["items"][0]["origin"] == {"paths": ["b.jsonl"]}
+    assert page["items"][0]["origin"] == {"files": ["b.jsonl"]}
     one = client.get(f"{DATAFLOW}/increments/urls/0").json()
     assert (one["records"], one["files"][0]["path"]) == (3, "sources/urls/0.parquet")
     assert client.get(f"{DATAFLOW}/increments/urls/9").status_code == 404
     assert client.get(f"{DATAFLOW}/increments/urls/x").status_code == 422
+
+
+def test_the_files_of_an_increment_are_its_claims(client: httpx.Client) -> None:
+    """Each with its name, where an increment holds more than its origin names."""
+    every = client.get(f"{DATAFLOW}/claims").json()["items"]
+    known = {claim["index"] for claim in every if claim["index"] is not None}
+    assert known
+    for index in known:
+        page = client.get(f"{DATAFLOW}/claims", params={"source": "urls", "increment": index})
+        mine = [claim["path"] for claim in every if claim["index"] == index]
+        assert [claim["path"] for claim in page.json()["items"]] == mine
+    assert client.get(f"{DATAFLOW}/claims", params={"increment": 99}).json()["items"] == []
+    assert client.get(f"{DATAFLOW}/claims", params={"increment": -1}).status_code == 422
 
 
 def test_quarantine_says_file_line_and_cause(client: httpx.Client) -> None:
@@ -289,6 +402,27 @@ def test_a_source_of_which_nothing_is_taken_in_degrades_its_dataflow(
     assert "source urls: the disk is full" in item["reason"]
 
 
+def test_a_source_of_which_nothing_is_taken_in_degrades_it_wherever_it_is_shown(
+    client: httpx.Client, filled: Service
+) -> None:
+    """Metrics and the list say what `ready` says; what is paused by hand raises no alarm."""
+    gauge = 'cbp_dataflow_degraded{dataflow="clicks"}'
+
+    def shown() -> tuple[bool, str]:
+        metrics = client.get("/api/v1/metrics").text
+        (item,) = client.get("/api/v1/dataflows").json()["items"]
+        return f"{gauge} 1.0" in metrics, item["state"]
+
+    filled.controller.reasons = {}
+    assert shown() == (False, "ok")
+    filled.drop_folder.trouble = ["source urls: the disk is full"]
+    assert shown() == (True, "retrying")
+    (item,) = client.get("/api/v1/dataflows").json()["items"]
+    assert item["problem"] == "source urls: the disk is full"
+    filled.store.records["clicks"] = replace(filled.store.records["clicks"], desired="paused")
+    assert shown() == (False, "paused")
+
+
 def test_what_lies_in_a_drop_folder_is_listed(client: httpx.Client) -> None:
     """Whatever its name; what waits, what stays, and what is wrong with the source."""
     (item,) = client.get(f"{DATAFLOW}/sources").json()["items"]
@@ -382,17 +516,21 @@ def test_what_does_not_get_on_is_told_by_ready(filled: Service, client: httpx.Cl
 
 def test_metrics_speak_prometheus(client: httpx.Client) -> None:
     """Queue depth, lag and failures by name; no label without bound."""
+    client.get("/api/v1/runs/no-such-run")
     answer = client.get("/api/v1/metrics")
     assert answer.headers["content-type"].startswith("text/plain")
+    assert "no-such-run" not in answer.text, "a route is counted by its template"
     lines = answer.text.splitlines()
     assert 'cbp_queue_increments{dataflow="clicks",input="urls",stage="count"} 2.0' in lines
     assert 'cbp_stage_failures{dataflow="clicks",stage="count"} 0.0' in lines
     assert 'cbp_runs_total{dataflow="clicks",lane="resident"} 3.0' in lines
     assert 'cbp_run_seconds_total{dataflow="clicks",lane="resident"} 0.5' in lines
     assert "deleted" not in answer.text, "only of dataflows that there are"
-    labels = {line.partition("{")[2].partition("}")[0] for line in lines if "{" in line}
-    names = {pair.partition("=")[0] for label in labels for pair in label.split(",")}
-    assert names == {"dataflow", "stage", "input", "lane"}
+    # The value of a label can have braces: a route's template.
+    names = {name for line in lines for name in re.findall(r'(\w+)="', line)}
+    ours = {"way", "source", "method", "reason", "route", "status"}  # words of ours, and sources
+    assert names == {"dataflow", "stage", "input", "lane", *ours}
+    assert 'cbp_quarantined_files{dataflow="clicks",source="urls"} 1.0' in lines
 
 
 def test_translators_are_listed(client: httpx.Client) -> None:
@@ -420,9 +558,9 @@ def test_openapi_names_every_refusal(client: httpx.Client) -> None:
     assert document["openapi"].startswith("3.1")
     assert "Problem" in document["components"]["schemas"]
     for path, methods in document["paths"].items():
-        for operation in methods.values():
+        for method, operation in methods.items():
             expected = {"400", "403", "422", "500", "503"}
-            if "/health/" not in path:
+            if "/health/" not in path and (method.upper(), path) != SIGN_IN:
                 assert operation["security"], path
                 expected |= {"401"}
             assert expected <= set(operation["responses"]), path

@@ -83,21 +83,21 @@ def test_a_null_is_another_one_in_another_column() -> None:
 
 
 def test_the_last_record_of_each_key_counts() -> None:
-    """Of a history, what came last per key, whichever batch it came in."""
+    """It covers what came last per key of a history, whichever batch it came in."""
     history = [
         (e, *one) for e in (2, 0, 1) for one in (("a", e, 0.5, True), ("b", 9 - e, 0.5, True))
     ]
     last = [("a", 2, 0.5, True), ("b", 7, 0.5, True)]
-    found = last_digest(batches(history, 4), KEY, SCHEMA.fields, "_epoch")
-    assert found == digest(last)
+    actual = last_digest(batches(history, 4), KEY, SCHEMA.fields, "_epoch")
+    assert actual == digest(last)
     assert last_digest(iter(()), KEY, SCHEMA.fields, "_epoch") == Digest(0, 0, 0)
 
 
 def test_without_a_key_every_record_counts() -> None:
     """Nothing replaces a record that has no key."""
     history = [(e, *one) for e in (0, 1) for one in RECORDS]
-    found = last_digest(batches(history), (), SCHEMA.fields, "_epoch")
-    assert found == digest([*RECORDS, *RECORDS])
+    actual = last_digest(batches(history), (), SCHEMA.fields, "_epoch")
+    assert actual == digest([*RECORDS, *RECORDS])
 
 
 @pytest.mark.spark
@@ -107,5 +107,5 @@ def test_spark_digests_alike(spark: Any) -> None:
     assert frame_digest(frame, SCHEMA.names) == digest(RECORDS)
     history = [(e, url, n and n - e, *rest) for e in (0, 1) for url, n, *rest in RECORDS]
     frame = spark.createDataFrame(pa.Table.from_batches(list(batches(history))))
-    found = frame_digest(last_frame(frame, ["url"], SCHEMA.names, "_epoch"), SCHEMA.names)
-    assert found == last_digest(batches(history), KEY, SCHEMA.fields, "_epoch")
+    actual = frame_digest(last_frame(frame, ["url"], SCHEMA.names, "_epoch"), SCHEMA.names)
+    assert actual == last_digest(batches(history), KEY, SCHEMA.fields, "_epoch")

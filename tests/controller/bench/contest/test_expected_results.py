@@ -53,8 +53,8 @@ def test_a_crawl_s_states_are_those_of_the_reference_engine() -> None:
     engine.run_until_idle()
     digests = {}
     for (stage, state), records in workload.states(drawn).items():
-        found = engine.state(stage, state)
-        assert sorted(map(repr, records.to_pylist())) == sorted(map(repr, found))
+        actual = engine.state(stage, state)
+        assert sorted(map(repr, records.to_pylist())) == sorted(map(repr, actual))
         schema = dataflow.stages[stage].translator.state(state).schema
         digests[f"{stage}.{state}"] = digest_of(records.to_batches(), schema.fields)
     assert truth.unlike("cbp", Totals(digests)) == ""

@@ -38,8 +38,8 @@ def tables(*results: Measured, complete: bool = True) -> str:
 
 def row_of(name: str, text: str) -> str:
     """Return the only row of a candidate."""
-    (found,) = [line for line in text.splitlines() if line.startswith(f"| {name}")]
-    return found
+    (actual,) = [line for line in text.splitlines() if line.startswith(f"| {name}")]
+    return actual
 
 
 def test_a_cell_has_the_median_the_least_and_the_most() -> None:
@@ -84,10 +84,10 @@ def test_the_first_document_that_has_a_case_counts() -> None:
 
 def test_the_command_puts_tables_between_two_lines(tmp_path: Path) -> None:
     """What stands there is replaced, all else is left; a file without the lines is refused."""
-    target, found = tmp_path / "README.md", tmp_path / "table.json"
-    found.write_text(json.dumps(document([measured("cbp", 1.0)], complete=True)))
+    target, actual = tmp_path / "README.md", tmp_path / "table.json"
+    actual.write_text(json.dumps(document([measured("cbp", 1.0)], complete=True)))
     target.write_text(f"before\n{BEGIN}\nearlier tables\n{END}\nafter\n")
-    call = ["bench-tables", str(found), "--into", str(target)]
+    call = ["bench-tables", str(actual), "--into", str(target)]
     for _ in range(2):
         with pytest.raises(SystemExit) as ended:
             main(call)

@@ -63,6 +63,6 @@ def test_a_thousand_epochs_stay_as_fast_and_as_small(tmp_path: Path) -> None:
     """
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:
-        found = run(Path(folder), epochs=1000, records=1000, keys=1_000_000)
-    assert_bounded(found)
-    assert found.cpu_ratio <= 1.2
+        actual = run(Path(folder), epochs=1000, records=1000, keys=1_000_000)
+    assert_bounded(actual)
+    assert actual.cpu_ratio <= 1.2

@@ -34,9 +34,9 @@ def test_growth_is_of_the_last_tenth_over_the_one_in_the_middle() -> None:
 def test_what_grows_more_than_it_may_is_told() -> None:
     """In words, with how much; as much as allowed is allowed."""
     growth = {"seconds": 1.21, "disk_bytes": 5.0, "memory_bytes": 1.2, "handles": 2.0}
-    found = ServiceSoak(100, growth, 400.0, 0.0, (), {})
-    assert grown(found, 1.2) == {"seconds per run": 1.21, "open files": 2.0}
-    assert grown(found, 2.0) == {}
+    actual = ServiceSoak(100, growth, 400.0, 0.0, (), {})
+    assert grown(actual, 1.2) == {"seconds per run": 1.21, "open files": 2.0}
+    assert grown(actual, 2.0) == {}
 
 
 @pytest.mark.parametrize(
@@ -50,7 +50,7 @@ def test_what_grows_more_than_it_may_is_told() -> None:
 def test_what_each_run_leaves_on_disk_is_told(
     size: float, files: float, told: dict[str, float]
 ) -> None:
-    """Of runs enough to see beyond what is removed at intervals."""
+    """There are runs enough to see beyond what is removed at intervals."""
     growth = dict.fromkeys(FIGURES, 1.0)
     assert left_behind(ServiceSoak(10_000, growth, size, files, (), {}), 2000) == told
     assert left_behind(ServiceSoak(9_999, growth, size, files, (), {}), 2000) == {}
@@ -59,13 +59,13 @@ def test_what_each_run_leaves_on_disk_is_told(
 def test_a_service_runs_all_of_them(tmp_path: Path) -> None:
     """Every file goes in and every run is committed; the four figures are there, and drawn."""
     told: list[int] = []
-    found = service_soak(tmp_path / "root", 40, on_run=told.append)
+    actual = service_soak(tmp_path / "root", 40, on_run=told.append)
     assert told == list(range(40))
-    assert [sample.runs for sample in found.samples] == list(range(1, 41))
-    assert found.growth.keys() == FIGURES.keys()
-    assert all(sample.memory_bytes and sample.handles for sample in found.samples)
-    assert found.samples[-1].handles <= found.samples[10].handles + 2
-    draw_service_soak(found, tmp_path / "soak.svg")
+    assert [sample.runs for sample in actual.samples] == list(range(1, 41))
+    assert actual.growth.keys() == FIGURES.keys()
+    assert all(sample.memory_bytes and sample.handles for sample in actual.samples)
+    assert actual.samples[-1].handles <= actual.samples[10].handles + 2
+    draw_service_soak(actual, tmp_path / "soak.svg")
     assert (tmp_path / "soak.svg").stat().st_size > 1000
 
 

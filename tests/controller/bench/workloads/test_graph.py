@@ -15,8 +15,8 @@ WAYS = [False, True]
 def codes(edges: Edges, nodes: int, *, undirected: bool = False) -> list[tuple[int, int]]:
     """Return links as pairs; of undirected ones the smaller end first."""
     pairs = edge_table(edges).to_pylist()
-    found = [(pair["src"], pair["dst"]) for pair in pairs]
-    return [(min(p), max(p)) for p in found] if undirected else found
+    actual = [(pair["src"], pair["dst"]) for pair in pairs]
+    return [(min(p), max(p)) for p in actual] if undirected else actual
 
 
 @pytest.mark.parametrize("undirected", WAYS)
@@ -60,11 +60,11 @@ def test_few_pages_have_many_links() -> None:
 def test_ranks_from_scratch_are_those_of_networkx() -> None:
     """Dangling pages give to all; rank, inflow and the dangling sum belong together."""
     graph = Graph(400, 2_500, 1)
-    found = ranks_of(graph.first, 400)
+    actual = ranks_of(graph.first, 400)
     network = nx.DiGraph(codes(graph.first, 400))
     theirs = _pagerank_python(network, alpha=0.85, max_iter=1000, tol=1e-15)
-    assert sum(abs(found.rank[n] / 400 - rank) for n, rank in theirs.items()) < 1e-10
-    given = 0.15 + 0.85 * (found.inflow + found.dangling / 400)
-    assert np.abs(given - found.rank).max() < 1e-11
+    assert sum(abs(actual.rank[n] / 400 - rank) for n, rank in theirs.items()) < 1e-10
+    given = 0.15 + 0.85 * (actual.inflow + actual.dangling / 400)
+    assert np.abs(given - actual.rank).max() < 1e-11
     dangles = np.bincount(graph.first.src, minlength=400) == 0
-    assert found.dangling == pytest.approx(found.rank[dangles].sum(), abs=1e-12)
+    assert actual.dangling == pytest.approx(actual.rank[dangles].sum(), abs=1e-12)

@@ -37,8 +37,8 @@ def test_loaded_neighbours_are_those_that_epochs_find() -> None:
     """Record by record."""
     workload = Clustering(120, 400, 2)
     (records,) = workload.states().values()
-    found = fed(workload).state("coefficients", "graph")
-    assert by_key(records.to_pylist()) == by_key(found)
+    actual = fed(workload).state("coefficients", "graph")
+    assert by_key(records.to_pylist()) == by_key(actual)
     assert records.num_rows == workload.state_records
 
 

@@ -88,8 +88,8 @@ def test_the_state_of_a_crawl_is_that_of_its_first_pages(keys: int) -> None:
     engine.run_until_idle()
     states = workload.states()
     for (stage, state), records in states.items():
-        found = engine.state(stage, state)
-        assert sorted(map(repr, records.to_pylist())) == sorted(map(repr, found))
+        actual = engine.state(stage, state)
+        assert sorted(map(repr, records.to_pylist())) == sorted(map(repr, actual))
     assert workload.state_records == sum(records.num_rows for records in states.values())
 
 

@@ -2,10 +2,14 @@
 
 from __future__ import annotations
 
+import json
+from pathlib import Path
+
 import pytest
 
 from cbp.model.version.version_change import Choice
-from tests.controller.api.fakes import Service
+from tests.controller.api.clicks import DOCUMENT
+from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 
 
@@ -36,3 +40,21 @@ def test_a_stage_that_is_none_is_refused(cbp: Cbp) -> None:
         planned = cbp("backfill", "clicks", "nobody", "--dry-run", *more)
         assert (planned.status, "nobody" in planned.out) == (1, True), planned.err
     assert cbp("backfill", "nobody", "count", "--json").json["error_code"] == "not_found"
+
+
+@pytest.mark.parametrize(
+    "command", [("backfill", "clicks", "count"), ("register", "clicks.json", "--rebuild", "count")]
+)
+def test_it_waits_until_the_rebuilt_stage_has_read_all(
+    cbp: Cbp, service: Service, tmp_path: Path, command: tuple[str, ...]
+) -> None:
+    """What is looked up behind it is there; a plan has nothing to wait for."""
+    (tmp_path / "clicks.json").write_text(json.dumps(DOCUMENT))
+    command = tuple(str(tmp_path / one) if one.endswith(".json") else one for one in command)
+    left = [{"count": "may run"}, {"count": "runs"}, {}]
+    service.controller.explaining.left = lambda name: left.pop(0)  # type: ignore[method-assign]
+    plan = "--plan" if command[0] == "register" else "--dry-run"
+    assert cbp(*command, "--wait", plan).status == 0
+    assert len(left) == 3
+    outcome = cbp(*command, "--wait")
+    assert (outcome.status, left) == (0, []), outcome.err

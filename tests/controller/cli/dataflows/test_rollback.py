@@ -2,9 +2,13 @@
 
 from __future__ import annotations
 
+from datetime import datetime
+
 import pytest
 
-from tests.controller.api.fakes import Service
+from cbp.model.version.rollback_point import parse_point
+from controller.api.routing.cursors import ListCursors
+from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 
 BACK = ("rollback", "clicks", "--to", "count:3")
@@ -19,7 +23,7 @@ def test_the_plan_is_shown_and_nothing_done(cbp: Cbp, service: Service) -> None:
     """Tables with records and bytes, queues, epochs, and what is dropped."""
     outcome = cbp(*BACK, "--dry-run", "--drop-later")
     assert outcome.status == 0, outcome.err
-    for words in ("flows/count.totals", "60", "40", "count.urls", "2 increment(s) of urls"):
+    for words in ("flows/count.totals", "60", "40", "count.urls", "2 increments of urls"):
         assert words in outcome.out
     assert service.controller.asked == []
     plan = cbp(*BACK, "--dry-run", "--json").json
@@ -29,9 +33,43 @@ def test_the_plan_is_shown_and_nothing_done(cbp: Cbp, service: Service) -> None:
     assert plan["queued_before"] == {}
 
 
+def test_the_files_that_it_undoes_are_named(cbp: Cbp) -> None:
+    """The first ones with the plan, and how many; all of them by pages, whose cursors are checked.
+
+    A file whose increment is forgotten has its number.
+    """
+    shown = cbp(*BACK, "--dry-run", "--drop-later").out
+    assert "25 files are undone" in shown
+    assert "and 5 more; all: --files" in shown
+    plan = cbp(*BACK, "--dry-run", "--json").json
+    assert (plan["files_total"], len(plan["files"])) == (25, 20)
+    assert plan["files"][0]["name"] == "a.jsonl"
+    assert plan["files"][19]["name"] == ""
+    rest = cbp(*BACK, "--files", "--cursor", plan["files_cursor"], "--json").json
+    assert [one["index"] for one in plan["files"] + rest["items"]] == list(range(25))
+    numbers, cursor = [], list[str]()
+    for size in (10, 10, 5):
+        page = cbp(*BACK, "--files", "--drop-later", "--limit", "10", *cursor, "--json").json
+        assert len(page["items"]) == size
+        numbers += [(one["index"], one["again"]) for one in page["items"]]
+        cursor = ["--cursor", page["cursor"]]
+    assert numbers == [(n, n < 23) for n in range(25)]
+    assert page["cursor"] is None
+    cursors = ListCursors(("rollbacks_list_undone_files", ("name", "clicks"))).about("count:3")
+    behind = cursors.seal("urls/21")
+    listed = cbp(*BACK, "--files", "--drop-later", "--cursor", behind or "").out
+    for words in ("22", "applied again", "dropped", "not known any more"):
+        assert words in listed
+    assert "a.jsonl" not in listed
+    for wrong in ("urls", "urls/x", "urls/-1", "/3", "urls/" + "9" * 40):
+        for cursor_ in (wrong, cursors.seal(wrong) or ""):
+            refused = cbp(*BACK, "--files", "--cursor", cursor_, "--json").json
+            assert refused["error_code"] == "cursor_invalid", wrong
+
+
 def test_what_is_not_dropped_is_said(cbp: Cbp) -> None:
     """In the plan and in the answer, also without a question; nothing is said where all goes."""
-    words = "3 increment(s) of urls had arrived before position 4: they stay queued"
+    words = "3 increments of urls had arrived before position 4: queued still"
     assert words in cbp(*BACK, "--dry-run", "--drop-later").out
     plan = cbp(*BACK, "--dry-run", "--drop-later", "--json").json
     assert plan["queued_before"] == {"urls": 3}
@@ -69,6 +107,17 @@ def test_where_to_go_is_listed(cbp: Cbp) -> None:
         (5, "count", 4),
     ]
     assert "--moments" in cbp("rollback", "clicks").err
+
+
+def test_a_listed_moment_can_be_pasted(cbp: Cbp) -> None:
+    """With its zone and to the millisecond: `--to` reads it as that very moment."""
+    items = cbp("rollback", "clicks", "--moments", "--json").json["items"]
+    lines = cbp("rollback", "clicks", "--moments").out.splitlines()
+    for one in items:
+        (line,) = (line for line in lines if line.split()[:1] == [str(one["position"])])
+        if one["at"] is not None:
+            at = datetime.fromisoformat(one["at"])
+            assert parse_point(line.split()[-1]).at_ms == round(at.timestamp() * 1000)
 
 
 def test_wrong_calls_are_refused(cbp: Cbp, service: Service) -> None:

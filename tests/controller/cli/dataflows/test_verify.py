@@ -31,7 +31,7 @@ def test_the_command_tells_and_exits_by_the_verdict(cbp: Cbp, tmp_path: Path):
 
     equal = run("--time-limit", "2m")
     assert (equal.status, equal.err) == (0, "")
-    assert "one equals its recomputation from scratch (2 table(s)" in equal.out
+    assert "one equals its recomputation from scratch (2 tables," in equal.out
     STEPS.steps = itertools.repeat(1)
     differs = run("--split", "at-once")
     assert differs.status == 1
@@ -39,6 +39,21 @@ def test_the_command_tells_and_exits_by_the_verdict(cbp: Cbp, tmp_path: Path):
     assert "expected  'a', 7" in differs.out
     answer = run("--json")
     assert (answer.status, answer.json["status"]) == (1, "differs")
+    listed = cbp("verifications", "one", "--json", session=made.session).json["items"]
+    assert [one["status"] for one in listed] == ["differs", "differs", "equal"]
+    assert (listed[0]["id"], listed[0]["done"]) == (answer.json["id"], 1)
+    first = cbp("differences", listed[0]["id"], "--limit", "1", "--json", session=made.session).json
+    (one,) = first["items"]
+    assert (one["columns"], one["key_columns"], one["key"]) == (["word", "n"], ["word"], ["'a'"])
+    assert one["expected"] != one["found"] == [["'a'", "6"]]
+    rest = ("--cursor", first["cursor"], "--json")
+    more = cbp("differences", listed[0]["id"], *rest, session=made.session).json
+    assert {one["table"], *(other["table"] for other in more["items"])} == {
+        "state/sum.sums",
+        "flows/sum.totals",
+    }
+    only = cbp("differences", listed[0]["id"], "--table", "x", session=made.session)
+    assert "no differing key" in only.out
     STEPS.steps = itertools.count()
     assert "stage `sum` of one is not deterministic" in run().out
     assert run("--time-limit", "soon").status == 2

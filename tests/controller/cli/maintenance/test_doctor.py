@@ -17,7 +17,8 @@ from controller.cli.maintenance import doctor, probes
 from controller.cli.maintenance.doctor import Check, examine
 from controller.cli.session import Session
 from controller.settings import Settings
-from tests.controller.api.fakes import AppTransport, Service
+from tests.controller.api.app_transport import AppTransport
+from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 from tests.machine import needs_postgres_driver
 
@@ -66,8 +67,8 @@ def test_a_port_on_which_the_service_answers_is_well(service: Service) -> None:
     """A doctor that is called while the service runs does not complain about it."""
     with socket.create_server(("127.0.0.1", 0)) as taken:
         object.__setattr__(service.settings, "port", taken.getsockname()[1])
-        found = probes.check_port_free(service.settings, AppTransport(service.app))
-    assert "the service answers" in found
+        actual = probes.check_port_free(service.settings, AppTransport(service.app))
+    assert "the service answers" in actual
 
 
 @pytest.mark.parametrize(
@@ -225,9 +226,9 @@ def test_what_other_users_may_read_is_told_with_the_command_that_closes_it(
     settings = Settings(root=root, port=port, engine="local")
     assert doctor._rights(settings).status == "ok"
     root.chmod(0o755)
-    found = doctor._rights(settings)
-    assert found.status == "warn"
-    assert found.remedy == f"run: chmod -R o-rwx '{root}' '{root}/cbp.db'"
-    assert str(root / "token") not in found.remedy
-    subprocess.run(found.remedy.removeprefix("run: "), shell=True, check=True)
+    actual = doctor._rights(settings)
+    assert actual.status == "warn"
+    assert actual.remedy == f"run: chmod -R o-rwx '{root}' '{root}/cbp.db'"
+    assert str(root / "token") not in actual.remedy
+    subprocess.run(actual.remedy.removeprefix("run: "), shell=True, check=True)
     assert doctor._rights(settings).status == "ok"

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from tests.controller.api.fakes import Service
+from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 
 
@@ -26,8 +26,12 @@ def test_a_dry_run_tells_and_removes_nothing(cbp: Cbp, service: Service) -> None
         "with a run of its stage",
     ):
         assert words in outcome.out
+    for words in ("last compactions", "8 to 1", "900 B", "800 B"):
+        assert words in outcome.out
+    (one,) = cbp("gc", "--dry-run", "--json").json["items"][0]["compactions"]
+    assert (one["table"], one["at"]) == ("state/count.counts", "2023-11-14T22:13:20Z")
     assert service.controller.housekeeping.collected == 0
-    assert service.drop_folder.cleaned == [False]
+    assert service.drop_folder.cleaned == [False, False]
 
 
 def test_it_collects_one_dataflow(cbp: Cbp, service: Service) -> None:
@@ -37,5 +41,6 @@ def test_it_collects_one_dataflow(cbp: Cbp, service: Service) -> None:
     assert service.controller.housekeeping.collected == 1
     assert service.drop_folder.cleaned == [True]
     gone = {item["place"]: item["files"] for item in answer["items"] if item["goes"]}
+    assert (answer["last"]["by"], answer["last"]["bytes"]) == ("request", 100)
     assert gone == {"state/count.counts": 1, "finished/urls": 1}
     assert cbp("gc", "nobody", "--json").json["error_code"] == "not_found"

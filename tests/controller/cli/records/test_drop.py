@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
-from controller.cli.records import applied as applied
-from controller.cli.records import drop as command
+from controller.cli.errors import FilesRefusedError
+from controller.cli.session import Session, Waits
 from controller.store.base import ClaimRecord, DataflowRecord, Judged, StageRecord
-from tests.controller.api.fakes import DOCUMENT, NOON, Service
+from tests.controller.api.app_transport import AppTransport
+from tests.controller.api.clicks import DOCUMENT, NOON
+from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 
 SAME = {"by": "content", "claim": "c", "file": "old", "index": 7}
@@ -41,13 +43,14 @@ def test_a_file_is_dropped_without_the_service(cbp: Cbp, incoming: Path, file: P
 
 
 def test_a_file_that_waits_is_never_replaced(
-    cbp: Cbp, incoming: Path, file: Path, monkeypatch: pytest.MonkeyPatch
+    cbp: Cbp, incoming: Path, file: Path, service: Service
 ) -> None:
     """Nor is another one dropped under a name that is not its own: a retry would not be known."""
     cbp("drop", "clicks", "urls", file)
-    monkeypatch.setattr(command, "PATIENCE_SECONDS", 0)
+    impatient = Waits(patience_seconds=0)
+    session = Session(service.settings, AppTransport(service.app), impatient)
     file.write_bytes(b"other")
-    outcome = cbp("drop", "clicks", "urls", file, "--json")
+    outcome = cbp("drop", "clicks", "urls", file, "--json", session=session)
     assert (outcome.status, outcome.json["error_code"]) == (1, "file_waits")
     assert [path.name for path in incoming.iterdir()] == ["a.jsonl.gz"]
     assert (incoming / "a.jsonl.gz").stat().st_size == 3_000_000
@@ -140,12 +143,7 @@ def claim(sequence: int, path: str, **more: Any) -> ClaimRecord:
     return replace(made, id=f"c{sequence}", **more)
 
 
-@pytest.fixture
-def fast(monkeypatch: pytest.MonkeyPatch) -> None:
-    monkeypatch.setattr(applied, "POLL_SECONDS", 0)
-
-
-@pytest.mark.usefixtures("fast", "incoming")
+@pytest.mark.usefixtures("incoming")
 def test_waiting_is_for_these_files_and_all_that_they_cause(
     cbp: Cbp, service: Service, file: Path
 ) -> None:
@@ -162,7 +160,6 @@ def test_waiting_is_for_these_files_and_all_that_they_cause(
     assert [item["index"] for item in outcome.json["items"]] == [3]
 
 
-@pytest.mark.usefixtures("fast")
 def test_a_file_that_came_before_is_told(
     cbp: Cbp, service: Service, incoming: Path, file: Path
 ) -> None:
@@ -178,7 +175,7 @@ def test_a_file_that_came_before_is_told(
     assert (outcome.status, "increment 2 of urls" in outcome.out) == (0, True)
 
 
-@pytest.mark.usefixtures("fast", "incoming")
+@pytest.mark.usefixtures("incoming")
 @pytest.mark.parametrize("json_", [False, True])
 def test_a_refused_file_hides_no_accepted_one(
     cbp: Cbp, service: Service, file: Path, json_: bool
@@ -206,7 +203,7 @@ def test_a_refused_file_hides_no_accepted_one(
         assert "files_refused" in outcome.err
 
 
-@pytest.mark.usefixtures("fast", "incoming")
+@pytest.mark.usefixtures("incoming")
 def test_stages_that_stop_hide_no_refused_file(cbp: Cbp, service: Service, file: Path) -> None:
     """What was refused is printed before the error that ends the command."""
     service.store.records["clicks"] = DataflowRecord("clicks", 1, DOCUMENT, "/", "running", NOON)
@@ -227,7 +224,6 @@ def test_stages_that_stop_hide_no_refused_file(cbp: Cbp, service: Service, file:
     assert "bad.jsonl, quarantined: line 3 is wrong" in outcome.out
 
 
-@pytest.mark.usefixtures("fast")
 def test_waiting_ends_when_files_are_refused_or_stages_stopped(
     cbp: Cbp, service: Service, incoming: Path, file: Path
 ) -> None:
@@ -249,3 +245,28 @@ def test_waiting_ends_when_files_are_refused_or_stages_stopped(
     outcome = cbp("drop", "clicks", "urls", file, "--wait", "--json")
     assert (outcome.status, outcome.json["error_code"]) == (1, "stages_stopped")
     assert outcome.json["details"]["stages"] == {"count": "too many failures"}
+
+
+@pytest.mark.parametrize(
+    ("target", "words"),
+    [
+        (("clicks", "url"), ("there is no source of clicks 'url'", "did you mean urls?")),
+        (("clicks", "zzz"), ("there is no source of clicks 'zzz'", "its sources are urls")),
+        (("click", "urls"), ("there is no dataflow 'click'", "did you mean clicks?")),
+        (("other", "urls"), ("there is no drop folder", "register the dataflow first")),
+    ],
+)
+def test_a_misspelt_name_is_told_with_the_near_ones(
+    cbp: Cbp, incoming: Path, file: Path, target: tuple[str, str], words: tuple[str, str]
+) -> None:
+    """Rather than that the dataflow is not registered."""
+    outcome = cbp("drop", *target, file, "--json")
+    assert (outcome.status, outcome.json["error_code"]) == (1, "not_found")
+    for word in words:
+        assert word in outcome.json["message"]
+
+
+@pytest.mark.parametrize("why", ["a.gz: it is cut", "a.gz, line 3: it is cut"])
+def test_a_refused_file_is_named_once(why: str) -> None:
+    """Its reason begins with its name, with or without a line."""
+    assert FilesRefusedError("clicks", {"a.gz": why}, []).message.count("a.gz") == 1

@@ -8,7 +8,7 @@ from typing import Any
 
 import pytest
 
-from tests.controller.api.fakes import Service
+from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 
 EDIT = ("edit", "clicks", "count.counts", "url=a")
@@ -31,7 +31,7 @@ def test_columns_are_set_with_the_types_of_the_state(cbp: Cbp, service: Service)
     """A text is read as the column's type; who and why reach the controller."""
     outcome = cbp(*EDIT, "--set", "n=5", *WHY)
     assert outcome.status == 0, outcome.err
-    assert "1 key(s)" in outcome.out
+    assert "1 key corrected" in outcome.out
     (one,) = asked(service)
     assert (one.key, one.kind, one.records) == ({"url": "a"}, "set", ({"n": 5},))
 

@@ -57,16 +57,16 @@ def test_modules_are_found_by_dotted_name(tmp_path: Path):
             "b/__pycache__/c.py": "",
         },
     )
-    found = find_modules([tmp_path])
-    assert [(m.name, m.site) for m in found] == [("a", "a"), ("b", "b"), ("b.c", "b")]
+    actual = find_modules([tmp_path])
+    assert [(m.name, m.site) for m in actual] == [("a", "a"), ("b", "b"), ("b.c", "b")]
 
 
 def test_a_package_hides_the_module_of_its_name(tmp_path: Path):
     """As Python does: `a/__init__.py` wins over `a.py`, and the first folder over the second."""
     one = write(tmp_path / "one", {"a.py": "", "a/__init__.py": "", "c.py": ""})
     two = write(tmp_path / "two", {"c.py": ""})
-    found = {m.name: m.path for m in find_modules([one, two])}
-    assert found == {"a": one / "a" / "__init__.py", "c": one / "c.py"}
+    actual = {m.name: m.path for m in find_modules([one, two])}
+    assert actual == {"a": one / "a" / "__init__.py", "c": one / "c.py"}
 
 
 def test_links_are_what_is_imported(tmp_path: Path):

@@ -22,19 +22,21 @@ def page(url: str, *links: str) -> Page:
 
 
 def test_an_example_counted_by_hand():
-    """Two pages: links to a.x, b and c; d is crawled, has no link and was unknown."""
-    before = [page("a", "b.x"), page("e", "a")]
+    """Two pages: links to a.x, b and c; d is crawled, has no link and was unknown; a.y had one."""
+    before = [page("a", "b.x", "a.y"), page("e", "a")]
     now = [page("a.y", "a.x", "b"), page("d", "b", "c")]
     assert expected_touched(now, before) == [
         # a, b, c; and a.x, b, c with the totals of a, b, c
         Touched("count_in_links", 3, 6),
         # a, b, c, d; and a.x, b, c, a.y, d with the totals of a, b, c, d
         Touched("merge", 4, 9),
+        # a.x, b, c; and a.y, which leaves
+        Touched("threshold", 4, 3),
     ]
 
 
 def states(engine: ReferenceEngine) -> dict[str, set[tuple[object, ...]]]:
-    names = {"count_in_links": "counts", "merge": "known"}
+    names = {"count_in_links": "counts", "merge": "known", "threshold": "queue"}
     return {
         stage: {tuple(r.values()) for r in engine.state(stage, name)}
         for stage, name in names.items()

@@ -9,9 +9,10 @@ import httpx
 import pytest
 
 from controller.client.service_client import ServiceClient
-from controller.demo.errors import DemoStalledError, ServiceFailedError
-from controller.demo.service.process import settings_of
+from controller.demo.errors import DemoStalledError
 from controller.demo.service.watch import DataflowWatch, Progress
+from controller.server.errors import ServiceFailedError
+from controller.server.service_process import settings_of
 from controller.settings import Settings
 
 DOCUMENT = {"name": "counts", "sources": {"urls": {}}, "stages": {"count": {}}}
@@ -66,9 +67,11 @@ def file(tmp_path: Path) -> Path:
     return path
 
 
-def watch(service: FakeService, settings: Settings, alive: Any = lambda: None) -> DataflowWatch:
+def watch(
+    service: FakeService, settings: Settings, alive: Any = lambda: None, **more: Any
+) -> DataflowWatch:
     client = ServiceClient(settings, httpx.MockTransport(service))
-    return DataflowWatch(client, settings, DOCUMENT, alive=alive, wait=lambda _: None)
+    return DataflowWatch(client, settings, DOCUMENT, alive=alive, wait=lambda _: None, **more)
 
 
 def test_it_waits_until_the_last_queue_is_empty(settings: Settings, file: Path):
@@ -127,11 +130,9 @@ def test_the_end_of_the_service_ends_the_wait(settings: Settings, file: Path):
         watch(FakeService([stage(0, 1)]), settings, dead).drop(file, lambda _: None)
 
 
-def test_no_progress_for_long_is_an_error(
-    settings: Settings, file: Path, monkeypatch: pytest.MonkeyPatch
-):
+def test_no_progress_for_long_is_an_error(settings: Settings, file: Path):
     """A dataflow that hangs does not hang the demo."""
-    monkeypatch.setattr("controller.demo.service.watch.STALLED_SECONDS", -1.0)
+    impatient = watch(FakeService([stage(0, 1)] * 3), settings, stalled_seconds=-1.0)
     with pytest.raises(DemoStalledError) as caught:
-        watch(FakeService([stage(0, 1)] * 3), settings).drop(file, lambda _: None)
+        impatient.drop(file, lambda _: None)
     assert caught.value.code == "demo_stalled"

@@ -13,6 +13,7 @@ from hypothesis import strategies as st
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.state_diff import settle_tables
 from cbp.model.dataflow.equality import identity
+from tests.sampling import examples
 
 NAN = float("nan")
 TYPES = [
@@ -61,14 +62,14 @@ def _check(found: list[Any], emitted: list[Any]) -> None:
 
 
 @given(RECORDS, RECORDS)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_records_are_counted_off_as_multisets(found: list[Any], emitted: list[Any]) -> None:
     """What dies and what is new are differences of multisets per group, nested values too."""
     _check(found, emitted)
 
 
 @given(SINGLES, SINGLES)
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_single_records_are_compared_alike(found: list[Any], emitted: list[Any]) -> None:
     """With at most one record per group, in any order, the short way has the same result."""
     _check(found, emitted)
@@ -82,7 +83,7 @@ def test_records_of_keys_alone_are_settled() -> None:
 
 
 @given(st.lists(VALUES, min_size=1, max_size=12), st.integers(0, 3))
-@settings(max_examples=200, deadline=None)
+@settings(max_examples=examples(100), deadline=None)
 def test_equal_rows_have_equal_numbers(values: list[Any], start: int) -> None:
     """Numbers are equal exactly where values are; slices and chunks make no difference."""
     table, _ = _table([(0, value) for value in values])
@@ -93,5 +94,5 @@ def test_equal_rows_have_equal_numbers(values: list[Any], start: int) -> None:
     by_value: dict[Any, set[int]] = {}
     for value, number in zip(seen, numbers, strict=True):
         by_value.setdefault(identity(value), set()).add(number)
-    assert all(len(found) == 1 for found in by_value.values())
-    assert len({next(iter(found)) for found in by_value.values()}) == len(by_value)
+    assert all(len(actual) == 1 for actual in by_value.values())
+    assert len({next(iter(actual)) for actual in by_value.values()}) == len(by_value)

@@ -141,7 +141,7 @@ def test_sums_and_sizes_per_group() -> None:
     assert groups.sums("rows", "x").tolist() == [0.75, 0.0, 0.0]
     with pytest.raises(TypeError, match=r"rows\.t is string"):
         groups.sums("rows", "t")
-    with pytest.raises(AttributeError, match="there is rows"):
+    with pytest.raises(AttributeError, match="use one of rows"):
         groups.sizes("row")
     large = pa.table({"n": [2**62, 2**62]})
     with pytest.raises(OverflowError):

@@ -31,8 +31,8 @@ from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
+from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.flow.schema import DataType
 from tests.cbp.engine.epochs import NARROW, assert_same, dataflow_of
 from tests.driver import Driver
@@ -66,12 +66,12 @@ def test_calls_are_read_as_they_were_written(tmp_path: Path) -> None:
         file.write(buckets, call)
     file.finish({"bytes_read": 7, "records_in.urls": 4})
     file.close()
-    found = read_called(tmp_path / "x.called", ["seen"])
-    assert found is not None
-    assert found.figures == {"bytes_read": 7, "records_in.urls": 4}
-    assert found.hashes((3, 4)).tolist() == [10, 11, 12, 10]
-    assert found.hashes((4,)).tolist() == []
-    every = [(some, call) for some in found.calls for call in found.calls[some]]
+    actual = read_called(tmp_path / "x.called", ["seen"])
+    assert actual is not None
+    assert actual.figures == {"bytes_read": 7, "records_in.urls": 4}
+    assert actual.hashes((3, 4)).tolist() == [10, 11, 12, 10]
+    assert actual.hashes((4,)).tolist() == []
+    every = [(some, call) for some in actual.calls for call in actual.calls[some]]
     for (buckets, call), (other, read) in zip(written, every, strict=True):
         assert buckets == other
         assert read.groups.keys.equals(call.groups.keys)
@@ -138,8 +138,8 @@ _SCHEMA = pa.schema([("url", pa.string()), ("n", pa.int64())])
 
 
 def _hashes(task: TaskPlan, urls: Any) -> Any:
-    found = hash_columns([urls.combine_chunks()], [DataType("STRING")])
-    return (found & np.int64(task.hash_mask)).view(np.uint64)
+    actual = hash_columns([urls.combine_chunks()], [DataType("STRING")])
+    return (actual & np.int64(task.hash_mask)).view(np.uint64)
 
 
 def _unordered(task: TaskPlan, counts: dict[str | None, int]) -> Iterator[pa.RecordBatch]:

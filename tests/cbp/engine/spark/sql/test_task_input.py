@@ -23,9 +23,9 @@ from cbp.engine.shuffle import replicated_read as arrange
 from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.task.plan import TaskPlan
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import arranged_batches
+from cbp.engine.task.task_plan import TaskPlan
 from tests.driver import Driver
 
 TASKS = 2
@@ -85,10 +85,10 @@ def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> N
     }
     parts = [OwnRecords(task, part, "job") for part in range(TASKS)]
     for input_, records in expected.items():
-        found = [rows_of(own, input_) for own in parts]
-        assert all(found), "both tasks have some"
-        assert sorted(map(repr, found[0] + found[1])) == sorted(map(repr, records))
-        urls = [[row["url"] for row in rows] for rows in found]
+        actual = [rows_of(own, input_) for own in parts]
+        assert all(actual), "both tasks have some"
+        assert sorted(map(repr, actual[0] + actual[1])) == sorted(map(repr, records))
+        urls = [[row["url"] for row in rows] for rows in actual]
         assert not set(urls[0]) & set(urls[1])
         for one in urls:
             changes = sum(a != b for a, b in pairwise(one))

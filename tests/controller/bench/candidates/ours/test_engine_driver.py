@@ -45,7 +45,7 @@ def test_a_whole_dataflow_gives_what_the_reference_gives(tmp_path: Path, groupin
         reference.feed("pages", pages.to_pylist())
         reference.run_until_idle()
     node = dataflow.stages["merge"]
-    found = list(drive.engine.records.read_state(str(drive.folder), node, "known"))
+    actual = list(drive.engine.records.read_state(str(drive.folder), node, "known"))
     expected = list(reference.state("merge", "known"))
-    assert sorted(map(repr, found)) == sorted(map(repr, expected))
-    assert found
+    assert sorted(map(repr, actual)) == sorted(map(repr, expected))
+    assert actual

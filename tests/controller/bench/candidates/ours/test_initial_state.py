@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from functools import partial
 from pathlib import Path
 
 import numpy as np
@@ -11,7 +12,7 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from controller.bench.candidates.ours import initial_state as load
 from controller.bench.candidates.ours.engine_driver import DataflowDrive
-from controller.bench.candidates.ours.initial_state import load_counts
+from controller.bench.candidates.ours.initial_state import load_counts, load_state
 from controller.bench.workloads.workload import UrlCount, write_arrival
 
 KEYS = 500
@@ -28,9 +29,9 @@ def counts(drive: DataflowDrive) -> dict[str, int]:
     """Read the whole state."""
     node = drive.dataflow.stages["count"]
     rows = list(drive.engine.records.read_state(str(drive.folder), node, "counts"))
-    found = {row["url"]: row["n"] for row in rows}
-    assert len(found) == len(rows)
-    return found
+    actual = {row["url"]: row["n"] for row in rows}
+    assert len(actual) == len(rows)
+    return actual
 
 
 def test_every_key_is_there_once_and_is_counted_on(tmp_path: Path) -> None:
@@ -65,7 +66,23 @@ def test_a_first_state_is_made_once_and_shared(tmp_path: Path) -> None:
     assert counts(drives[1]) == dict.fromkeys(urls, 1)
 
 
+def test_records_are_made_only_for_the_first_of_those_that_share_a_state(tmp_path: Path) -> None:
+    """A later load has the same records, though its own would be others."""
+    shared, drives = tmp_path / "prepared", [drive_of(tmp_path / name) for name in ("a", "b")]
+    records = [pa.table({"url": ["a", "b"], "n": [n, n]}) for n in (3, 4)]
+    for drive, mine in zip(drives, records, strict=True):
+        node = drive.dataflow.stages["count"]
+        load_state(drive.folder, node, "counts", partial(table_of, mine), shared=shared)
+    assert counts(drives[0]) == counts(drives[1]) == {"a": 3, "b": 3}
+
+
+def table_of(records: pa.Table) -> pa.Table:
+    """Make some records."""
+    return records
+
+
 @pytest.mark.spark
+@pytest.mark.soak
 def test_spark_loads_the_same_in_files_of_bounded_size(
     tmp_path: Path, spark: object, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -35,7 +35,7 @@ def computed(folder: Path, spark: Any, workload: GraphWorkload) -> tuple[Values,
 
 
 def test_coefficients_are_those_of_networkx(tmp_path: Path, spark: Any) -> None:
-    """Of every node, those without triangles too."""
+    """Every node has one, those without triangles too."""
     values, links = computed(tmp_path, spark, Clustering(100, 500, 1))
     assert values.of == pytest.approx(nx.clustering(nx.Graph(links)))
 

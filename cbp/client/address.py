@@ -1,0 +1,113 @@
+"""Where the service is, and with which token: as the commands find it.
+
+Each value comes from the environment variable `CBP_<NAME>`, else from the file that `CBP_CONFIG`
+names, else from a default:
+
+    token  CBP_TOKEN, or the file CBP_TOKEN_FILE, or `token` in CBP_ROOT (by default `cbp-data`)
+    url    CBP_HOST and CBP_PORT (127.0.0.1, 8420); https if CBP_CA or CBP_TLS_CERT is set,
+           and then CBP_ADVERTISE_URL if that is set
+
+Guaranteed: it finds what `controller.settings` finds (tests/controller/client/test_address.py).
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from pathlib import Path
+from typing import Any
+
+from cbp.client.authorities import trusted_authorities
+from cbp.client.errors import TokenMissingError
+from cbp.client.settings_file import file_values
+from cbp.client.token_file import read_token_file
+
+__all__ = ["Address", "find_address", "url_of"]
+
+HOST = "127.0.0.1"
+PORT = 8420
+ROOT = Path("cbp-data")
+
+
+@dataclass(frozen=True, slots=True)
+class Address:
+    """Where a service is, and what opens it.
+
+    Attributes:
+        url: Such as `http://127.0.0.1:8420`.
+        token: Sent as a bearer token.
+        verify: Whose certificates are accepted; `True`: the system's authorities.
+    """
+
+    url: str
+    token: str = field(repr=False)
+    verify: ssl.SSLContext | bool = field(default=True, repr=False)
+
+
+def find_address(url: str | None = None, token: str | None = None) -> Address:
+    """Return the address of the service, as the commands find it.
+
+    Args:
+        url: Replaces the address that the environment names.
+        token: Replaces the token that the environment names.
+
+    Raises:
+        TokenMissingError: If there is no token yet.
+        DefinitionError: If the settings file, the token file or a certificate cannot be used.
+    """
+    values = _Values(os.environ, file_values(os.environ.get("CBP_CONFIG")))
+    found = url or _url(values)
+    verify: ssl.SSLContext | bool = True
+    if found.startswith("https://"):
+        verify = trusted_authorities(ca=values.path("ca"), tls_cert=values.path("tls_cert"))
+    return Address(found.rstrip("/"), token or _token(values), verify)
+
+
+def url_of(host: str, port: int, *, uses_tls: bool, advertise_url: str) -> str:
+    """Return the address at which clients on this machine reach the service.
+
+    With TLS it is `advertise_url`, if that is given: the certificate is for that name.
+    """
+    if uses_tls and advertise_url.startswith("https://"):
+        return advertise_url
+    shown = f"[{host}]" if ":" in host else host
+    return f"{'https' if uses_tls else 'http'}://{shown}:{port}"
+
+
+@dataclass(frozen=True)
+class _Values:
+    """Values by their names: those of the environment before those of the file."""
+
+    environment: Mapping[str, str]
+    file: Mapping[str, Any]
+
+    def text(self, name: str, default: str = "") -> str:
+        value = self.environment.get(f"CBP_{name.upper()}", self.file.get(name))
+        return default if value is None else str(value)
+
+    def path(self, name: str) -> Path | None:
+        text = self.text(name)
+        return Path(text) if text else None
+
+
+def _url(values: _Values) -> str:
+    return url_of(
+        values.text("host", HOST),
+        int(values.text("port", str(PORT))),
+        uses_tls=bool(values.path("ca") or values.path("tls_cert")),
+        advertise_url=values.text("advertise_url"),
+    )
+
+
+def _token(values: _Values) -> str:
+    if token := values.text("token"):
+        return token
+    root = (values.path("root") or ROOT).expanduser().absolute()
+    given = values.path("token_file")
+    file = root / "token" if given is None else given.expanduser().absolute()
+    found = read_token_file(file)
+    if found is None:
+        raise TokenMissingError(file)
+    return found

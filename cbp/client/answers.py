@@ -1,0 +1,308 @@
+"""What the service answers, as values.
+
+Times are aware and in UTC, sizes in bytes, durations in seconds. A field of the service that is
+not here is left out, so a client reads the answers of a newer service.
+
+Guaranteed: each field is one of the service's, with its type
+(tests/controller/client/test_answers.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Hashable, Mapping
+from dataclasses import dataclass, fields, is_dataclass
+from datetime import datetime
+from functools import cache
+from types import NoneType
+from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
+
+__all__ = [
+    "BulkItem",
+    "Claim",
+    "Column",
+    "Dataflow",
+    "DataflowDetail",
+    "File",
+    "Increment",
+    "Moment",
+    "Rollback",
+    "RollbackPlan",
+    "Run",
+    "Snapshot",
+    "SnapshotTable",
+    "Source",
+    "Stage",
+    "Validation",
+    "answer_of",
+]
+
+T = TypeVar("T")
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Dataflow:
+    """One dataflow, for a glance.
+
+    Attributes:
+        desired: `running`, `paused`, `draining` or `drained`, as an operator wants it.
+        state: `ok`, `retrying`, `paused`, `stopped` or `broken`.
+        queued_increments: Increments that wait in front of its stages.
+        lag_seconds: Age of the oldest unprocessed increment; `None` if there is none.
+        problem: Why it is retrying, stopped or broken; `None` if it is not.
+        quarantined: Maps each source to its files in quarantine; a source without any is left out.
+        rejected: Maps each source to its records that were rejected, in the same way.
+    """
+
+    name: str
+    version: int
+    desired: str
+    state: str
+    stages: int
+    queued_increments: int
+    queued_records: int
+    lag_seconds: float | None
+    failures: int
+    problem: str | None
+    quarantined: dict[str, int]
+    rejected: dict[str, int]
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Source:
+    """One flow that receives files from outside; `columns` is DDL."""
+
+    name: str
+    columns: str
+    format: str
+    options: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Stage:
+    """One stage and its progress.
+
+    Attributes:
+        state: `running`, `waiting`, `retrying`, `paused` or `stopped`.
+        waiting: Why it cannot start now; empty if it can.
+        error: What paused or stopped it, with `error_code`, `message` and `details`.
+        inputs: Maps each input to the flow that it reads.
+        outputs: Maps each flow to its columns, as DDL.
+        epoch: Number of its next run.
+    """
+
+    name: str
+    translator: str
+    state: str
+    waiting: str
+    priority: str
+    error: dict[str, Any] | None
+    inputs: dict[str, str]
+    outputs: dict[str, str]
+    epoch: int
+    lag_seconds: float | None
+    failures: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataflowDetail:
+    """One dataflow with its parts; `document` is what was registered."""
+
+    summary: Dataflow
+    sources: list[Source]
+    stages: list[Stage]
+    document: dict[str, Any]
+    definition_problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Validation:
+    """What a document that can be registered declares; `flows` maps each flow to its columns."""
+
+    name: str
+    sources: list[str]
+    stages: list[str]
+    flows: dict[str, str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Claim:
+    """One file that arrived.
+
+    Attributes:
+        status: `claiming`, `claimed`, `accepted`, `duplicate`, `quarantined` or `discarded`.
+        index: Number of its increment; `None` if it has none.
+        rejected: Its records that were put aside, and so are not in the increment.
+        reason: Why it is in quarantine.
+        same_as: The earlier file with this content.
+    """
+
+    id: str
+    dataflow: str
+    source: str
+    path: str
+    bytes: int
+    status: str
+    sha256: str
+    index: int | None
+    rejected: int
+    reason: dict[str, Any] | None
+    same_as: dict[str, Any] | None
+    created_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class File:
+    """One data file of an increment."""
+
+    path: str
+    records: int
+    bytes: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Increment:
+    """One increment of a flow, without its records; `rejected` counts those that were put aside."""
+
+    flow: str
+    index: int
+    records: int
+    rejected: int
+    bytes: int
+    created_at: datetime
+    origin: dict[str, Any]
+    files: list[File]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Run:
+    """One attempt to execute an epoch.
+
+    Attributes:
+        stage: The stage that leads; `stages` are all stages of the run.
+        status: `INTENDED` (under way), `COMMITTED` or `FAILED`.
+        read: Maps each input to the indexes of the increments that it read.
+        error: Why it failed, with `error_code`, `message` and `details`.
+    """
+
+    id: str
+    dataflow: str
+    stage: str
+    stages: list[str]
+    epoch: int
+    attempt: int
+    status: str
+    read: dict[str, list[int]]
+    started_at: datetime
+    finished_at: datetime | None
+    seconds: float | None
+    figures: dict[str, float]
+    error: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BulkItem:
+    """What became of one item of a request for several; `error` is `None` if it succeeded."""
+
+    id: str
+    status: int
+    error: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Moment:
+    """A moment to which a dataflow can be rolled back; `position` names it."""
+
+    position: int
+    stage: str
+    epoch: int
+    at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Rollback:
+    """A roll-back.
+
+    Attributes:
+        epochs: Maps each stage to its next epoch after the roll-back.
+        undone: Maps each stage to the number of its epochs that were undone.
+        dropped: Maps each source to the number of its increments that are not read again.
+    """
+
+    generation: int
+    position: int
+    epochs: dict[str, int]
+    undone: dict[str, int]
+    dropped: dict[str, int]
+    at: datetime
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackPlan:
+    """What a roll-back would do; `queued` maps `stage.input` to the increments that wait then."""
+
+    rollback: Rollback
+    records_undone: int
+    queued: dict[str, int]
+    files_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SnapshotTable:
+    """One table of a snapshot: `version` is that of the Delta table at `path`."""
+
+    table: str
+    path: str
+    version: int
+    epoch: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Snapshot:
+    """Versions of all tables that belong together; their files stay until `readable_until`."""
+
+    dataflow: str
+    at: datetime
+    newest: bool
+    readable_until: datetime
+    epochs: dict[str, int]
+    tables: list[SnapshotTable]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Column:
+    """One column of a query's answer; `type` is DuckDB's."""
+
+    name: str
+    type: str
+
+
+def answer_of(kind: type[T], document: Mapping[str, Any]) -> T:
+    """Return the value that a document of the service describes."""
+    hints = _hints(cast(Hashable, kind))
+    values = {name: _value(hint, document.get(name)) for name, hint in hints.items()}
+    return kind(**values)
+
+
+@cache
+def _hints(kind: Hashable) -> dict[str, Any]:
+    assert isinstance(kind, type)
+    hints = get_type_hints(kind)
+    assert is_dataclass(kind)
+    return {one.name: hints[one.name] for one in fields(kind)}
+
+
+def _value(hint: Any, value: Any) -> Any:
+    if value is None:
+        return None
+    if NoneType in get_args(hint):
+        hint = next(one for one in get_args(hint) if one is not NoneType)
+    if hint is datetime:
+        return datetime.fromisoformat(value)
+    if isinstance(hint, type) and is_dataclass(hint):
+        return answer_of(hint, value)
+    if get_origin(hint) is list:
+        return [_value(get_args(hint)[0], one) for one in value]
+    return value

@@ -1,0 +1,89 @@
+"""What the methods of the client have in common: lists page by page, values, moments."""
+
+from __future__ import annotations
+
+import base64
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime
+from typing import Any, TypeVar
+
+from cbp.client.answers import answer_of
+from cbp.client.pages import Pages, Rows
+from cbp.client.rest import NULL_PARAMETER, RestClient
+
+__all__ = ["Calls", "When", "instant", "key_parameters", "stage_and_name"]
+
+T = TypeVar("T")
+
+When = datetime | str | None
+"""A time; a text is ISO 8601, a time without a zone is in UTC."""
+
+Query = list[tuple[str, str]]
+
+
+class Calls:
+    """A part of the client.
+
+    Attributes:
+        rest: Sends any request, by its path.
+    """
+
+    rest: RestClient
+
+    def list_of(self, kind: type[T], *path: str, **query: Any) -> Pages[T]:
+        """Return the list at a path; parameters with the value `None` are left out."""
+
+        def read(cursor: str | None) -> tuple[list[T], str | None]:
+            page = self.rest.get(*path, **query, cursor=cursor)
+            return [answer_of(kind, one) for one in page["items"]], page["cursor"]
+
+        return Pages(read)
+
+    def rows(self, *path: str, query: Query, cursor: str = "cursor") -> Rows:
+        """Return the records at a path; `cursor` is what the list calls its cursor."""
+
+        def read(place: str | None) -> tuple[list[dict[str, Any]], str | None]:
+            more = [] if place is None else [(cursor, place)]
+            page = self.rest.get_pairs(*path, query=query + more)
+            return page["items"], page["cursor"]
+
+        return Rows(read)
+
+
+def instant(when: When) -> str | None:
+    """Return a time as the service takes it."""
+    if isinstance(when, datetime):
+        return (when if when.tzinfo else when.replace(tzinfo=UTC)).isoformat()
+    return when
+
+
+def key_parameters(key: Mapping[str, Any]) -> Query:
+    """Return the parameters of a key: values of Python, as the service reads them."""
+    return [
+        (NULL_PARAMETER, column) if value is None else (column, _text(value))
+        for column, value in key.items()
+    ]
+
+
+_TEXTS: dict[type, Callable[[Any], str]] = {
+    bool: lambda value: str(value).lower(),
+    bytes: lambda value: base64.b64encode(value).decode(),
+    datetime: lambda value: value.isoformat(),
+}
+
+
+def _text(value: Any) -> str:
+    return _TEXTS.get(type(value), str)(value)
+
+
+def stage_and_name(table: str) -> tuple[str, str]:
+    """Return the two parts of `stage.name`.
+
+    Raises:
+        ValueError: If it has another form.
+    """
+    stage, dot, name = table.partition(".")
+    if not (dot and stage and name):
+        message = f"expected 'stage.name', such as 'count.counts'; got {table!r}"
+        raise ValueError(message)
+    return stage, name

@@ -1,0 +1,257 @@
+"""Methods of the client: dataflows, the files that come in, and waiting until they are applied."""
+
+from __future__ import annotations
+
+import json
+import time
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Any
+from uuid import uuid4
+
+from cbp.client.answers import Claim, Dataflow, DataflowDetail, Increment, Validation, answer_of
+from cbp.client.calls import Calls, When, instant
+from cbp.client.errors import StagesStoppedError, WaitEndedError
+from cbp.client.pages import Pages
+
+__all__ = ["DataflowCalls", "Document"]
+
+Document = Mapping[str, Any] | str | Path
+"""A dataflow's document: its values, its YAML text, or its file (`.json`, else YAML)."""
+
+POLL_SECONDS = 0.1
+_UNSETTLED = ("claiming", "claimed")
+_IDLE = ("stopped", "paused")
+
+
+class DataflowCalls(Calls):
+    """What a client can ask of dataflows, and do to them."""
+
+    def dataflows(self) -> Pages[Dataflow]:
+        """Return every dataflow, by name."""
+        return self.list_of(Dataflow, "dataflows")
+
+    def dataflow(self, name: str) -> DataflowDetail:
+        """Return one dataflow with its sources and stages.
+
+        Raises:
+            ResourceMissingError: If there is none of this name; so do all methods that take one.
+        """
+        return answer_of(DataflowDetail, self.rest.get("dataflows", name))
+
+    def validate(self, document: Document) -> Validation:
+        """Check a document as `register` does; changes nothing.
+
+        Raises:
+            RequestRefusedError: Code `dataflow_invalid`; `details["mistakes"]` lists every one.
+        """
+        content, kind = _body(document)
+        answer = self.rest.post("dataflows", "validate", content=content, content_type=kind)
+        return answer_of(Validation, answer)
+
+    def register(self, document: Document) -> DataflowDetail:
+        """Register a dataflow; repeating the call with the same document changes nothing.
+
+        Raises:
+            RequestRefusedError: As for `validate`.
+            ConflictRefusedError: Code `already_exists` if the name has another document: `change`.
+        """
+        content, kind = _body(document)
+        answer = self.rest.post(
+            "dataflows", content=content, content_type=kind, idempotency_key=_key()
+        )
+        return answer_of(DataflowDetail, answer)
+
+    def change(
+        self,
+        name: str,
+        document: Document,
+        *,
+        keep: Sequence[str] = (),
+        rebuild: Sequence[str] = (),
+        expected_version: int | None = None,
+        dry_run: bool = False,
+    ) -> dict[str, Any]:
+        """Replace a dataflow by a new version; return what changes, as the service says it.
+
+        Args:
+            name: Name of the dataflow.
+            document: The new version.
+            keep: Stages whose state is kept although their code changed.
+            rebuild: Stages that begin anew with all retained input.
+            expected_version: Refuse at any other version.
+            dry_run: Change nothing, only tell.
+
+        Raises:
+            ConflictRefusedError: If it is at another version, or the new one cannot take over.
+        """
+        content, kind = _body(document)
+        query = {
+            "keep": list(keep),
+            "rebuild": list(rebuild),
+            "expected_version": expected_version,
+            "dry_run": str(dry_run).lower(),
+        }
+        answer = self.rest.put("dataflows", name, content=content, content_type=kind, query=query)
+        assert isinstance(answer, dict)
+        return answer
+
+    def delete(self, name: str, *, purge: bool = False) -> None:
+        """Forget a dataflow; its tables stay, unless `purge` removes them for good."""
+        self.rest.delete("dataflows", name, purge=str(purge).lower())
+
+    def pause(self, name: str, stage: str | None = None) -> Dataflow:
+        """Start no more runs of a dataflow, or of one stage; runs in progress finish."""
+        part = () if stage is None else ("stages", stage)
+        return answer_of(Dataflow, self.rest.post("dataflows", name, *part, "pause"))
+
+    def drain(self, name: str) -> Dataflow:
+        """Take in no more files, and work off what is there; then `desired` is `drained`."""
+        return answer_of(Dataflow, self.rest.post("dataflows", name, "drain"))
+
+    def resume(self, name: str) -> Dataflow:
+        """Let a dataflow run again, and clear the failures of its stages."""
+        return answer_of(Dataflow, self.rest.post("dataflows", name, "resume"))
+
+    def retry(self, name: str, stage: str) -> Dataflow:
+        """Let a stage that stopped after failures try once more."""
+        return answer_of(Dataflow, self.rest.post("dataflows", name, "stages", stage, "retry"))
+
+    def drop(self, name: str, source: str, content: Path | bytes, *, file: str = "") -> Claim:
+        """Hand a file to a source; it is durable once this returns, and taken in soon after.
+
+        A file with the name and content of an accepted one is not applied again.
+
+        Args:
+            name: Name of the dataflow.
+            source: Name of the source.
+            content: The file, or its bytes.
+            file: The name that it has there; needed for bytes, else that of the file.
+
+        Raises:
+            ValueError: If bytes have no name.
+        """
+        named = file or (content.name if isinstance(content, Path) else "")
+        if not named:
+            message = "bytes need a name: drop(..., file='monday.jsonl')"
+            raise ValueError(message)
+        answer = self.rest.post(
+            "dataflows",
+            name,
+            "sources",
+            source,
+            "files",
+            content=content.read_bytes() if isinstance(content, Path) else content,
+            content_type="application/octet-stream",
+            query={"name": named},
+            idempotency_key=_key(),
+        )
+        return answer_of(Claim, answer)
+
+    def claims(
+        self,
+        name: str,
+        *,
+        source: str | None = None,
+        status: str | None = None,
+        code: str | None = None,
+        since: When = None,
+        until: When = None,
+    ) -> Pages[Claim]:
+        """Return the files that arrived, newest first; `code` is why they are in quarantine."""
+        chosen = {"source": source, "status": status, "code": code}
+        times = {"since": instant(since), "until": instant(until)}
+        return self.list_of(Claim, "dataflows", name, "claims", **chosen, **times)
+
+    def increments(
+        self, name: str, flow: str | None = None, *, since: When = None, until: When = None
+    ) -> Pages[Increment]:
+        """Return the increments of a dataflow or of one flow, newest first."""
+        times = {"since": instant(since), "until": instant(until)}
+        return self.list_of(Increment, "dataflows", name, "increments", flow=flow, **times)
+
+    def increment(self, name: str, flow: str, index: int) -> Increment:
+        """Return one increment, without its records."""
+        return answer_of(
+            Increment, self.rest.get("dataflows", name, "increments", flow, str(index))
+        )
+
+    def left(self, name: str) -> dict[str, str]:
+        """Return what each stage still has to do if nothing else arrives; empty: all is applied.
+
+        Files that are not accepted yet do not count.
+        """
+        stages: dict[str, str] = self.rest.get("dataflows", name, "left")["stages"]
+        return stages
+
+    def wait(
+        self,
+        name: str,
+        *claims: Claim,
+        seconds: float | None = 600.0,
+        poll_seconds: float = POLL_SECONDS,
+        report: Callable[[dict[str, str]], object] = lambda left: None,
+    ) -> None:
+        """Return once these files are taken in, and nothing is left to do.
+
+        Args:
+            name: Name of the dataflow.
+            claims: Files of it, as `drop` returned them; those in quarantine are not waited for.
+            seconds: How long to wait; `None`: for ever.
+            poll_seconds: Pause between two looks.
+            report: Called with what is left after each look.
+
+        Raises:
+            StagesStoppedError: If only stages that do not start have work left.
+            WaitEndedError: If it takes longer.
+        """
+        end = None if seconds is None else time.monotonic() + seconds
+        while left := self._unsettled(name, claims) or self._left_to_stages(name):
+            report(left)
+            if end is not None and time.monotonic() >= end:
+                raise WaitEndedError(name, seconds or 0.0, left)
+            time.sleep(poll_seconds)
+
+    def _unsettled(self, name: str, claims: Sequence[Claim]) -> dict[str, str]:
+        """Return the files that are neither accepted nor refused yet."""
+        waited = {one.id: one for one in claims if one.status in _UNSETTLED}
+        left: dict[str, str] = {}
+        for source in {one.source for one in waited.values()}:
+            ids = {one.id for one in waited.values() if one.source == source}
+            for claim in self.claims(name, source=source):
+                if claim.id in ids and claim.status in _UNSETTLED:
+                    left[claim.path] = "is not taken in yet"
+                ids.discard(claim.id)
+                if not ids:
+                    break
+        return left
+
+    def _left_to_stages(self, name: str) -> dict[str, str]:
+        left = self.left(name)
+        if left:
+            stages = self.dataflow(name).stages
+            idle = {
+                one.name: one.waiting or one.state
+                for one in stages
+                if one.name in left and one.state in _IDLE
+            }
+            if idle.keys() >= left.keys():
+                left = self.left(name)  # a stage may have done its last work in between
+                if left and idle.keys() >= left.keys():
+                    raise StagesStoppedError(name, idle)
+        return left
+
+
+def _body(document: Document) -> tuple[bytes, str]:
+    """Return a document as bytes, and their media type."""
+    if isinstance(document, Mapping):
+        return json.dumps(document).encode(), "application/json"
+    if isinstance(document, Path):
+        kind = "json" if document.suffix.lower() == ".json" else "yaml"
+        return document.read_bytes(), f"application/{kind}"
+    return document.encode(), "application/yaml"
+
+
+def _key() -> str:
+    """Return a new idempotency key: one call sends it with each of its attempts."""
+    return str(uuid4())

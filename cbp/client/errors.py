@@ -1,0 +1,162 @@
+"""Errors between a client and the service.
+
+ServiceProblemError            the service refused; `error_code` says why, and never changes
+AccessRefusedError           401, 403: no token, or one that may not do this
+ResourceMissingError         404, 410: there is none of this name, or none any more
+ConflictRefusedError         409, 412: not as things stand now
+RequestRefusedError          other 4xx: the request itself is wrong
+ServiceBusyError             429, 503: not now; repeated by the client before it is raised
+ServiceFailedError           other 5xx: the service failed
+ServiceUnreachableError        nothing answers
+TokenMissingError              there is no token to send
+StagesStoppedError             what was waited for does not come: its stages do not start
+WaitEndedError                 what was waited for did not come in time
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+from cbp.errors import CbpError, OperatingError
+
+__all__ = [
+    "AccessRefusedError",
+    "ConflictRefusedError",
+    "RequestRefusedError",
+    "ResourceMissingError",
+    "ServiceBusyError",
+    "ServiceFailedError",
+    "ServiceProblemError",
+    "ServiceUnreachableError",
+    "StagesStoppedError",
+    "TokenMissingError",
+    "WaitEndedError",
+    "problem_of",
+]
+
+
+class ServiceUnreachableError(OperatingError):
+    """Nothing answers at the service's address."""
+
+    code = "service_unreachable"
+
+    def __init__(self, url: str, why: str) -> None:
+        super().__init__(
+            f"the service does not answer at {url} ({why}); start it with: cbp serve, or name the "
+            "port of the one that runs: CBP_PORT=...",
+            url=url,
+            cause=why,
+        )
+
+
+class ServiceProblemError(CbpError):
+    """The service refused a request; carries the service's problem document.
+
+    Attributes:
+        error_code: The service's name for the error, which never changes.
+        status: The HTTP status.
+        message: What is wrong and what to do, for people.
+        details: What the error is about, as JSON values.
+    """
+
+    code = "service_problem"
+
+    def __init__(self, document: Mapping[str, Any], status: int) -> None:
+        message = document.get("message") or document.get("detail") or f"HTTP status {status}"
+        super().__init__(str(message), **document.get("details", {}))
+        self.error_code = str(document.get("error_code", self.code))
+        self.status = status
+
+    def as_dict(self) -> dict[str, Any]:
+        """Return the error document as the service made it."""
+        return {**super().as_dict(), "error_code": self.error_code}
+
+
+class AccessRefusedError(ServiceProblemError):
+    """There was no token, or it may not do this."""
+
+
+class ResourceMissingError(ServiceProblemError):
+    """There is no resource of this name, or none any more."""
+
+
+class ConflictRefusedError(ServiceProblemError):
+    """As things stand now, this cannot be done."""
+
+
+class RequestRefusedError(ServiceProblemError):
+    """The request itself is wrong; repeating it changes nothing."""
+
+
+class ServiceBusyError(ServiceProblemError):
+    """The service cannot do this now; later it may."""
+
+    retryable = True
+
+
+class ServiceFailedError(ServiceProblemError):
+    """The service failed while it served the request."""
+
+
+_KINDS = {
+    401: AccessRefusedError,
+    403: AccessRefusedError,
+    404: ResourceMissingError,
+    409: ConflictRefusedError,
+    410: ResourceMissingError,
+    412: ConflictRefusedError,
+    429: ServiceBusyError,
+    503: ServiceBusyError,
+}
+
+
+def problem_of(document: Mapping[str, Any], status: int) -> ServiceProblemError:
+    """Return the error of a problem document."""
+    kind = _KINDS.get(status, ServiceFailedError if status >= 500 else RequestRefusedError)
+    return kind(document, status)
+
+
+class TokenMissingError(OperatingError):
+    """There is no token to send."""
+
+    code = "token_missing"
+    retryable = False
+
+    def __init__(self, file: Path) -> None:
+        super().__init__(
+            f"no token: {file} does not exist. The service creates it when it first starts "
+            "(cbp serve); if the token is elsewhere, set CBP_ROOT or CBP_TOKEN_FILE",
+            token_file=str(file),
+        )
+
+
+class StagesStoppedError(OperatingError):
+    """Dropped files are not applied: the stages that should apply them do not start."""
+
+    code = "stages_stopped"
+    retryable = False
+
+    def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
+        reasons = "; ".join(f"{name}: {why}" for name, why in stages.items())
+        super().__init__(
+            f"stages of {dataflow!r} have input left, and do not start: {reasons}",
+            dataflow=dataflow,
+            stages=dict(stages),
+        )
+
+
+class WaitEndedError(OperatingError):
+    """What was waited for did not come in time; it goes on."""
+
+    code = "wait_ended"
+
+    def __init__(self, dataflow: str, seconds: float, left: Mapping[str, str]) -> None:
+        work = "; ".join(f"{name} {what}" for name, what in left.items())
+        super().__init__(
+            f"{dataflow!r} is not done after {seconds:g} s: {work}. It goes on; wait again",
+            dataflow=dataflow,
+            seconds=seconds,
+            left=dict(left),
+        )

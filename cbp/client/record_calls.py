@@ -1,0 +1,158 @@
+"""Methods of the client: records of flows and states, queries, and snapshots."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from cbp.client.answers import Snapshot, answer_of
+from cbp.client.calls import Calls, When, instant, key_parameters, stage_and_name
+from cbp.client.errors import ResourceMissingError
+from cbp.client.pages import Rows
+from cbp.client.query_result import QueryResult
+
+__all__ = ["RecordCalls"]
+
+
+class RecordCalls(Calls):
+    """What a client can read.
+
+    Everything can be read as it was: `at` is a time, `epoch` the number of a run of `stage` (of
+    every stage without it). Without these it is the newest snapshot.
+    """
+
+    def records(
+        self,
+        name: str,
+        flow: str,
+        *,
+        newest: bool = False,
+        at: When = None,
+        epoch: int | None = None,
+        stage: str | None = None,
+    ) -> Rows:
+        """Return the records of a flow, oldest first; with `newest`, newest first."""
+        query = _moment(at, epoch, stage)
+        query += [("newest", "true")] if newest else []
+        return self.rows("dataflows", name, "flows", flow, "records", query=query)
+
+    def increment_records(self, name: str, flow: str, index: int) -> Rows:
+        """Return the records of one increment, in their order."""
+        return self.rows("dataflows", name, "increments", flow, str(index), "records", query=[])
+
+    def state(
+        self,
+        name: str,
+        table: str,
+        *,
+        at: When = None,
+        epoch: int | None = None,
+        stage: str | None = None,
+    ) -> Rows:
+        """Return all records of a state or view, named `stage.state`, in the order of key hashes.
+
+        Raises:
+            ValueError: If `table` has no dot.
+        """
+        of, state = stage_and_name(table)
+        query = _moment(at, epoch, stage)
+        return self.rows("dataflows", name, "state", of, state, "records", query=query)
+
+    def look_up(
+        self,
+        name: str,
+        table: str,
+        *,
+        at: When = None,
+        epoch: int | None = None,
+        stage: str | None = None,
+        **key: Any,
+    ) -> list[dict[str, Any]]:
+        """Return the records of one key of a state or view; none if it has no such key.
+
+        A column whose name is that of an argument here is reached by `rest` alone.
+
+        Args:
+            name: Name of the dataflow.
+            table: The state, as `stage.state`.
+            at: A time, to read what was current then.
+            epoch: An epoch, to read what was current after it.
+            stage: The stage whose epoch it is.
+            key: Column of the key to its value; `None` is null.
+
+        Raises:
+            ValueError: If `table` has no dot, or there is no key.
+            RequestRefusedError: If a column is missing, unknown, or of another type.
+        """
+        if not key:
+            message = "a look-up needs a key: look_up('clicks', 'count.counts', url='/')"
+            raise ValueError(message)
+        of, state = stage_and_name(table)
+        query = key_parameters(key) + _moment(at, epoch, stage, prefix="_")
+        found = self.rows("dataflows", name, "state", of, state, query=query, cursor="_cursor")
+        try:
+            return list(found)
+        except ResourceMissingError as error:
+            if error.details.get("kind") == "state record":
+                return []
+            raise
+
+    def current(
+        self,
+        name: str,
+        table: str,
+        *,
+        by: Sequence[str] = (),
+        at: When = None,
+        epoch: int | None = None,
+        stage: str | None = None,
+        **where: Any,
+    ) -> Rows:
+        """Return the current record per key of a state, a view or an output, in the order of keys.
+
+        Args:
+            name: Name of the dataflow.
+            table: `stage.state` or `stage.output`.
+            by: Columns of the key of an output that declares none.
+            at: A time, to read what was current then.
+            epoch: An epoch, to read what was current after it.
+            stage: The stage whose epoch it is.
+            where: Only records that have these values.
+        """
+        query = key_parameters(where) + [("_by", column) for column in by]
+        query += _moment(at, epoch, stage, prefix="_")
+        return self.rows("dataflows", name, "current", table, query=query, cursor="_cursor")
+
+    def query(
+        self,
+        name: str,
+        sql: str,
+        *,
+        limit: int | None = None,
+        at: When = None,
+        epoch: int | None = None,
+        stage: str | None = None,
+    ) -> QueryResult:
+        """Run one SELECT, in DuckDB's SQL, over a consistent snapshot of all tables of a dataflow.
+
+        Raises:
+            RequestRefusedError: If it is no SELECT, or takes too long or too much memory.
+        """
+        moment = {"at": instant(at), "epoch": epoch, "stage": stage}
+        asked = {"sql": sql, "limit": limit, **moment}
+        given = {key: value for key, value in asked.items() if value is not None}
+        return QueryResult.of(self.rest.post_json("dataflows", name, "query", value=given))
+
+    def snapshot(
+        self, name: str, *, at: When = None, epoch: int | None = None, stage: str | None = None
+    ) -> Snapshot:
+        """Return versions of all tables that belong together, to read with any Delta reader."""
+        answer = self.rest.get_pairs("dataflows", name, "snapshot", query=_moment(at, epoch, stage))
+        return answer_of(Snapshot, answer)
+
+
+def _moment(
+    at: When, epoch: int | None, stage: str | None, *, prefix: str = ""
+) -> list[tuple[str, str]]:
+    given = {"at": instant(at), "epoch": epoch, "stage": stage}
+    return [(f"{prefix}{name}", str(value)) for name, value in given.items() if value is not None]

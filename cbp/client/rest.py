@@ -1,0 +1,297 @@
+"""Requests over REST, by their paths; `cbp.client.client` has a method for each resource.
+
+Guaranteed: an error of the service is raised with its own code and message, and a service that
+does not answer is told apart from one that refuses. Where several instances run, a request to any
+of them reaches the leader. The token leaves this process in one header only, to the service and to
+the leader that the service names, and never to a proxy. A request is repeated only if a repetition
+changes nothing: a GET, or a request with an idempotency key.
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import os
+import socket
+import time
+from collections.abc import Callable, Iterable, Iterator
+from contextlib import contextmanager
+from dataclasses import dataclass
+from typing import Any, Self
+from urllib.parse import quote
+
+import httpx
+
+from cbp.client.address import Address
+from cbp.client.errors import ServiceBusyError, ServiceUnreachableError, problem_of
+
+__all__ = [
+    "ANSWER_SECONDS",
+    "LIVE_PATH",
+    "NULL_PARAMETER",
+    "PREFIX",
+    "USER_HEADER",
+    "RestClient",
+    "Retries",
+]
+
+# Copies of the API's constants: importing the API takes a second, and every command is a
+# client (tests/controller/cli/test_commands.py compares them).
+PREFIX = "/api/v1"
+LIVE_PATH = f"{PREFIX}/health/live"
+NULL_PARAMETER = "_null"
+USER_HEADER = "X-CBP-User"
+CURSOR_HEADER = "X-CBP-Cursor"
+TRUNCATED_HEADER = "X-CBP-Truncated"
+
+CONNECT_SECONDS = 5.0
+# A look-up may start a Spark job; a deletion waits for runs to end.
+ANSWER_SECONDS = 120.0
+# Four times as long as a stream is silent.
+STREAM_SECONDS = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class Retries:
+    """How often a request is sent that may be repeated, if nothing answers or the service is busy.
+
+    Attributes:
+        attempts: Times in all; 1 repeats nothing.
+        pause_seconds: Pause before the second time; each further one is twice as long. A service
+            that says how long it is busy (`Retry-After`) is waited for as long as that.
+        pause_seconds_max: The longest pause.
+        sleep: Replaces the clock in tests.
+    """
+
+    attempts: int = 1
+    pause_seconds: float = 0.2
+    pause_seconds_max: float = 10.0
+    sleep: Callable[[float], object] = time.sleep
+
+    def pause(self, attempt: int, retry_after: float) -> None:
+        """Pause after an attempt, numbered from 0."""
+        self.sleep(min(max(self.pause_seconds * 2**attempt, retry_after), self.pause_seconds_max))
+
+
+class RestClient:
+    """Calls the REST interface; a context manager that closes its connections.
+
+    Args:
+        address: Where the service is, and with which token.
+        transport: Replaces the network in tests.
+        answer_seconds: How long an answer may take.
+        retries: How often a request that may be repeated is sent.
+    """
+
+    def __init__(
+        self,
+        address: Address,
+        transport: httpx.BaseTransport | None = None,
+        *,
+        answer_seconds: float = ANSWER_SECONDS,
+        retries: Retries = Retries(),
+    ) -> None:
+        self._url = address.url
+        self._retries = retries
+        self._http = httpx.Client(
+            base_url=f"{address.url}{PREFIX}",
+            headers={"Authorization": f"Bearer {address.token}", USER_HEADER: _user()},
+            timeout=httpx.Timeout(answer_seconds, connect=min(CONNECT_SECONDS, answer_seconds)),
+            transport=transport,
+            trust_env=False,
+            verify=address.verify,
+        )
+
+    def __enter__(self) -> Self:
+        """Return the client."""
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        """Close the connections."""
+        self.close()
+
+    def close(self) -> None:
+        """Close the connections."""
+        self._http.close()
+
+    def get(self, *path: str, **query: Any) -> Any:
+        """Send a GET, and return the answer.
+
+        Args:
+            path: Parts of the path after `/api/v1`; quoted here.
+            query: Parameters; those with the value `None` are left out.
+        """
+        return self._send("GET", path, params=_given(query))
+
+    def text(self, *path: str, **query: Any) -> str:
+        """Send a GET whose answer is no JSON, and return it; arguments as for `get`."""
+        return self._answered("GET", path, params=_given(query)).text
+
+    def get_file(self, *path: str, query: list[tuple[str, str]]) -> tuple[str, str | None]:
+        """Send a GET for a page of a list as a file; return its text, and the next page's cursor.
+
+        The cursor is `None` if no page follows.
+        """
+        response = self._answered("GET", path, params=query)
+        return response.text, response.headers.get(CURSOR_HEADER)
+
+    @contextmanager
+    def stream_lines(self, *path: str, **query: Any) -> Iterator[Iterator[str]]:
+        """Send a GET, and give the lines of its answer as they come, for as long as they come.
+
+        Raises:
+            ServiceUnreachableError: If nothing comes for a minute, or the connection breaks.
+            ServiceProblemError: If the service refuses.
+        """
+        with self._stream(path, query) as response:
+            yield response.iter_lines()
+
+    @contextmanager
+    def stream_bytes(self, *path: str, **query: Any) -> Iterator[Iterator[bytes]]:
+        """Send a GET, and give its answer in parts, however large it is; raises alike."""
+        with self._stream(path, query) as response:
+            yield response.iter_bytes()
+
+    @contextmanager
+    def _stream(self, path: tuple[str, ...], query: dict[str, Any]) -> Iterator[httpx.Response]:
+        url = f"{self._url}{PREFIX}/" + "/".join(quote(part, safe="") for part in path)
+        patience = httpx.Timeout(STREAM_SECONDS, connect=CONNECT_SECONDS)
+        with (
+            _reachable(self._url),
+            self._http.stream("GET", url, params=_given(query), timeout=patience) as response,
+        ):
+            if not response.is_success:
+                response.read()
+                raise problem_of(_document(response), response.status_code)
+            yield response
+
+    def get_pairs(self, *path: str, query: list[tuple[str, str]]) -> Any:
+        """Send a GET with these parameters in this order, and return the answer."""
+        return self._send("GET", path, params=query)
+
+    def post(
+        self,
+        *path: str,
+        content: bytes | Iterable[bytes] | None = None,
+        content_type: str | None = None,
+        query: dict[str, Any] | None = None,
+        idempotency_key: str | None = None,
+    ) -> Any:
+        """Send a POST, and return the answer."""
+        named = {"Content-Type": content_type, "Idempotency-Key": idempotency_key}
+        sent = _given(named)
+        return self._send("POST", path, content=content, headers=sent, params=_given(query or {}))
+
+    def post_json(self, *path: str, value: Any) -> Any:
+        """Send a POST whose body is a JSON value, and return the answer."""
+        body = json.dumps(value).encode()
+        return self.post(*path, content=body, content_type="application/json")
+
+    def post_for_file(self, *path: str, value: Any) -> tuple[str, bool]:
+        """Send a POST whose body is a JSON value; return the file, and whether it is cut."""
+        sent = {"Content-Type": "application/json"}
+        body = json.dumps(value).encode()
+        response = self._answered("POST", path, content=body, headers=sent)
+        return response.text, response.headers.get(TRUNCATED_HEADER) == "true"
+
+    def put(
+        self,
+        *path: str,
+        content: bytes | None = None,
+        content_type: str | None = None,
+        query: dict[str, Any] | None = None,
+    ) -> Any:
+        """Send a PUT, and return the answer; a list in `query` is sent item by item."""
+        sent = _given({"Content-Type": content_type})
+        return self._send("PUT", path, content=content, headers=sent, params=_given(query or {}))
+
+    def delete(self, *path: str, **query: Any) -> Any:
+        """Send a DELETE, and return the answer."""
+        return self._send("DELETE", path, params=_given(query))
+
+    def _send(self, method: str, path: tuple[str, ...], **more: Any) -> Any:
+        response = self._answered(method, path, **more)
+        return response.json() if response.content else None
+
+    def _answered(self, method: str, path: tuple[str, ...], **more: Any) -> httpx.Response:
+        attempts = self._retries.attempts if _repeatable(method, more) else 1
+        for attempt in range(attempts):
+            retry_after = 0.0
+            try:
+                response = self._sent(method, path, **more)
+                if response.is_success:
+                    return response
+                retry_after = _retry_after(response)
+                raise problem_of(_document(response), response.status_code)
+            except (ServiceUnreachableError, ServiceBusyError):
+                if attempt + 1 == attempts:
+                    raise
+            self._retries.pause(attempt, retry_after)
+        raise AssertionError
+
+    def _sent(self, method: str, path: tuple[str, ...], **more: Any) -> httpx.Response:
+        url = "/".join(quote(part, safe="") for part in path)
+        response = self._request(method, self._url, url, **more)
+        leader = _leader_of(response)
+        if leader and isinstance(more.get("content"), bytes | None):
+            # A stream can be read only once: then the error names the leader's address.
+            response = self._request(method, leader, url, **more)
+        return response
+
+    def _request(self, method: str, service: str, url: str, **more: Any) -> httpx.Response:
+        with _reachable(service):
+            return self._http.request(method, f"{service}{PREFIX}/{url}", **more)
+
+
+@contextmanager
+def _reachable(url: str) -> Iterator[None]:
+    try:
+        yield
+    except httpx.TimeoutException as error:
+        raise ServiceUnreachableError(url, "no answer in time") from error
+    except httpx.TransportError as error:
+        raise ServiceUnreachableError(url, str(error) or type(error).__name__) from error
+
+
+def _repeatable(method: str, sent: dict[str, Any]) -> bool:
+    """Tell whether a second request changes nothing more than the first."""
+    is_whole = isinstance(sent.get("content"), bytes | None)
+    return is_whole and (method == "GET" or "Idempotency-Key" in (sent.get("headers") or {}))
+
+
+def _retry_after(response: httpx.Response) -> float:
+    """Return the seconds for which a busy service asks; 0 if it does not say."""
+    text = response.headers.get("Retry-After", "")
+    return float(text) if text.isdecimal() else 0.0
+
+
+def _document(response: httpx.Response) -> dict[str, Any]:
+    try:
+        document = response.json()
+    except ValueError:
+        document = None
+    if isinstance(document, dict):
+        return document
+    # Something other than this service answers at its address.
+    return {"message": f"status {response.status_code} without a problem document"}
+
+
+def _leader_of(response: httpx.Response) -> str:
+    """Return the address of the leader if this instance cannot serve the request; else `""`."""
+    if response.status_code != httpx.codes.MISDIRECTED_REQUEST:
+        return ""
+    return str((_document(response).get("details") or {}).get("leader", ""))
+
+
+def _user() -> str:
+    """Return who calls, as this machine says: a note for the audit log, which proves nothing."""
+    try:
+        name = getpass.getuser()
+    except (KeyError, OSError):  # a user id without a name
+        name = str(os.getuid())
+    said = f"{name}@{socket.gethostname()}"
+    return "".join(c for c in said if c.isascii() and c.isprintable())[:100]
+
+
+def _given(query: dict[str, Any]) -> dict[str, Any]:
+    return {name: value for name, value in query.items() if value is not None}

@@ -1,0 +1,396 @@
+"""What an author is given of a kept state: its group's records, read by their second key.
+
+    group.orders.get(id=7)          -> a record, or None
+    group.orders.range(id=(1, 10))  -> records with 1 <= id < 10, in order
+    group.orders.range(reverse=True) -> all records, the last one first
+    iter(group.orders)              -> all records, in order
+    out.orders(...), out.orders.delete(id=7)
+
+The handle only checks arguments. Each engine has its own `KeptReader`, which finds the records
+(`cbp.engine.kernel.kept_groups`). What a call puts and deletes is a list in the order of the calls;
+`changes_of` tells what is left of it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from functools import lru_cache
+from operator import itemgetter
+from typing import Any, Protocol
+
+from cbp.engine.columnar.row_codec import EXACT
+from cbp.engine.columnar.values import INT_BITS, Row, order_key, typed, typed_row, unify
+from cbp.model.dataflow.stage import StateSpec
+from cbp.model.flow.attributes import attribute, by_attribute
+from cbp.model.flow.schema import Field, Schema
+
+__all__ = [
+    "Bound",
+    "Deletion",
+    "KeptReader",
+    "KeptRecords",
+    "KeptShape",
+    "changes_of",
+    "kept_shape",
+    "key_reader",
+]
+
+
+_FLOATS = ("DOUBLE", "FLOAT")
+
+_REVERSE = "reverse"
+"""The argument of `range` that is no column."""
+
+
+@dataclass(frozen=True, slots=True)
+class Deletion:
+    """A deletion among the records that a call puts; `second` is the second key."""
+
+    second: Row
+
+
+@dataclass(frozen=True, slots=True)
+class Bound:
+    """A place in the order of a group's records.
+
+    Attributes:
+        order: Sort keys of the first columns of the second key (`row_order`).
+        behind: Whether the place lies behind the records with these values, not before them.
+    """
+
+    order: tuple[Any, ...]
+    behind: bool = False
+
+
+class KeptReader(Protocol):
+    """Finds the records of one group as they were before the call."""
+
+    def get(self, second: Row) -> Any | None:
+        """Return the record with this second key; `None` if there is none."""
+        ...
+
+    def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
+        """Yield the records from one place to another, in order, or from the last to the first."""
+        ...
+
+
+class KeptShape:
+    """The second key of a state: what the arguments of `get`, `range` and `delete` mean.
+
+    Made once per state and process (`kept_shape`), since its functions are compiled.
+
+    Attributes:
+        name: Name of the state.
+        schema: The columns of the second key.
+        bind_get: Returns the second key that an author passed to `get`; raises as `given`.
+    """
+
+    def __init__(self, spec: StateSpec) -> None:
+        self.name = spec.name
+        self.schema = spec.schema.select(spec.second_key)
+        self._second_of = key_reader(spec.schema, spec.second_key)
+        self._record, self._types = spec.schema, [column.type for column in self.schema.fields]
+        self._is_typed = _row_checker(spec.schema)
+        self._exact = [EXACT.get(column.type.kind) for column in spec.schema.fields]
+        self._is_plain = not _has_floats(self.schema)
+        self._bind = {name: _binder(spec.name, name, self.schema) for name in ("get", "delete")}
+        self.bind_get = self._bind["get"]
+
+    def second_of(self, row: Row) -> Row:
+        """Return the second key of a record, in the form in which keys are compared."""
+        return self._second_of(row)
+
+    def seconds_of(self, rows: Iterable[Row]) -> Iterable[Row]:
+        """Return the second keys of records, in the form in which keys are compared."""
+        return map(self._second_of, rows)
+
+    def are_exact(self, operations: Sequence[Row | Deletion]) -> bool:
+        """Return whether all are puts, with values of the Python types of their columns.
+
+        Such records need no check one by one: what else can be wrong with a value, such as a number
+        that is too large, is found when the column is encoded.
+        """
+        if set(map(type, operations)) != {tuple}:
+            return False
+        pairs = zip(zip(*operations, strict=True), self._exact, strict=True)
+        return all(exact is not None and exact.issuperset(map(type, v)) for v, exact in pairs)
+
+    def order_of(self, second: Row) -> tuple[Any, ...]:
+        """Return the sort key of a second key."""
+        if self._is_plain:  # no type of a key but a float has a value that is neither
+            return tuple([(0,) if value is None else (1, value) for value in second])
+        return tuple(map(order_key, second, self._types))
+
+    def in_order(self, rows: dict[Row, Row]) -> list[Row]:
+        """Return records, given by their second keys, in the order of these."""
+        if len(rows) < 2:
+            return list(rows.values())
+        return [rows[second] for second in self._sorted(rows)]
+
+    def _sorted(self, seconds: Collection[Row]) -> list[Row]:
+        if not self._is_plain:
+            return sorted(seconds, key=self.order_of)
+        nulls = [second for second in seconds if None in second]
+        if not nulls:
+            return sorted(seconds)
+        if len(self._types) > 1:
+            return sorted(seconds, key=self.order_of)
+        return [*nulls, *sorted(second for second in seconds if None not in second)]
+
+    def given(self, verb: str, args: Row, named: dict[str, Any]) -> Row:
+        """Return the second key that an author passed to `delete`, or to `get`.
+
+        Raises:
+            TypeError: A column is missing, unknown, or of another type.
+        """
+        return self._bind[verb](*args, **named)
+
+    def compared(self, seconds: Iterable[Row]) -> Iterable[Row]:
+        """Return second keys, as a file has them, in the form in which keys are compared."""
+        return seconds if self._is_plain else map(unify, seconds)
+
+    def reverse_of(self, named: dict[str, Any]) -> bool:
+        """Remove `reverse` from the arguments of `range`, and return it; a column is left there.
+
+        Raises:
+            TypeError: It is neither true nor false.
+        """
+        if _REVERSE in self.schema:
+            return False
+        given = named.pop(_REVERSE, False)
+        if not isinstance(given, bool):
+            message = f"group.{self.name}.range() got reverse={given!r}: it is True or False"
+            raise TypeError(message)
+        return given
+
+    def bounds(self, named: Mapping[str, Any]) -> tuple[Bound, Bound]:
+        """Return the places that the arguments of `range` mean.
+
+        Raises:
+            TypeError: The columns are not the first ones of the second key, only the last of them
+                has two bounds, or a value is of another type.
+        """
+        columns = self.schema.fields[: len(named)]
+        names = [attribute(column.name) for column in columns]
+        if set(names) != set(by_attribute(self.name, self.schema.names, dict(named))):
+            message = (
+                f"group.{self.name}.range() got ({', '.join(named)}): name the first columns of "
+                f"({', '.join(self.schema.names)})"
+            )
+            raise TypeError(message)
+        given = by_attribute(self.name, self.schema.names, dict(named))
+        low: list[Any] = []
+        high: list[Any] = []
+        for at, (name, column) in enumerate(zip(names, columns, strict=True)):
+            value = given[name]
+            if not isinstance(value, tuple):
+                order = order_key(_typed_value(value, column.name, self.schema), column.type)
+                low.append(order)
+                high.append(order)
+                continue
+            if at + 1 < len(names) or len(value) != 2:
+                message = (
+                    f"group.{self.name}.range() got {name}={value!r}: only the last column that is "
+                    "named takes two bounds, as (low, high); None is no bound"
+                )
+                raise TypeError(message)
+            least, most = (_typed_value(one, column.name, self.schema) for one in value)
+            return (
+                Bound((*low, *(() if least is None else (order_key(least, column.type),)))),
+                Bound(tuple(high), behind=True)
+                if most is None
+                else Bound((*high, order_key(most, column.type))),
+            )
+        return Bound(tuple(low)), Bound(tuple(high), behind=True)
+
+    def typed(self, row: Row) -> Row:
+        """Return a record with every value in its declared type.
+
+        Raises:
+            TypeError: Names the first wrong column.
+        """
+        return row if self._is_typed(row) else typed_row(row, self._record)
+
+
+_CLASSES: dict[str, Any] = {f"_{one.__name__}": one for one in (type, str, int, float, bool, bytes)}
+"""Names in compiled functions; a column can be named `type`."""
+
+
+def _usual(column: Field, value: str) -> str:
+    """Return an expression: whether a value has its declared type as it is.
+
+    It is true of the usual values, in a tenth of the time that a full check takes. It is false of
+    all others, valid ones included: those need the full check. Numbers have to be in their range,
+    and texts in ASCII, which can always be written.
+    """
+    kind = column.type.kind
+    (class_,) = (one.__name__ for one in EXACT[kind] if one is not type(None))
+    expression = f"_type({value}) is _{class_}"
+    if kind == "STRING":
+        expression += f" and {value}.isascii()"
+    if kind in INT_BITS:
+        most = 1 << (INT_BITS[kind] - 1)
+        expression += f" and {-most} <= {value} < {most}"
+    return f"({value} is None or {expression})" if column.nullable else f"({expression})"
+
+
+def _usual_row(schema: Schema, values: Sequence[str]) -> str:
+    """Return an expression: whether all values of a record have their types as they are."""
+    if any(column.type.kind not in EXACT for column in schema.fields):
+        return "False"
+    pairs = zip(schema.fields, values, strict=True)
+    return " and ".join([_usual(*pair) for pair in pairs]) or "True"
+
+
+def _row_checker(schema: Schema) -> Callable[[Row], bool]:
+    """Return a function: whether all values of a record have their declared types as they are."""
+    values = [f"v{at}" for at in range(len(schema))]
+    unpacked = f"    {', '.join(values)}, = row\n" if values else ""
+    scope: dict[str, Any] = {**_CLASSES}
+    exec(f"def check(row):\n{unpacked}    return {_usual_row(schema, values)}", scope)
+    check: Callable[[Row], bool] = scope["check"]
+    return check
+
+
+def key_reader(schema: Schema, names: Sequence[str]) -> Callable[[Row], Row]:
+    """Return a function that gives some columns of a record as a key that can be compared."""
+    places = [schema.index(name) for name in names]
+    if any(schema[name].type.kind in _FLOATS for name in names):
+        return lambda row: unify([row[place] for place in places])
+    if len(places) > 1:
+        several: Callable[[Row], Row] = itemgetter(*places)
+        return several
+    if places:
+        (only,) = places
+        return lambda row: (row[only],)
+    return lambda row: ()
+
+
+@lru_cache(maxsize=1024)
+def kept_shape(spec: StateSpec) -> KeptShape:
+    """Return the shape of a kept state."""
+    return KeptShape(spec)
+
+
+class KeptRecords:
+    """The records of one group, for its author; it can be read any number of times."""
+
+    __slots__ = ("_reader", "_shape")
+    __hash__ = object.__hash__
+
+    def __init__(self, shape: KeptShape, reader: KeptReader) -> None:
+        self._shape, self._reader = shape, reader
+
+    def get(self, *args: Any, **named: Any) -> Any | None:
+        """Return the record with this second key; `None` if there is none.
+
+        Raises:
+            TypeError: A column is missing, unknown, or of another type.
+        """
+        return self._reader.get(self._shape.bind_get(*args, **named))
+
+    def range(self, **named: Any) -> Iterator[Any]:
+        """Return an iterator of records in order; it reads what is asked of it, from either end.
+
+        Args:
+            named: The first columns of the second key, each with a value; the last of them can
+                have two bounds, `(low, high)`: from `low` on, and before `high`. `None` is no
+                bound. Then `reverse=True`: the last record comes first. In a second key with a
+                column `reverse`, that is the column.
+
+        Raises:
+            TypeError: The arguments are not of this form.
+        """
+        reverse = self._shape.reverse_of(named)
+        return self._reader.between(*self._shape.bounds(named), reverse=reverse)
+
+    def __iter__(self) -> Iterator[Any]:
+        """Yield all records, in order."""
+        return self._reader.between(Bound(()), Bound((), behind=True))
+
+    def __bool__(self) -> bool:
+        """Refuse a truth test, which would always be true.
+
+        Raises:
+            TypeError: Always.
+        """
+        name = self._shape.name
+        message = (
+            f"the state {name!r} is true whether it has records or not; ask for a record: "
+            f"group.{name}.get(...) is not None, or next(iter(group.{name}), None) is not None"
+        )
+        raise TypeError(message)
+
+    def __eq__(self, other: object) -> bool:
+        """Refuse a comparison, which would never be true.
+
+        Raises:
+            TypeError: Always.
+        """
+        message = f"the state {self._shape.name!r} cannot be compared; compare its records"
+        raise TypeError(message)
+
+
+def changes_of(shape: KeptShape, operations: Iterable[Row | Deletion]) -> dict[Row, Row | None]:
+    """Return what puts and deletions leave: second key to its record, `None` if it is deleted.
+
+    Raises:
+        TypeError: A record does not fit the state.
+    """
+    changes: dict[Row, Row | None] = {}
+    for one in operations:
+        if isinstance(one, Deletion):
+            changes[one.second] = None
+        else:
+            row = shape.typed(one)
+            changes[shape.second_of(row)] = row
+    return changes
+
+
+def _has_floats(schema: Schema) -> bool:
+    return any(column.type.kind in _FLOATS for column in schema.fields)
+
+
+def _typed_values(values: Row, schema: Schema) -> Row:
+    pairs = zip(values, schema.names, strict=True)
+    return tuple(_typed_value(value, name, schema) for value, name in pairs)
+
+
+def _typed_value(value: Any, name: str, schema: Schema) -> Any:
+    type_ = schema[name].type
+    try:
+        return typed(value, type_)
+    except (TypeError, ValueError, OverflowError) as exc:
+        shown = f"{repr(value)[:100]} ({type(value).__name__})"
+        message = f"column {name!r} is declared {type_}, got {shown}: {exc}"
+        raise TypeError(message) from exc
+
+
+def _binder(state: str, verb: str, schema: Schema) -> Callable[..., Row]:
+    """Return a function that binds arguments to the columns of the second key, as Python does.
+
+    It returns the second key in the form in which keys are compared. It is compiled, like the
+    functions that emit records; attributes of columns are checked identifiers.
+    """
+    names = [attribute(column) for column in schema.names]
+    values = "".join(f"{name}, " for name in names)
+    plain = f"_compared(({values}))" if _has_floats(schema) else f"({values})"
+    lines = [
+        f"def bind({', '.join(names)}):",
+        f"    if {_usual_row(schema, names)}:",
+        f"        return {plain}",
+        f"    return _compared(_typed_values(({values}), _schema))",
+    ]
+    scope: dict[str, Any] = {
+        **_CLASSES,
+        "_compared": unify,
+        "_typed_values": _typed_values,
+        "_schema": schema,
+    }
+    exec("\n".join(lines), scope)
+    bind: Callable[..., Row] = scope["bind"]
+    bind.__qualname__ = f"{'out' if verb == 'delete' else 'group'}.{state}.{verb}"
+    if names == [*schema.names]:
+        return bind
+    return lambda *args, **named: bind(*args, **by_attribute(state, schema.names, named))

@@ -1,0 +1,280 @@
+"""Change files of a view's table: what an entry changes, for readers of Delta's change data feed.
+
+    changes of the epochs that an entry covers --\
+                                                  net per key -> _change_data/*.parquet -> `cdc`
+    rows before and after a roll-back or repair /
+
+An entry covers one epoch or several. A reader of the feed takes an entry for one moment, so a key
+has at most one change in it: one insert, one delete, or one pair of updates. A record of a view
+without a key has as many inserts, or deletes, as it is there oftener, or less often.
+
+Without change files, readers derive changes from the files that an entry adds and removes. That
+suffices where an entry only adds files: all their records are inserted. Elsewhere it does not. A
+file that loses rows is removed and added again with another deletion vector, which delta-rs takes
+for changes of all its rows; and no reader knows which deletion and insertion are an update.
+
+Guaranteed: a file is whole or absent, and bytes under one name never change, since the name holds
+a digest of them. So a publication that is repeated, also by a controller that no longer leads,
+never spoils what readers see. Memory: `EngineLimits.merge_rows` records.
+"""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.parquet as pq
+import xxhash
+
+from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.commit.table_entries import shown_epoch, shown_generation
+from cbp.engine.delta.actions import AddFile, ChangeFile
+from cbp.engine.delta.change_feed_settings import feed_flow, feed_key
+from cbp.engine.delta.deletion_vectors import live_in, read_vector
+from cbp.engine.delta.live_records import read_batches
+from cbp.engine.delta.log import Snapshot
+from cbp.engine.storage.checked_parquet import CHECKED, sealed
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
+from cbp.engine.storage.file_names import change_file
+from cbp.engine.storage.files import Files
+from cbp.errors import CbpError
+from cbp.model.flow.changes import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    SIGN,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+)
+
+__all__ = ["ChangeFeed", "feed_of_repair", "is_derivable", "net_changes"]
+
+_logger = logging.getLogger(__name__)
+
+Int64s = npt.NDArray[np.int64]
+
+_TYPE = "_change_type"
+_DELTAS_NAMES = {UPDATE_BEFORE: "update_preimage", UPDATE_AFTER: "update_postimage"}
+"""What Delta's protocol calls updates; the other types have one name."""
+
+_HASH, _EPOCH, _PARTITION = "_hash", "_epoch", "_bucket"
+_FILE_ROWS, _FILE_BYTES = 131_072, 64 << 20
+"""A change file has about so many records and bytes: it is made in memory."""
+
+Read = Callable[[], Iterator[pa.Table]]
+"""Reads changes in their order: the columns of the view, `change_type` and `sign`."""
+
+
+def is_derivable(adds: Iterable[AddFile], removes: Sequence[object]) -> bool:
+    """Tell whether an entry needs no change files: it only adds records, all inserted."""
+    return not removes and all(add.deletion_vector is None for add in adds)
+
+
+def net_changes(changes: pa.Table, key: Sequence[str]) -> pa.Table:
+    """Return what became of each key, from the first to the last of its changes; pure.
+
+    Args:
+        changes: The columns of the view and `sign`, in the order of what happened.
+        key: Columns of the view's key.
+
+    Returns:
+        The columns of the view and `change_type`, ordered by key; an `update_after` follows its
+        `update_before`. A key whose record is what it was has none.
+    """
+    signs = changes.column(SIGN).to_numpy()
+    records = changes.drop_columns([c for c in (SIGN, CHANGE_TYPE) if c in changes.column_names])
+    if set(key) == set(records.column_names):
+        return _net_records(records, signs)
+    (keys,) = row_codes([records.select(list(key))])
+    (codes,) = row_codes([records])
+    order = np.argsort(keys, kind="stable")
+    starts = np.flatnonzero(np.diff(keys[order], prepend=-1))
+    first, last = order[starts], order[np.append(starts[1:], len(order)) - 1]
+    was, is_ = signs[first] < 0, signs[last] > 0
+    same = was & is_ & (codes[first] == codes[last])
+    gone, came = was & ~same, is_ & ~same
+    rows = np.stack([first, last], axis=1)[np.stack([gone, came], axis=1)]
+    both = (gone & came)[:, None]
+    kinds = np.where(both, [UPDATE_BEFORE, UPDATE_AFTER], [DELETE, INSERT])
+    kept = kinds[np.stack([gone, came], axis=1)].tolist()
+    return records.take(pa.array(rows)).append_column(CHANGE_TYPE, pa.array(kept, pa.string()))
+
+
+def feed_of_repair(
+    path: str, files: Files, limits: EngineLimits = DEFAULT_LIMITS
+) -> Callable[[Snapshot, Snapshot], tuple[ChangeFile, ...]]:
+    """Return what writes the change files of a repair, which undoes what others wrote.
+
+    A file that others wrote and that cannot be read gives no change file: the repair matters more.
+    """
+
+    def write(before: Snapshot, after: Snapshot) -> tuple[ChangeFile, ...]:
+        if before.live == after.live or not feed_flow(after.metadata.configuration):
+            return ()
+        epoch = shown_epoch(after.txns, shown_generation(after.txns))
+        feed = ChangeFeed(path, after, max(epoch, 0), files, limits)
+        try:
+            return feed.write_difference(before.live, after.live)
+        except (CbpError, OSError, pa.ArrowException, KeyError) as exc:
+            _logger.warning("no change files for the repair of %s: %s", path, exc)
+            return ()
+
+    return write
+
+
+def _net_records(records: pa.Table, signs: Int64s) -> pa.Table:
+    """Return each record as often as its signs add up to, inserted or deleted."""
+    (codes,) = row_codes([records])
+    sums = np.bincount(codes, weights=signs).astype(np.int64)
+    _, firsts = np.unique(codes, return_index=True)
+    kinds = np.repeat(np.where(sums > 0, INSERT, DELETE), abs(sums)).tolist()
+    rows = records.take(pa.array(np.repeat(firsts, abs(sums))))
+    return rows.append_column(CHANGE_TYPE, pa.array(kinds, pa.string()))
+
+
+@dataclass(frozen=True, slots=True)
+class ChangeFeed:
+    """Writes the change files of one entry of one table.
+
+    Attributes:
+        path: The table's folder.
+        snapshot: The table before the entry.
+        epoch: The last epoch that the entry covers; it stands in the names of the files.
+        files: Writes the files.
+        limits: How many records are in memory.
+    """
+
+    path: str
+    snapshot: Snapshot
+    epoch: int
+    files: Files
+    limits: EngineLimits
+
+    def write_epochs(self, epochs: Sequence[Sequence[str]]) -> tuple[ChangeFile, ...]:
+        """Write what some epochs changed; durable.
+
+        Args:
+            epochs: For each epoch, oldest first, the files of the view's flow of changes.
+        """
+        paths = [path for epoch in epochs for path in epoch]
+        if sum(map(bool, epochs)) <= 1:
+            return self._write(self._read(paths))
+        return self._write(self._net(lambda: self._read(paths), _rows_of(paths)))
+
+    def write_difference(
+        self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
+    ) -> tuple[ChangeFile, ...]:
+        """Write how two live sets of the table differ, by reading the rows that differ; durable.
+
+        Args:
+            before, after: Path to file; all files and vectors exist.
+        """
+        sides = [*self._sides(before, after)]
+        rows = sum(len(rows) for _, rows, _ in sides)
+        return self._write(self._net(lambda: self._rows(sides), rows))
+
+    def _read(self, paths: Sequence[str]) -> Iterator[pa.Table]:
+        for path in paths:
+            for batch in read_batches(path, limits=self.limits):
+                yield pa.Table.from_batches([batch]).drop_columns([_EPOCH])
+
+    def _sides(
+        self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
+    ) -> Iterator[tuple[AddFile, Int64s, int]]:
+        """Yield a file, rows of it, and the sign of their records; what is gone comes first."""
+        for sign, these, others in ((-1, before, after), (1, after, before)):
+            for path in sorted(these):
+                file, other = these[path], others.get(path)
+                if other is None or other.deletion_vector != file.deletion_vector:
+                    rows = self._live(file)
+                    gone = rows if other is None else np.setdiff1d(rows, self._live(other))
+                    if len(gone):
+                        yield file, gone, sign
+
+    def _live(self, file: AddFile) -> Int64s:
+        vector = file.deletion_vector
+        if vector is None:
+            return np.arange(file.rows)
+        return live_in(read_vector(self.path, vector, files=self.files), 0, file.rows)
+
+    def _rows(self, sides: Iterable[tuple[AddFile, Int64s, int]]) -> Iterator[pa.Table]:
+        for file, rows, sign in sides:
+            at = 0
+            for batch in read_batches(f"{self.path}/{file.path}", limits=self.limits):
+                first, last = np.searchsorted(rows, [at, at + batch.num_rows])
+                if last > first:
+                    part = pa.Table.from_batches([batch.take(pa.array(rows[first:last] - at))])
+                    own = [name for name in (_HASH, _PARTITION) if name in part.column_names]
+                    signs = pa.array(np.full(part.num_rows, sign, np.int32))
+                    yield part.drop_columns(own).append_column(SIGN, signs)
+                at += batch.num_rows
+
+    def _net(self, read: Read, rows: int) -> Iterator[pa.Table]:
+        """Yield the net changes, in as many passes over all changes as memory needs."""
+        key = feed_key(self.snapshot.metadata.configuration)
+        names, types = list(key.names), [field.type for field in key.fields]
+        passes = max(1, -(-rows // self.limits.merge_rows))
+        for number in range(passes):
+            parts = []
+            for part in read():
+                if passes > 1:
+                    columns = positive_zeros(part.select(names)).columns
+                    hashes = hash_columns(columns, types).view(np.uint64)
+                    part = part.filter(pa.array(hashes % np.uint64(passes) == number))
+                parts += [part] if part.num_rows else []
+            if parts:
+                yield net_changes(pa.concat_tables(parts, promote_options="permissive"), names)
+
+    def _write(self, changes: Iterable[pa.Table]) -> tuple[ChangeFile, ...]:
+        """Write changes; a file without records if there are none, so that none are derived."""
+        done: list[ChangeFile] = []
+        pending: list[pa.Table] = []
+        rows = size = 0
+        for part in changes:
+            table = _as_feed(part)
+            pending.append(table)
+            rows, size = rows + table.num_rows, size + table.nbytes
+            if rows >= _FILE_ROWS or size >= _FILE_BYTES:
+                done.append(self._put(pa.concat_tables(pending), len(done)))
+                pending, rows, size = [], 0, 0
+        if rows or not done:
+            nothing = pa.table({_HASH: pa.array([], pa.int64()), _TYPE: pa.array([], pa.string())})
+            done.append(self._put(pa.concat_tables(pending) if pending else nothing, len(done)))
+        return tuple(done)
+
+    def _put(self, table: pa.Table, number: int) -> ChangeFile:
+        buffer = pa.BufferOutputStream()
+        pq.write_table(
+            table,
+            buffer,
+            compression="snappy" if table.num_rows <= 1_024 else "zstd",
+            use_dictionary=False,
+            **CHECKED,
+        )
+        data = buffer.getvalue().to_pybytes()
+        name = change_file(self.epoch, number, xxhash.xxh3_128_hexdigest(data))
+        data = sealed(data, f"{self.path}/{name}")
+        self.files.write_durable(f"{self.path}/{name}", data, what="change_file")
+        partition = dict.fromkeys(self.snapshot.metadata.partition_columns)
+        return ChangeFile(name, partition, len(data))
+
+
+def _rows_of(paths: Iterable[str]) -> int:
+    return sum(pq.read_metadata(path).num_rows for path in paths)
+
+
+def _as_feed(changes: pa.Table) -> pa.Table:
+    """Return changes as the feed has them: Delta's names; the columns of the engine are null."""
+    kinds = changes.column(CHANGE_TYPE)
+    for ours, deltas in _DELTAS_NAMES.items():
+        kinds = pc.if_else(pc.equal(kinds, ours), deltas, kinds)
+    columns = [name for name in changes.column_names if name not in (CHANGE_TYPE, SIGN)]
+    table = changes.select(columns).append_column(_HASH, pa.nulls(changes.num_rows, pa.int64()))
+    return table.append_column(_TYPE, kinds)

@@ -1,0 +1,63 @@
+"""Settings of a table with Delta's change data feed; pure.
+
+    delta.enableChangeDataFeed    tells readers that the feed is complete
+    cbp.changes                   the flow of the same stage from which the feed is made
+    cbp.view_key                  the columns of the view's key, with their types; all columns of a
+                                  view without a key
+
+Only tables of views have a feed. A table gets it when it is created: one that an earlier release
+created goes on without, since its older entries have no change files
+(`cbp.engine.commit.change_feed` writes them).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cbp.model.flow.schema import Schema
+
+__all__ = ["ENABLED", "FEATURE", "LATER", "feed_flow", "feed_key", "feed_settings", "with_feed_of"]
+
+ENABLED, FEATURE = "delta.enableChangeDataFeed", "changeDataFeed"
+_FLOW, _KEY = "cbp.changes", "cbp.view_key"
+
+LATER = (_FLOW, _KEY)
+"""Settings that tables of earlier releases do not have."""
+
+
+def feed_settings(flow: str, key: Schema) -> dict[str, str]:
+    """Return the settings of a view's table.
+
+    Args:
+        flow: Name of the stage's output that has the view's changes.
+        key: Columns of the view's key.
+    """
+    return {ENABLED: "true", _FLOW: flow, _KEY: ", ".join(f"{f.name} {f.type}" for f in key.fields)}
+
+
+def feed_flow(configuration: Mapping[str, str]) -> str:
+    """Return the name of the output from which a table's feed is made; `""` without a feed."""
+    return configuration.get(_FLOW, "") if configuration.get(ENABLED) == "true" else ""
+
+
+def feed_key(configuration: Mapping[str, str]) -> Schema:
+    """Return the columns of the key of a view that has a feed."""
+    return Schema.parse(configuration[_KEY])
+
+
+def with_feed_of(current: Mapping[str, str], declared: Mapping[str, str]) -> dict[str, str]:
+    """Return the settings of an existing table for a new version of its stage.
+
+    Args:
+        current: Settings of the table.
+        declared: Settings that a new table would have.
+
+    Returns:
+        All of both. The feed goes with the view, and does not begin later.
+    """
+    feed = {ENABLED, *LATER}
+    both = {name: value for name, value in current.items() if name not in feed}
+    both |= {name: value for name, value in declared.items() if name not in feed}
+    if feed_flow(current) and feed_flow(declared):
+        both |= {name: declared[name] for name in feed}
+    return both

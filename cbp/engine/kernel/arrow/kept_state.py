@@ -1,0 +1,294 @@
+"""Kept state of a call of many groups: found by key, put and deleted by tables.
+
+    keys -> groups, second keys -> binary searches in the ranges of their groups -> positions
+
+The counterpart of `cbp.engine.kernel.kept_state`, without any record in Python. It reads only those
+records of a group that the author gets, puts or deletes. A record that is put unchanged costs
+no write; one that is put with other values replaces the record of its key.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from itertools import pairwise
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
+from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
+from cbp.engine.kernel.arrow.state_diff import rows_differ
+from cbp.engine.state.bucket_batches import bucket_edges
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.second_key_order import SecondOrder
+from cbp.engine.storage.external_sort import order_by_columns
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+from cbp.model.flow.schema import Schema
+
+__all__ = ["CalledRecords", "KeptCall", "KeptOperations", "KeptTableChanges"]
+
+Int64s = npt.NDArray[np.int64]
+
+_GROUP = "_group"
+
+
+@dataclass(frozen=True, slots=True)
+class KeptOperations:
+    """What one emission puts into a kept state, or deletes from it.
+
+    Attributes:
+        second: The second keys, one row per record.
+        groups: The group of each.
+        puts: The records; `None` if those with these keys are deleted.
+    """
+
+    second: pa.Table
+    groups: Int64s
+    puts: pa.Table | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class KeptTableChanges:
+    """What the groups of a call changed in one kept state.
+
+    Attributes:
+        died: Records that were deleted or replaced.
+        died_groups: Group of each of them; ascending.
+        born: The new records, in order of group and second key.
+        born_groups: Group of each of them.
+    """
+
+    died: RecordPositions
+    died_groups: Int64s
+    born: pa.Table
+    born_groups: Int64s
+
+
+class KeptCall:
+    """One kept state of a call.
+
+    Args:
+        spec: The state.
+        translator: Its translator, which declares the key.
+        state: The files of the call's buckets.
+        keys: The keys of the groups, one row each.
+        hashes: The hash of each group, ascending.
+    """
+
+    def __init__(
+        self,
+        spec: StateSpec,
+        translator: TranslatorSpec,
+        state: BucketState,
+        *,
+        keys: pa.Table,
+        hashes: Int64s,
+    ) -> None:
+        self.spec, self.state, self.keys, self.hashes = spec, state, keys, hashes
+        self._key = translator.key_of(spec)
+        self._second = spec.schema.select(spec.second_key)
+        self._types = author_schema(spec.schema)
+
+    @cached_property
+    def ranges(self) -> list[tuple[int, SecondOrder, Int64s, Int64s]]:
+        """For each file with rows of the groups: its index, its order, each group's places."""
+        state, ranges = self.state, []
+        columns = Schema((*self._key.fields, *self._second.fields))
+        keys = [column.combine_chunks() for column in self.keys.columns]
+        edges = [0, len(self.hashes)]
+        if len(state.buckets) > 1:
+            edges = bucket_edges(self.hashes, state.buckets, buckets=state.of)
+        for bucket, (first, last) in zip(state.buckets, pairwise(edges), strict=True):
+            for at in state.places(bucket) if last > first else ():
+                file = state.whole(at)
+                state.lookups["index"] += 1
+                starts, stops = (np.zeros(len(self.hashes), np.int64) for _ in range(2))
+                wanted = self.hashes[first:last]
+                starts[first:last] = np.searchsorted(file.hashes, wanted, "left")
+                stops[first:last] = np.searchsorted(file.hashes, wanted, "right")
+                if np.any(stops > starts):
+                    order = file.second_order(columns)
+                    ranges.append((at, order, *order.spans(keys, starts, stops)))
+        return ranges
+
+    def locate(self, groups: Int64s, second: pa.Table) -> tuple[Int64s, RecordPositions]:
+        """Find live records by their keys.
+
+        Args:
+            groups: The group of each wanted record.
+            second: Its second key, one row each.
+
+        Returns:
+            The rows of `second` whose record exists, ascending, and where these records lie.
+        """
+        wanted = [column.combine_chunks() for column in second.columns]
+        parts = []
+        for at, order, starts, stops in self.ranges:
+            some = np.flatnonzero(stops[groups] > starts[groups])
+            if not len(some):
+                continue
+            values = [column.take(pa.array(some)) for column in wanted]
+            mine = groups[some]
+            spans = order.spans(values, starts[mine], stops[mine], first=len(self._key.fields))
+            parts.append(self._live(at, order, some, *spans))
+        return self._joined(parts, groups)
+
+    def every(self, groups: Int64s) -> tuple[Int64s, RecordPositions]:
+        """Return all live records of some groups, in order, each with its group."""
+        parts = [
+            self._live(at, order, groups, starts[groups], stops[groups])
+            for at, order, starts, stops in self.ranges
+        ]
+        owners, positions = self._joined(parts, np.arange(len(self.hashes)))
+        if sum(len(part[0]) > 0 for part in parts) > 1:
+            second = self.take(positions, self.spec.second_key)
+            order = _in_order(second, owners)
+            return owners[order], positions.at(order)
+        return owners, positions
+
+    def tables(self, groups: Int64s, *, rows_max: int) -> Iterator[pa.Table]:
+        """Yield all records of some groups, in any order, some at a time."""
+        for at, order, starts, stops in self.ranges:
+            owners, files, rows = self._live(at, order, groups, starts[groups], stops[groups])
+            positions = RecordPositions(self.hashes[owners], files, rows)
+            for start in range(0, len(rows), rows_max):
+                yield self.take(positions.part(start, start + rows_max))
+
+    def take(self, positions: RecordPositions, names: Sequence[str] = ()) -> pa.Table:
+        """Return some records as an author sees them; all columns by default."""
+        columns = list(names or self.spec.schema.names)
+        types = pa.schema([self._types.field(name) for name in columns])
+        if not len(positions.position):
+            return types.empty_table()
+        return self.state.take(positions, columns).cast(types)
+
+    def changes(self, operations: Sequence[KeptOperations], dropped: Int64s) -> KeptTableChanges:
+        """Return what puts and deletions change; a record that is put unchanged is left alone.
+
+        Args:
+            operations: What was put and deleted, in order; the last one of a key counts.
+            dropped: Groups whose records all go.
+        """
+        last, puts = _last_of_each(operations, self._types)
+        groups, second, rows = last
+        found, before = self.locate(groups, second)
+        old = np.full(len(groups), -1)
+        old[found] = np.arange(len(found))
+        again = np.flatnonzero((old >= 0) & (rows >= 0))
+        same = np.zeros(len(groups), np.bool_)
+        if len(again):
+            rest = [name for name in self._types.names if name not in self._key_columns]
+            same[again] = True
+            if rest:
+                left = self.take(before.at(old[again]), rest)
+                right = puts.select(rest).take(pa.array(rows[again]))
+                same[again] = ~rows_differ(left, right)
+        gone = np.flatnonzero((old >= 0) & ~same)
+        owners, positions = self.every(dropped)
+        died = RecordPositions.concat([before.at(old[gone]), positions])
+        died_groups = np.concatenate([groups[gone], owners])
+        by_group = np.argsort(died_groups, kind="stable")
+        new = np.flatnonzero((rows >= 0) & ~same)
+        born = puts.take(pa.array(rows[new]))
+        order = _in_order(born.select(list(self.spec.second_key)), groups[new])
+        return KeptTableChanges(
+            died.at(by_group),
+            died_groups[by_group],
+            born.take(pa.array(order)),
+            groups[new][order],
+        )
+
+    @property
+    def _key_columns(self) -> tuple[str, ...]:
+        return (*self._key.names, *self._second.names)
+
+    def _live(
+        self, at: int, order: SecondOrder, numbers: Int64s, starts: Int64s, stops: Int64s
+    ) -> tuple[Int64s, Int64s, Int64s]:
+        """Return the live rows of one file at some ranges: number, index of the file, row."""
+        sizes = stops - starts
+        firsts = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+        rows = order.rows_at(firsts + np.arange(len(firsts)))
+        live = self.state.is_live(at, rows)
+        return np.repeat(numbers, sizes)[live], np.full(int(live.sum()), at), rows[live]
+
+    def _joined(
+        self, parts: Sequence[tuple[Int64s, Int64s, Int64s]], groups: Int64s
+    ) -> tuple[Int64s, RecordPositions]:
+        """Return the rows of all files in the order of their numbers."""
+        empty = np.empty(0, np.int64)
+        numbers, files, rows = (
+            (np.concatenate([empty, *some]) for some in zip(*parts, strict=True))
+            if parts
+            else (empty, empty, empty)
+        )
+        order = np.argsort(numbers, kind="stable")
+        numbers = numbers[order]
+        hashes = self.hashes[groups[numbers]]
+        return numbers, RecordPositions(hashes, files[order], rows[order])
+
+
+@dataclass(frozen=True, slots=True)
+class CalledRecords:
+    """The records of the groups whose author is called; a `KeptTableReader`.
+
+    Attributes:
+        kept: The state of the whole call.
+        called: Numbers of these groups.
+    """
+
+    kept: KeptCall
+    called: Int64s
+
+    def get(self, keys: pa.Table) -> pa.Table:
+        """Return the records with these keys, in their order."""
+        kept = self.kept
+        own = kept.keys.take(pa.array(self.called))
+        many = own.num_columns
+        numbers = group_numbers(own, keys.select(range(many)))
+        refuse_foreign_key(kept.spec.name, keys, numbers)
+        second = keys.select(range(many, keys.num_columns))
+        return kept.take(kept.locate(self.called[numbers], second)[1])
+
+    def all(self) -> pa.Table:
+        """Return all records, group by group, in order."""
+        return self.kept.take(self.kept.every(self.called)[1])
+
+
+def _last_of_each(
+    operations: Sequence[KeptOperations], types: pa.Schema
+) -> tuple[tuple[Int64s, pa.Table, Int64s], pa.Table]:
+    """Return the last operation of each key, and all records that are put.
+
+    Returns:
+        The group of each, its second key, and its row in the records (-1: deleted); the records.
+    """
+    groups = np.concatenate([np.empty(0, np.int64), *(one.groups for one in operations)])
+    given = [one.puts for one in operations if one.puts is not None]
+    puts = pa.concat_tables([types.empty_table(), *given])
+    rows, start = [np.empty(0, np.int64)], 0
+    for one in operations:
+        size = len(one.groups)
+        is_put = one.puts is not None
+        rows.append(np.arange(start, start + size) if is_put else np.full(size, -1))
+        start += size if is_put else 0
+    if not operations:
+        return (groups, types.empty_table(), groups), puts
+    second = pa.concat_tables([one.second for one in operations])
+    (codes,) = row_codes([second], [groups])
+    _, firsts = np.unique(codes[::-1], return_index=True)
+    last = np.sort(len(codes) - 1 - firsts)
+    return (groups[last], second.take(pa.array(last)), np.concatenate(rows)[last]), puts
+
+
+def _in_order(second: pa.Table, groups: Int64s) -> Int64s:
+    """Return the order of records by group and second key."""
+    table = pa.table({_GROUP: groups})
+    for name, column in zip(second.column_names, positive_zeros(second).columns, strict=True):
+        table = table.append_column(name, column)
+    return order_by_columns(table, [_GROUP, *second.column_names])

@@ -1,0 +1,130 @@
+"""What a vectorised author is given of a kept state: records of the call's groups, by key.
+
+    groups.orders.get({"customer": [...], "id": [...]})   -> table of the records that exist
+    groups.orders.all()                                   -> table of all records, in order
+    out.orders(table), out.orders.delete(keys)
+
+The handle only checks arguments. Each engine has its own `KeptTableReader`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any, NoReturn, Protocol
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.kernel.arrow.groups import as_table
+from cbp.engine.kernel.arrow.type_check import conform
+from cbp.errors import AuthorMisuse, StateKeyForeignError
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+from cbp.model.flow.schema import Schema
+
+__all__ = [
+    "KeptTableReader",
+    "KeptTables",
+    "kept_key",
+    "kept_tables",
+    "keys_of",
+    "refuse_foreign_key",
+]
+
+
+class KeptTableReader(Protocol):
+    """Finds the records of the groups of a call as they were before it."""
+
+    def get(self, keys: pa.Table) -> pa.Table:
+        """Return the records with these keys, in their order; one that is missing is left out."""
+        ...
+
+    def all(self) -> pa.Table:
+        """Return all records, group by group, in order of the second key."""
+        ...
+
+
+class KeptTables:
+    """The records of the groups of one call, for its author; read any number of times.
+
+    Args:
+        name: The state.
+        key: The columns of the stage's key and of the second key.
+        reader: Finds the records.
+    """
+
+    __slots__ = ("_key", "_name", "_reader")
+
+    def __init__(self, name: str, key: Schema, reader: KeptTableReader) -> None:
+        self._name, self._key, self._reader = name, key, reader
+
+    def get(self, keys: Any) -> pa.Table:
+        """Return the records with these keys, in their order; one that is missing is left out.
+
+        Args:
+            keys: A table with the columns of the state's key, as `out` takes one.
+
+        Raises:
+            TypeError: The columns or their types are others.
+            AuthorMisuse: A key is of no group of this call.
+        """
+        return self._reader.get(keys_of(f"groups.{self._name}.get", keys, self._key))
+
+    def all(self) -> pa.Table:
+        """Return all records of the groups, group by group, in order of the second key."""
+        return self._reader.all()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = (
+            f"groups.{self._name} is kept state, and no table: read groups.{self._name}.get(keys) "
+            f"or groups.{self._name}.all(); it has no {name!r}"
+        )
+        raise AttributeError(message)
+
+
+def kept_tables(
+    spec: TranslatorSpec, readers: Mapping[str, KeptTableReader]
+) -> dict[str, KeptTables]:
+    """Return what an author is given of each kept state, by name."""
+    return {
+        one.name: KeptTables(one.name, kept_key(spec, one), readers[one.name]) for one in spec.kept
+    }
+
+
+def kept_key(spec: TranslatorSpec, state: StateSpec) -> Schema:
+    """Return the columns that name a record of a kept state: the stage's key, the second key."""
+    return state.schema.select((*spec.key_of(state).names, *state.second_key))
+
+
+def keys_of(function: str, given: Any, key: Schema) -> pa.Table:
+    """Return the keys that an author passed to a function, in the order and types of the key.
+
+    Raises:
+        TypeError: The columns or their types are others.
+    """
+    try:
+        return conform(as_table(given), key)
+    except (TypeError, pa.ArrowException) as exc:
+        message = f"{function}: {exc}"
+        raise TypeError(message) from exc
+
+
+def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64]) -> None:
+    """Refuse keys of groups that are not called.
+
+    Args:
+        state: The state.
+        keys: The keys.
+        numbers: The group of each; -1: none.
+
+    Raises:
+        AuthorMisuse: With the first such key.
+    """
+    unknown = np.flatnonzero(numbers < 0)
+    if len(unknown):
+        key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
+        message = (
+            f"state {state!r} was asked for the key {key!r}, which is no group of this call; read "
+            "it where that key is called, or look it up from another stage"
+        )
+        raise AuthorMisuse(StateKeyForeignError, message)

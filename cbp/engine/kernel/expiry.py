@@ -1,0 +1,207 @@
+"""Expiry of state, in a window of groups: which groups are idle, and what a run emits for them.
+
+    window -> idle groups -> the author is called for the others
+                          -> states: what the author emitted; for idle groups, what stays
+           -> hidden timers: set anew for called groups, gone for those that fired
+
+What a run emits in place of the author is compared with the state as an author's records are
+(`cbp.engine.kernel.state_diff`): what stays costs nothing, what expired dies, and is a change of a
+view in the order of its group. The timers are compared as columns: every call of a group sets one,
+so a record in Python for each would cost as much as the state. See `cbp.model.dataflow.expiry` for
+the rules.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cbp.engine.columnar.group_keys import span_rows
+from cbp.engine.columnar.kept_records import Deletion
+from cbp.engine.kernel.window import Source, Window
+from cbp.model.dataflow.expiry import expires_at
+from cbp.model.dataflow.run_context import microseconds
+from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
+
+__all__ = ["Expiry", "Timers", "settled_timers"]
+
+Int64s = npt.NDArray[np.int64]
+Mask = npt.NDArray[np.bool_]
+Buffers = Mapping[str, list[Any]]
+Ends = dict[str, list[int]]
+Wrote = Mapping[str, Mask]
+
+
+@dataclass(frozen=True, slots=True)
+class Timers:
+    """What becomes of the hidden timers of some groups.
+
+    Attributes:
+        died: Positions in the source of those that go.
+        groups: Groups that get a new one; ascending.
+        at: When the new ones are due.
+    """
+
+    died: Int64s
+    groups: Int64s
+    at: datetime
+
+
+class Expiry:
+    """The groups of a bucket whose state may expire.
+
+    Args:
+        spec: The translator; it has states that expire.
+        time: The time of the run.
+        wakes: Whether the run looks for timers that are due.
+    """
+
+    def __init__(self, spec: TranslatorSpec, time: datetime, *, wakes: bool) -> None:
+        self._time, self._wakes = time, wakes
+        self._states = {state.name: state for state in spec.states}
+        self._hidden = {timers.expires: timers for timers in spec.expiries}
+        self._authored = spec.authored
+        self._ends_at = {
+            name: expires_at(time, self._states[name].expire_ms) for name in self._hidden
+        }
+
+    def called(self, window: Window) -> Mask:
+        """Return which groups of a window are called; the others are idle."""
+        called = np.full(len(window.keys), not self._wakes)
+        if called.all():
+            return called
+        for source in window.inputs:
+            called |= source.sizes > 0
+        for source in window.states:
+            state = self._states[source.name]
+            if state.timers and not state.expires:
+                for group in np.flatnonzero(~called).tolist():
+                    called[group] = self._is_due(state, source, group)
+        return called
+
+    def is_expired(self, state: str, window: Window, group: int) -> bool:
+        """Return whether an idle group loses its records of a state."""
+        if state not in self._hidden:
+            return False
+        source = _source(window, self._hidden[state])
+        mine = _times(source)[source.starts[group] : source.stops[group]]
+        return bool((mine <= microseconds(self._time)).any())
+
+    def changed_timers(self, state: StateSpec, window: Window, called: Mask, wrote: Mask) -> Timers:
+        """Return which hidden timers of a state go, and which groups get a new one.
+
+        A group has one hidden timer, or none if it has no records of the state.
+
+        Args:
+            state: A state that expires.
+            window: The window.
+            called: Groups that are called; the others are idle.
+            wrote: Groups whose author emitted a record of the state, or put or deleted one.
+        """
+        source = _source(window, self._hidden[state.name])
+        times, sizes = _times(source), source.sizes
+        new = wrote | (called & (sizes > 0)) if state.keep else wrote
+        groups = np.repeat(np.arange(len(sizes)), sizes)
+        expired = np.zeros(len(sizes), np.bool_)
+        expired[groups[times[span_rows(source.starts, sizes)] <= microseconds(self._time)]] = True
+        stays = ~wrote & ~called & ~expired
+        return settled_timers(times, source.starts, sizes, new, stays, self._ends_at[state.name])
+
+    def complete(self, window: Window, called: Mask, buffers: Buffers, ends: Ends) -> Wrote:
+        """Add what the idle groups keep, or lose, to what the called groups emitted.
+
+        Args:
+            window: The window.
+            called: Its groups that were called.
+            buffers: What these emitted, by state; completed in place.
+            ends: Where the emissions of each called group end, by state; completed in place.
+
+        Returns:
+            By state that expires, the groups whose author emitted a record of it.
+        """
+        every: dict[str, Mask] = {}
+        for state in self._authored:
+            wrote = np.zeros(len(called), np.int64)
+            wrote[called] = np.diff(ends[state.name], prepend=0)
+            if not called.all():
+                buffer = buffers[state.name]
+                sizes = wrote.tolist()
+                buffer[:], ends[state.name] = self._widened(state, window, called, sizes, buffer)
+            if state.name in self._hidden:
+                every[state.name] = wrote > 0
+        return every
+
+    def _widened(
+        self,
+        state: StateSpec,
+        window: Window,
+        called: Mask,
+        wrote: Sequence[int],
+        emitted: Sequence[Any],
+    ) -> tuple[list[Any], list[int]]:
+        """Return what all groups emit for a state, and where each group's part ends."""
+        rows: list[Any] = []
+        ends: list[int] = []
+        start = 0
+        for group, (is_called, size) in enumerate(zip(called.tolist(), wrote, strict=True)):
+            if is_called:
+                rows += emitted[start : start + size]
+                start += size
+            else:
+                rows += self.emissions_of(state, window, group)
+            ends.append(len(rows))
+        return rows, ends
+
+    def emissions_of(self, state: StateSpec, window: Window, group: int) -> Sequence[Any]:
+        """Return what the engine emits for a state of an idle group, whose author is not called.
+
+        A state that is replaced: all records of the group, or none once they have expired. A kept
+        state: nothing, or the deletion of each record once they have expired.
+        """
+        expired = self.is_expired(state.name, window, group)
+        if state.keep:
+            (kept,) = [source for source in window.kept if source.name == state.name]
+            if not expired:
+                return ()
+            return [Deletion(kept.shape.second_of(row)) for row in kept.handle(group)]
+        return () if expired else _source(window, state).of(group)
+
+    def _is_due(self, timers: StateSpec, source: Source, group: int) -> bool:
+        at = timers.schema.index(TIMER_COLUMN)
+        return any(row[at] <= self._time for row in source.of(group))
+
+
+def settled_timers(
+    times: Int64s, starts: Int64s, sizes: Int64s, new: Mask, stays: Mask, at: datetime
+) -> Timers:
+    """Return what becomes of the hidden timers of some groups; an equal one is not written again.
+
+    Args:
+        times: When each timer is due, in microseconds since 1970.
+        starts, sizes: Group g has `times[starts[g]:starts[g] + sizes[g]]`.
+        new: Groups that have one timer after the run, which is due at `at`.
+        stays: Groups that keep theirs. Groups that are in neither lose theirs.
+        at: When new timers are due.
+    """
+    groups, rows = np.repeat(np.arange(len(sizes)), sizes), span_rows(starts, sizes)
+    stay = stays[groups]
+    equal = np.flatnonzero(new[groups] & (times[rows] == microseconds(at)))
+    again, first = np.unique(groups[equal], return_index=True)
+    stay[equal[first]] = True
+    born = new.copy()
+    born[again] = False
+    return Timers(rows[~stay], np.flatnonzero(born), at)
+
+
+def _times(source: Source) -> Int64s:
+    assert source.times is not None, "timers that no author sees are a column"
+    return source.times
+
+
+def _source(window: Window, state: StateSpec) -> Source:
+    return next(source for source in window.states if source.name == state.name)

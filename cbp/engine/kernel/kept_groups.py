@@ -1,0 +1,364 @@
+"""Kept records of a window's groups, found by (hash, key, second key) when an author reads them.
+
+    group -> its rows in each file of its bucket, as a range -> binary search by the second key
+
+Only the records that the author reads are read from a group's files. So the cost of a look-up
+follows the records that it touches, not the size of its group. At the first look-up of a window,
+all records that its inputs name are found together (`cbp.engine.kernel.named_records`). A group
+with many other look-ups is listed by its second keys once its searches have taken as long as a list
+takes to make. Small groups of which an author reads all are read together
+(`cbp.engine.kernel.whole_groups`).
+
+What the author is given is in `cbp.engine.columnar.kept_records`; what becomes of records that it
+puts and deletes, in `cbp.engine.kernel.kept_state`.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from functools import cached_property
+from itertools import compress, islice, pairwise, repeat
+from operator import itemgetter
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, key_reader
+from cbp.engine.columnar.row_codec import Row, decode_columns
+from cbp.engine.columnar.values import row_order
+from cbp.engine.kernel.arrow.kept_state import KeptCall
+from cbp.engine.kernel.named_records import Named, NamedRecords, Place
+from cbp.engine.kernel.whole_groups import WholeGroups
+from cbp.engine.state.bucket_batches import bucket_edges
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.second_key_order import SecondOrder
+from cbp.model.dataflow.equality import identity
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+from cbp.model.flow.schema import Schema
+
+__all__ = ["KeptSource"]
+
+Int64s = npt.NDArray[np.int64]
+
+_CHUNK_ROWS_MIN, _CHUNK_ROWS_MAX = 32, 4_096
+"""Rows of a file that an iteration reads at a time: few at first, since an author may stop."""
+
+_SHOWN_ROWS = 3
+
+_FLOATS = ("DOUBLE", "FLOAT")
+
+_LOCATED_MAX = 65_536
+"""Records of a group that are remembered: what is read is mostly put after that."""
+
+
+class KeptSource:
+    """One kept state of a window.
+
+    Args:
+        spec: The state.
+        translator: Its translator, which declares the key.
+        state: The files of the window's buckets.
+        make: Makes records from tuples of values.
+        hashes: The hash of each group, ascending.
+        keys: The key of each group.
+        key_table: The keys again, as Arrow columns.
+        named: Returns the second keys that the window's inputs name; `None` if they are too few, or
+            too many.
+    """
+
+    chunks = None
+
+    def __init__(
+        self,
+        spec: StateSpec,
+        translator: TranslatorSpec,
+        state: BucketState,
+        make: Callable[[Iterable[Row]], list[Row]],
+        *,
+        hashes: Int64s,
+        keys: Sequence[Row],
+        key_table: pa.Table,
+        named: Callable[[], Iterable[Named]] | None = None,
+    ) -> None:
+        self.name, self.spec, self.state, self.make = spec.name, spec, state, make
+        self.shape, self.hashes, self.keys = kept_shape(spec), hashes, keys
+        self._translator, self._key_table, self._named = translator, key_table, named
+        key = translator.key_of(spec)
+        self.columns = Schema((*key.fields, *self.shape.schema.fields))
+        self.key_types = tuple(column.type for column in key.fields)
+        self.key_of = key_reader(spec.schema, key.names)
+        types = [column.type for column in spec.schema.fields]
+        self.is_nested = any(type_.arguments for type_ in types)
+        self._is_plain = not self.is_nested and not any(one.kind in _FLOATS for one in types)
+        self._groups: dict[int, KeptGroup] = {}
+        self.whole_groups = WholeGroups(
+            state,
+            spec.schema,
+            make,
+            lambda row: self.shape.order_of(self.shape.second_of(row)),
+            lambda number: self.group(number).files(),
+            len(keys),
+        )
+        self._ranges: list[tuple[int, SecondOrder, list[int], list[int]]] | None = None
+        self._records: dict[Place, Any] = {}
+        self._listed: tuple[KeptGroup, dict[Row, Place] | None] | None = None
+
+    def groups(self) -> Iterator[KeptRecords]:
+        """Yield the records of each group in turn, unread."""
+        return (self.handle(number) for number in range(len(self.keys)))
+
+    def handle(self, number: int) -> KeptRecords:
+        """Return the records of a group for its author."""
+        return KeptRecords(self.shape, self.group(number))
+
+    def group(self, number: int) -> KeptGroup:
+        """Return the records of a group."""
+        group = self._groups.get(number)
+        if group is None:
+            group = self._groups[number] = KeptGroup(self, number)
+        return group
+
+    def find_named(self, asked: KeptGroup, second: Row) -> bool:
+        """Find all records that the window's inputs name, once; return whether this call did.
+
+        If they do not name the key that is asked for, it is looked up in every group: an author who
+        begins with such a key, as that of a total, mostly asks each group for it.
+        """
+        named, self._named = self._named, None
+        if named is None:
+            return False
+        keys, hashes = self._key_table, self.hashes
+        call = KeptCall(self.spec, self._translator, self.state, keys=keys, hashes=hashes)
+        records = NamedRecords(self.spec, call, named())
+        places: list[Place] = []
+        for number, name, mine in records.places():
+            self.group(number).note(name, mine)
+            places += mine
+        if not asked.knows(second):
+            for number, mine in enumerate(records.of_every_group(second)):
+                self.group(number).note(second, mine)
+                places += mine
+        self._ranges = records.ranges()
+        self._read_all(places)
+        return True
+
+    def _read_all(self, places: Sequence[Place]) -> None:
+        """Read some records together; those of nested types are read when they are asked for."""
+        if self.is_nested or not places:
+            return
+        files, rows = (np.array(one, np.int64) for one in zip(*places, strict=True))
+        names = self.spec.schema.names
+        table = self.state.take(RecordPositions(np.zeros(len(rows), np.int64), files, rows), names)
+        decoded = decode_columns(table, names, [column.type for column in self.spec.schema.fields])
+        self._records.update(zip(places, self.make(decoded), strict=True))
+
+    def record(self, at: int, row: int) -> Any:
+        """Return the record at a row of a file; of a state without nested types."""
+        record = self._records.get((at, row))
+        if record is None:
+            file = self.state.whole(at)
+            self.state.bytes_read += file.memory // max(1, len(file.hashes))
+            record = self.make([file.record(row, self.spec.schema.names)])[0]
+            if len(self._records) >= _LOCATED_MAX:
+                self._records.clear()
+            self._records[at, row] = record
+        return record
+
+    def parts(self, number: int) -> list[tuple[int, SecondOrder, int, int]]:
+        """Return the files that have rows of a group: index, order, first and last place + 1."""
+        if self._ranges is not None:
+            spans = ((at, order, a[number], b[number]) for at, order, a, b in self._ranges)
+            return [span for span in spans if span[3] > span[2]]
+        parts, key = [], row_order(self.keys[number], self.key_types)
+        for at, start, stop in self._spans[number]:
+            order = self.state.whole(at).second_order(self.columns)
+            start, stop = order.span(key, start, stop)  # narrower if keys share the hash
+            if stop > start:
+                parts.append((at, order, start, stop))
+        return parts
+
+    def listed(self, group: KeptGroup) -> dict[Row, Place] | None:
+        """Return where every live record of a group lies; one group is in memory at a time."""
+        if self._listed is None or self._listed[0] is not group:
+            self._listed = None
+            self._listed = group, group.list_all()
+        return self._listed[1]
+
+    def is_same(self, before: Row, after: Row) -> bool:
+        """Return whether a record is put unchanged."""
+        if before == after:
+            return True
+        return not self._is_plain and identity(before) == identity(after)
+
+    def of(self, number: int) -> list[Row]:
+        """Return the first records of a group, for messages."""
+        return list(islice(self.handle(number), _SHOWN_ROWS))
+
+    @cached_property
+    def _spans(self) -> list[list[tuple[int, int, int]]]:
+        """For every group: each file that has rows of its hash, and their places by hash."""
+        state = self.state
+        spans: list[list[tuple[int, int, int]]] = [[] for _ in self.keys]
+        edges = [0, len(self.hashes)]
+        if len(state.buckets) > 1:
+            edges = bucket_edges(self.hashes, state.buckets, buckets=state.of)
+        for bucket, (first, last) in zip(state.buckets, pairwise(edges), strict=True):
+            wanted = self.hashes[first:last]
+            for at in state.places(bucket) if len(wanted) else ():
+                hashes = state.whole(at).hashes
+                state.lookups["index"] += 1
+                if not len(hashes):
+                    continue
+                starts = hashes.searchsorted(wanted)
+                hits = (hashes[np.minimum(starts, len(hashes) - 1)] == wanted).nonzero()[0]
+                stops = hashes.searchsorted(wanted[hits], "right")
+                for hit, stop in zip(hits.tolist(), stops.tolist(), strict=True):
+                    spans[first + hit].append((at, int(starts[hit]), stop))
+        return spans
+
+
+class KeptGroup:
+    """The records of one group before its call; a `KeptReader`."""
+
+    __slots__ = ("_located", "_number", "_parts", "_searches", "_source")
+
+    def __init__(self, source: KeptSource, number: int) -> None:
+        self._source, self._number = source, number
+        self._located: dict[Row, Sequence[Place]] = {}
+        self._parts: list[tuple[int, SecondOrder, int, int]] | None = None
+        self._searches = 0
+
+    def note(self, second: Row, places: Sequence[Place]) -> None:
+        """Take where the live record with this second key lies; no place if there is none."""
+        self._located[second] = places
+
+    def knows(self, second: Row) -> bool:
+        """Return whether it was found out where the record with this second key lies."""
+        return second in self._located
+
+    def files(self) -> list[tuple[int, SecondOrder, int, int]]:
+        """Return the files that have rows of the group, which are found once."""
+        if self._parts is None:
+            self._parts = self._source.parts(self._number)
+        return self._parts
+
+    def get(self, second: Row) -> Any | None:
+        """Return the record with this second key; `None` if there is none."""
+        places = self._located.get(second)
+        if places is None:
+            places = self.locate(second)
+        return self.read(*places[0]) if places else None
+
+    def locate(self, second: Row) -> Sequence[Place]:
+        """Return the live record with this second key, as [(index of the file, row)], or []."""
+        places = self._located.get(second)
+        if places is None and self._source.find_named(self, second):
+            places = self._located.get(second)
+        if places is None:
+            if len(self._located) >= _LOCATED_MAX:
+                self._located.clear()
+            places = self._located[second] = self._found(second)
+        return places
+
+    def _found(self, second: Row) -> Sequence[Place]:
+        files = self.files()
+        if not files:
+            return ()
+        self._searches += 1
+        size = sum(stop - start for _, _, start, stop in files)
+        rows_max = self._searches * self._source.state.cache.limits.listed_rows
+        if size <= min(_LOCATED_MAX, rows_max):  # a list of all costs no more
+            listed = self._source.listed(self)
+            if listed is not None:
+                place = listed.get(second)
+                return () if place is None else (place,)
+        return tuple(self._locate(second))
+
+    def list_all(self) -> dict[Row, Place] | None:
+        """Return where every live record lies; `None` if several have one second key."""
+        source, listed = self._source, dict[Row, Place]()
+        first, records = len(source.key_types), 0
+        for at, order, start, stop in self.files():
+            state, file = source.state, source.state.whole(at)
+            state.bytes_read += (stop - start) * file.memory // len(file.hashes)
+            rows = order.rows(start, stop)
+            seconds = source.shape.compared(order.values(start, stop, first=first))
+            alive = state.live(at, rows)
+            if len(alive) < len(rows):
+                seconds, rows = compress(seconds, np.isin(rows, alive)), alive
+            listed.update(zip(seconds, zip(repeat(at), rows.tolist()), strict=False))
+            records += len(rows)
+        return listed if len(listed) == records else None
+
+    def _locate(self, second: Row) -> Iterator[Place]:
+        source, wanted = self._source, self._source.shape.order_of(second)
+        first = len(source.key_types)
+        for at, order, start, stop in self.files():
+            start, stop = order.span(wanted, start, stop, first=first)
+            for place in range(start, stop):
+                row = order.row(place)
+                if row not in source.state.dead_rows(at):
+                    yield at, row
+
+    def read(self, at: int, row: int) -> Any:
+        """Return the record at a row of a file."""
+        source = self._source
+        if source.is_nested:
+            return self._read(at, np.array([row]))[0]
+        return source.record(at, row)
+
+    def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
+        """Yield the records from one place to another; see `KeptReader`."""
+        if not (low.order or high.order or reverse):
+            records = self._source.whole_groups.of(self._number)
+            if records is not None:
+                return iter(records)
+        parts = [self._rows(part, low, high, reverse=reverse) for part in self.files()]
+        if len(parts) == 1:
+            return (row for _, row in parts[0])
+        merged = heapq.merge(*parts, key=itemgetter(0), reverse=reverse)
+        return (row for _, row in merged)
+
+    def _rows(
+        self, part: tuple[int, SecondOrder, int, int], low: Bound, high: Bound, *, reverse: bool
+    ) -> Iterator[tuple[Any, Any]]:
+        """Yield the live records of one file, each with its sort key."""
+        (at, order, *span), shape = part, self._source.shape
+        first = len(self._source.key_types)
+        place, stop = (
+            order.search(bound.order, *span, first=first, behind=bound.behind)
+            for bound in (low, high)
+        )
+        for start, end in _chunks(place, stop, reverse=reverse):
+            rows = order.rows(start, end)
+            dead = self._source.state.dead_rows(at)
+            if dead:
+                rows = rows[[row not in dead for row in rows.tolist()]]
+            if len(rows):
+                records = self._read(at, rows)
+                for row in reversed(records) if reverse else records:
+                    yield shape.order_of(shape.second_of(row)), row
+
+    def _read(self, at: int, rows: Int64s) -> list[Any]:
+        source = self._source
+        schema = source.spec.schema
+        table = source.state.whole(at).take(rows, schema.names)
+        source.state.bytes_read += table.nbytes
+        types = [column.type for column in schema.fields]
+        return source.make(decode_columns(table, schema.names, types))
+
+
+def _chunks(start: int, stop: int, *, reverse: bool) -> Iterator[tuple[int, int]]:
+    """Yield parts of a range that grow from one of its ends: first place, last place + 1."""
+    size = _CHUNK_ROWS_MIN
+    while start < stop:
+        if reverse:
+            yield max(start, stop - size), stop
+            stop -= size
+        else:
+            yield start, min(start + size, stop)
+            start += size
+        size = min(2 * size, _CHUNK_ROWS_MAX)

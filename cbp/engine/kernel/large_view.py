@@ -1,0 +1,157 @@
+"""The changes of one large group of a view, in bounded memory.
+
+Records that died and were born are spilled as the state diff finds them, in any order; at the end
+they are sorted on disk and written as changes. The keys of what the author emitted are spilled
+too, since a key that was emitted twice is found only among all of them; a bag has no keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.row_codec import Row
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.view_changes import SIDE, ViewChanges, first_twice, second_keys
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.external_sort import sorted_tables
+from cbp.engine.storage.spill_files import BatchFile
+
+__all__ = ["LargeView"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+class LargeView:
+    """Collects what became of one group's records; call `finish` once, then `close`.
+
+    Args:
+        changes: Writes the changes of the view.
+        state: The records of the view's buckets.
+        limits: How many records are in memory at a time.
+    """
+
+    def __init__(self, changes: ViewChanges, state: BucketState, limits: EngineLimits) -> None:
+        self._changes, self._state, self._limits = changes, state, limits
+        view = changes.view
+        self._schema = author_schema(view.schema).append(pa.field(SIDE, pa.int64()))
+        self._records = BatchFile(self._schema)
+        keys = author_schema(view.schema.select(view.second_key))
+        self._emitted = BatchFile(keys) if view.second_key else None
+        self._order = [*(view.order if view.bag else view.second_key), SIDE]
+        self._rows_emitted = 0
+
+    def emitted(self, rows: Sequence[Row]) -> None:
+        """Note the keys of records that the author emitted."""
+        self._rows_emitted += len(rows)
+        if self._emitted is not None:
+            self._emitted.write(second_keys(self._changes.view, rows))
+
+    def died(self, positions: RecordPositions) -> None:
+        """Take the places of records that are gone."""
+        step = self._limits.large_group_rows
+        for start in range(0, len(positions.position), step):
+            part = positions.part(start, start + step)
+            self._take(self._state.take(part, self._changes.names), 0)
+
+    def born(self, columns: Sequence[pa.Array]) -> None:
+        """Take the columns of new records."""
+        self._take(pa.table(list(columns), names=self._changes.names), 1)
+
+    def _take(self, table: pa.Table, side: int) -> None:
+        if self._changes.view.bag:
+            table = positive_zeros(table)
+        sides = pa.array(np.full(table.num_rows, side, np.int64))
+        self._records.write(table.append_column(SIDE, sides).cast(self._schema))
+
+    def finish(self) -> None:
+        """Write the changes.
+
+        Raises:
+            ValueError: A key was emitted twice.
+        """
+        if self._emits_twice():
+            message = f"view {self._changes.view.name!r}: two records of one key were emitted"
+            raise ValueError(message)  # the caller calls the group again, to find the line
+        tables = sorted_tables(_read(self._records), self._order, limits=self._limits)
+        bag = self._changes.view.bag
+        for table in _surplus(tables, self._limits) if bag else _pairs_whole(tables):
+            sides = table.column(SIDE).to_numpy()
+            self._changes.write_ordered(
+                table.drop_columns([SIDE]), np.zeros(len(sides), np.int64), sides
+            )
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._records.close()
+        if self._emitted is not None:
+            self._emitted.close()
+
+    def _emits_twice(self) -> bool:
+        if self._emitted is None:
+            return self._rows_emitted > 1 and not self._changes.view.bag
+        last: pa.Table | None = None
+        names = list(self._changes.view.second_key)
+        for table in sorted_tables(_read(self._emitted), names, limits=self._limits):
+            both = table if last is None else pa.concat_tables([last, table])
+            if first_twice(both, np.zeros(both.num_rows, np.int64)) is not None:
+                return True
+            last = table.slice(table.num_rows - 1)
+        return False
+
+
+def _read(file: BatchFile) -> Iterator[pa.Table]:
+    reader = file.reader()
+    for number in range(reader.num_record_batches):
+        yield pa.Table.from_batches([reader.get_batch(number)])
+
+
+def _surplus(tables: Iterable[pa.Table], limits: EngineLimits) -> Iterator[pa.Table]:
+    """Yield each record as often as one side has it oftener than the other; equal ones adjoin."""
+    held: pa.Table | None = None
+    surplus = 0
+    for table in tables:
+        signs = 2 * table.column(SIDE).to_numpy() - 1
+        rows = table.drop_columns([SIDE])
+        if held is not None:
+            rows, signs = pa.concat_tables([held, rows]), np.append([surplus], signs)
+        (codes,) = row_codes([rows])
+        firsts = np.flatnonzero(np.diff(codes, prepend=-1))
+        sums = np.add.reduceat(signs, firsts)
+        yield from _repeated(rows, firsts[:-1], sums[:-1], limits)
+        # More of the last record may follow.
+        held, surplus = rows.slice(int(firsts[-1]), 1), int(sums[-1])
+    if held is not None:
+        yield from _repeated(held, np.zeros(1, np.int64), np.array([surplus]), limits)
+
+
+def _repeated(rows: pa.Table, at: Int64s, sums: Int64s, limits: EngineLimits) -> Iterator[pa.Table]:
+    """Yield some rows, each as often as its sum says, with its side, a part at a time."""
+    chosen, sides = np.repeat(at, abs(sums)), np.repeat((sums > 0).astype(np.int64), abs(sums))
+    for start in range(0, len(chosen), limits.large_group_rows):
+        part = slice(start, start + limits.large_group_rows)
+        table = rows.take(pa.array(chosen[part]))
+        yield table.append_column(SIDE, pa.array(sides[part]))
+
+
+def _pairs_whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the same rows; a record that is gone stands in one table with the one after it."""
+    held: pa.Table | None = None
+    for table in chain(tables, [None]):
+        whole = held if table is None else table
+        if whole is None:
+            return
+        if table is not None and held is not None:
+            whole = pa.concat_tables([held, table])
+        held = None
+        if table is not None and whole.column(SIDE)[whole.num_rows - 1].as_py() == 0:
+            held, whole = whole.slice(whole.num_rows - 1), whole.slice(0, whole.num_rows - 1)
+        if whole.num_rows:
+            yield whole

@@ -1,0 +1,171 @@
+"""Writes what the groups of a window changed in their states, and the changes of views.
+
+Records that were emitted again are kept, others are deleted, and new ones are written.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.groups import Int64s
+from cbp.engine.columnar.kept_records import Deletion
+from cbp.engine.columnar.row_codec import Row, encode_rows
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.expiry import Timers
+from cbp.engine.kernel.kept_groups import KeptSource
+from cbp.engine.kernel.kept_state import settle_kept
+from cbp.engine.kernel.state_diff import Settled, settle
+from cbp.engine.kernel.view_changes import ViewChanges, require_single
+from cbp.engine.kernel.window import Source, Window
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.run_files import state_file_schema
+from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
+
+__all__ = ["StateSettlement"]
+
+
+class StateSettlement:
+    """Writes the changed records of the states of one bucket.
+
+    Args:
+        spec: The translator.
+        states: Its states, by name.
+        write_output: Called with the changes of a view, as columns.
+        write_state: Called with new records of a state, as tables that ascend by hash.
+    """
+
+    def __init__(
+        self,
+        spec: TranslatorSpec,
+        states: Mapping[str, BucketState],
+        write_output: Callable[[str, list[pa.Array]], None],
+        write_state: Callable[[str, pa.Table], None],
+    ) -> None:
+        self._spec, self._states = spec, states
+        self._write_output, self._write_file = write_output, write_state
+
+    def settle(
+        self, spec: StateSpec, source: Source, window: Window, emitted: list[Row], ends: list[int]
+    ) -> None:
+        """Write what the groups of a window changed in a state.
+
+        Args:
+            spec: The state.
+            source: Its records as the groups were given them.
+            window: The window.
+            emitted: The records that the groups emitted, in the order of the window.
+            ends: Where each group's emitted records end.
+        """
+        settled = settle(source, emitted, ends)
+        assert source.origin is not None, "state records know where they lie"
+        died = source.origin.at(settled.died)
+        self._states[spec.name].kill(died)
+        columns = self._write_state(spec, settled, window) if settled.born else []
+        if spec.changes:
+            if not spec.bag:
+                require_single(spec, settled.groups, emitted, ends)
+            died_groups = np.searchsorted(source.stops, settled.died, side="right")
+            self._write_changes(spec, died, died_groups, columns, settled.groups)
+
+    def settle_kept(
+        self,
+        source: KeptSource,
+        window: Window,
+        operations: list[Row | Deletion],
+        ends: list[int],
+    ) -> None:
+        """Write what the groups of a window put into a kept state, or deleted from it.
+
+        Args:
+            source: The state's records, as the groups were given them.
+            window: The window.
+            operations: The puts and deletions, group after group, in the order of the window.
+            ends: Where each group's operations end.
+        """
+        spec = source.spec
+        changes = settle_kept(source, operations, ends)
+        source.state.kill(changes.died)
+        columns: list[pa.Array] = []
+        if changes.born:
+            settled = Settled(np.empty(0, np.int64), changes.groups, changes.born)
+            columns = self._write_state(spec, settled, window)
+        if spec.changes:
+            died = changes.died, changes.died_groups
+            self._write_changes(spec, *died, columns, changes.groups)
+
+    def settle_timers(self, spec: StateSpec, window: Window, timers: Timers) -> None:
+        """Write what became of the hidden timers of a state.
+
+        Args:
+            spec: The timers.
+            window: The window.
+            timers: What became of them.
+        """
+        (source,) = (one for one in window.states if one.name == spec.name)
+        assert source.origin is not None, "state records know where they lie"
+        self._states[spec.name].kill(source.origin.at(timers.died))
+        groups = timers.groups
+        if not len(groups):
+            return
+        keys = positive_zeros(window.key_table)
+        if len(groups) < len(keys):
+            keys = keys.take(pa.array(groups))
+        schema = state_file_schema(spec)
+        at = pa.repeat(pa.scalar(timers.at, schema.field(TIMER_COLUMN).type), len(groups))
+        columns = [*keys.columns, at, pa.array(window.hashes[groups])]
+        self._write_file(spec.name, pa.table(columns, names=schema.names).cast(schema))
+
+    def _write_changes(
+        self,
+        view: StateSpec,
+        died: RecordPositions,
+        died_groups: Int64s,
+        columns: list[pa.Array],
+        born_groups: Int64s,
+    ) -> None:
+        """Write the changes of a view: what the diff found, with the records that are gone."""
+        changes = ViewChanges(view, self._write_output)
+        gone = self._states[view.name].take(died, changes.names) if len(died_groups) else None
+        born = pa.table(columns, names=changes.names) if columns else None
+        changes.write(gone, died_groups, born, born_groups)
+
+    def write_born(self, spec: StateSpec, window: Window, rows: list[Row]) -> list[pa.Array]:
+        """Write new state records of the only group of a window; return their columns."""
+        nothing = np.empty(0, np.int64)
+        settled = Settled(nothing, np.zeros(len(rows), np.int64), rows)
+        return self._write_state(spec, settled, window)
+
+    def _write_state(self, spec: StateSpec, settled: Settled, window: Window) -> list[pa.Array]:
+        """Write new records of a state, each with the hash of its group; return their columns."""
+        columns, groups = encode_rows(settled.born, spec.schema), settled.groups
+        if self._is_foreign(spec, groups, columns, window):
+            message = f"state {spec.name!r} was emitted for another key than its group's"
+            raise ValueError(message)  # the caller finds the group
+        if len(groups):
+            hashes = pa.array(window.hashes[groups])
+            table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
+            self._write_file(spec.name, table)
+        return columns
+
+    def _is_foreign(
+        self, spec: StateSpec, groups: Int64s, columns: list[pa.Array], window: Window
+    ) -> bool:
+        """Return whether a record is for another key than its group's."""
+        schema = window.key_table.schema
+        places = [spec.schema.index(name) for name in self._spec.key_of(spec).names]
+        arrays = [
+            columns[place].cast(field.type) for place, field in zip(places, schema, strict=True)
+        ]
+        emitted = pa.Table.from_arrays(arrays, schema=schema)
+        expected = window.key_table
+        if len(groups) != expected.num_rows or (np.diff(groups) != 1).any() or groups[:1].any():
+            expected = expected.take(pa.array(groups))
+        if emitted.equals(expected):
+            return False
+        # They differ as columns, as NaN always does; as values they may still be equal.
+        mine, theirs = row_codes([expected, emitted])
+        return bool((mine != theirs).any())

@@ -1,0 +1,222 @@
+"""Changes of views, from the state diff: on whole columns, in the order of groups and keys.
+
+    died records --\
+                    sorted by (group, second key) -> pairs are updates -> signed records
+    born records --/                                 others are inserted or deleted
+
+In a bag (a view without a key) equal records cancel out, and the others are ordered by all columns.
+Several equal records cannot be told apart, so all of them get the same zero (no -0.0).
+
+Invariant: a record that did not change gives no change, even where the diff writes it again since
+the author spelled it otherwise (a double for a FLOAT column, a struct without a null field), or it
+has a NaN.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.row_codec import Row, encode_column
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.arrow.type_check import narrow
+from cbp.engine.storage.external_sort import order_by_columns
+from cbp.model.dataflow.stage import StateSpec
+from cbp.model.flow.changes import (
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    SIGN,
+    SIGNS,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+    changes_schema,
+)
+from cbp.model.flow.schema import Field
+
+__all__ = ["SIDE", "ViewChanges", "first_twice", "require_single", "second_keys"]
+
+Int64s = npt.NDArray[np.int64]
+
+SIDE = "_side"
+"""Column that is 0 for records that a view had, and 1 for those that it has instead."""
+
+_GROUP = "_group"
+_TYPES = (INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE)
+_INSERT, _BEFORE, _AFTER, _DELETE = range(4)
+
+
+def second_keys(view: StateSpec, rows: Sequence[Row]) -> pa.Table:
+    """Return the second keys of emitted records, as authors see them.
+
+    Raises:
+        pa.ArrowException, OverflowError, TypeError, ValueError: See `encode_rows`.
+    """
+    schema = view.schema.select(view.second_key)
+    at = [view.schema.index(name) for name in view.second_key]
+    columns = [
+        encode_column([row[place] for row in rows], field.type, nullable=field.nullable)
+        for place, field in zip(at, schema.fields, strict=True)
+    ]
+    return pa.table(columns, names=list(view.second_key)).cast(author_schema(schema))
+
+
+def require_single(
+    view: StateSpec, groups: Int64s, emitted: Sequence[Row], ends: Sequence[int]
+) -> None:
+    """Refuse two records of one key of a view.
+
+    Args:
+        view: The view.
+        groups: The groups that have new records; no other group can have two of one key.
+        emitted: The emitted records, group after group.
+        ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
+
+    Raises:
+        ValueError: The caller calls the groups again, to find the line.
+    """
+    stops = np.array(ends, np.int64)
+    starts = np.concatenate([[0], stops[:-1]])
+    changed = np.unique(groups)
+    changed = changed[stops[changed] - starts[changed] > 1]
+    if not len(changed):
+        return
+    spans = list(zip(starts[changed].tolist(), stops[changed].tolist(), strict=True))
+    keys = second_keys(view, [row for start, stop in spans for row in emitted[start:stop]])
+    owners = np.repeat(changed, stops[changed] - starts[changed])
+    if first_twice(keys, owners) is not None:
+        message = f"view {view.name!r}: two records of one key were emitted"
+        raise ValueError(message)
+
+
+def first_twice(second: pa.Table, groups: Int64s) -> int | None:
+    """Return a row whose second key an earlier row of its group has; `None` if there is none.
+
+    Args:
+        second: The second keys of some records.
+        groups: The group of each.
+    """
+    (codes,) = row_codes([second], [groups])
+    _, firsts = np.unique(codes, return_index=True)
+    if len(firsts) == len(codes):
+        return None
+    again = np.ones(len(codes), np.bool_)
+    again[firsts] = False
+    return int(np.flatnonzero(again)[0])
+
+
+@dataclass(frozen=True)
+class ViewChanges:
+    """Writes the changes of one view.
+
+    Attributes:
+        view: The view.
+        write_output: Takes the name of the output, and columns of its records.
+    """
+
+    view: StateSpec
+    write_output: Callable[[str, list[pa.Array]], None]
+
+    @property
+    def names(self) -> list[str]:
+        """The columns of the view."""
+        return list(self.view.schema.names)
+
+    def write(
+        self, died: pa.Table | None, died_groups: Int64s, born: pa.Table | None, born_groups: Int64s
+    ) -> None:
+        """Write what became of the records of some groups.
+
+        Args:
+            died: Records of the view that are gone, with its columns; `None` if there are none.
+            died_groups: The group of each, as numbers that ascend in visiting order.
+            born: Records that are new; `None` if there are none.
+            born_groups: The group of each.
+        """
+        types = author_schema(self.view.schema)
+        both = [table.select(self.names).cast(types) for table in (died, born) if table is not None]
+        if not both:
+            return
+        table, groups = pa.concat_tables(both), np.concatenate([died_groups, born_groups])
+        sides = np.repeat(np.arange(2), [len(died_groups), len(born_groups)])
+        if self.view.bag:
+            table = positive_zeros(table)
+            (records,) = row_codes([table], [groups])
+            left = _surplus(records, sides)
+            table, groups, sides = table.take(pa.array(left)), groups[left], sides[left]
+        order = self._order(table, groups, sides)
+        self.write_ordered(table.take(pa.array(order)), groups[order], sides[order])
+
+    def write_ordered(self, table: pa.Table, groups: Int64s, sides: Int64s) -> None:
+        """Write what became of records in the order of group, second key and side.
+
+        Args:
+            table: The view's columns, in the types that authors see. In a bag no record is on
+                both sides.
+            groups: The group of each record.
+            sides: See `SIDE`.
+        """
+        if self.view.bag:
+            self._write_kinds(table, np.where(sides == 0, _DELETE, _INSERT))
+            return
+        (keys,) = row_codes([table.select(list(self.view.second_key))], [groups])
+        before = np.flatnonzero(keys[1:] == keys[:-1])
+        kinds = np.where(sides == 0, _DELETE, _INSERT)
+        kinds[before], kinds[before + 1] = _BEFORE, _AFTER
+        if len(before) and any(map(_has_spellings, self.view.schema.fields, table.columns)):
+            (records,) = row_codes([table])
+            same = before[records[before] == records[before + 1]]
+            stays = np.ones(len(kinds), np.bool_)
+            stays[same] = stays[same + 1] = False
+            table, kinds = table.filter(pa.array(stays)), kinds[stays]
+        self._write_kinds(table, kinds)
+
+    def _write_kinds(self, table: pa.Table, kinds: Int64s) -> None:
+        """Write records with the type of each change, as its place in `_TYPES`."""
+        signs = np.array([SIGNS[kind] for kind in _TYPES], np.int32)[kinds]
+        table = table.append_column(CHANGE_TYPE, pa.array(_TYPES).take(pa.array(kinds)))
+        table = table.append_column(SIGN, pa.array(signs))
+        for part in narrow(table, arrow_schema(changes_schema(self.view.schema))):
+            self.write_output(self.view.changes, part.combine_chunks().columns)
+
+    def _order(self, table: pa.Table, groups: Int64s, sides: Int64s) -> Int64s:
+        second = list(self.view.order if self.view.bag else self.view.second_key)
+        if not second:
+            order: Int64s = np.lexsort((sides, groups))
+            return order
+        sortable = positive_zeros(table.select(second))
+        sortable = sortable.append_column(_GROUP, pa.array(groups))
+        sortable = sortable.append_column(SIDE, pa.array(sides))
+        return order_by_columns(sortable, [_GROUP, *second, SIDE])
+
+
+def _surplus(records: Int64s, sides: Int64s) -> Int64s:
+    """Return the rows that are left once each record of one side takes one of the other away.
+
+    Args:
+        records: A number for each record; equal ones have one number.
+        sides: See `SIDE`.
+    """
+    order = np.lexsort((sides, records))
+    codes = 2 * records[order] + sides[order]
+    firsts = np.flatnonzero(np.diff(codes, prepend=-1))
+    rank = np.arange(len(codes)) - np.repeat(firsts, np.diff(firsts, append=len(codes)))
+    net = np.bincount(records, weights=2 * sides - 1).astype(np.int64)
+    signed = np.where(sides == 0, -net[records], net[records])
+    left: Int64s = order[rank < signed[order]]
+    return left
+
+
+def _has_spellings(field: Field, values: pa.ChunkedArray) -> bool:
+    """Tell whether the diff may take two spellings of one value for two values."""
+    if field.type.kind == "DOUBLE":  # Python takes a NaN for unlike itself
+        return bool(pc.any(pc.is_nan(values)).as_py())
+    return field.type.kind == "FLOAT" or bool(field.type.arguments)

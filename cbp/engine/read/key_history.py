@@ -1,0 +1,99 @@
+"""History of a key: the versions of a state's table that changed its records.
+
+The log entry of a version names the files that it added and removed, each with its bucket. So a
+version that did not touch the key's bucket is passed over without a look-up. In the others the
+records of the key are compared with those of the version before: a compaction touches a bucket
+and changes no record.
+
+Guaranteed: a call reads at most `VERSIONS_MAX` log entries and looks the key up in at most
+`LOOKUPS_MAX` versions; then it says that there are more.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Mapping, Sequence
+from typing import Any
+
+from cbp.engine.columnar.values import unify
+from cbp.engine.commit.table_entries import shown_epoch, shown_generation
+from cbp.engine.delta.actions import Action, AddFile, RemoveFile
+from cbp.engine.delta.log import DeltaLog, Snapshot
+from cbp.engine.interface.record_reader import KeyChange, KeyChanges
+from cbp.errors import NotFoundError, VersionGoneError, VersionUnreadableError
+from cbp.model.dataflow.equality import identity
+
+__all__ = ["LOOKUPS_MAX", "VERSIONS_MAX", "find_changes", "having"]
+
+VERSIONS_MAX = 1000
+LOOKUPS_MAX = 200
+
+_Records = list[dict[str, Any]]
+
+
+def find_changes(
+    log: DeltaLog,
+    bucket: int,
+    look_up: Callable[[int], _Records],
+    *,
+    behind: int | None,
+    limit: int,
+) -> KeyChanges:
+    """Return the versions that changed the records of one key, newest first.
+
+    Args:
+        log: The log of the state's table.
+        bucket: The bucket of the key.
+        look_up: Returns the records of the key as of a version.
+        behind: As in `TableVersions.key_changes`.
+        limit: Maximal number of changes (> 0).
+    """
+    versions = [one for one in log.readable() if behind is None or one < behind]
+    changes: list[KeyChange] = []
+    lookups = 0
+    for examined, version in enumerate(reversed(versions)):
+        if len(changes) == limit or examined == VERSIONS_MAX or lookups == LOOKUPS_MAX:
+            return KeyChanges(tuple(changes), "more", version + 1)
+        try:
+            if not _touches(log.entry(version), bucket):
+                continue
+            lookups += 1
+            after, before = look_up(version), look_up(version - 1) if version else []
+            if _multiset(after) != _multiset(before):
+                changes.append(_change(log, version, before, after))
+        except (NotFoundError, VersionGoneError, VersionUnreadableError):
+            return KeyChanges(tuple(changes), "not_kept")
+    return KeyChanges(tuple(changes), "begin" if versions[:1] in ([], [0]) else "not_kept")
+
+
+def having(records: _Records, values: Mapping[str, Any]) -> _Records:
+    """Return the records that have these values in these columns; all if there are none."""
+    wanted = identity(list(values.values()))
+    return [one for one in records if identity([one[name] for name in values]) == wanted]
+
+
+def _touches(actions: Sequence[Action], bucket: int) -> bool:
+    files = (one for one in actions if isinstance(one, AddFile | RemoveFile))
+    return any(_bucket(one.partition_values) == bucket for one in files)
+
+
+def _bucket(partition_values: Mapping[str, str | None]) -> int:
+    return int(partition_values.get("_bucket") or 0)
+
+
+def _multiset(records: _Records) -> Counter[str]:
+    return Counter(repr(unify(list(record.values()))) for record in records)
+
+
+def _change(log: DeltaLog, version: int, before: _Records, after: _Records) -> KeyChange:
+    shown = log.snapshot(version)
+    earlier = _epoch(log.snapshot(version - 1)) if version else -1
+    epoch = _epoch(shown)
+    # After a roll-back the epochs begin again, below those of the version before.
+    first = earlier + 1 if earlier < epoch else epoch
+    stamp, generation = shown.in_commit_timestamp, shown_generation(shown.txns)
+    return KeyChange(version, first, epoch, generation, stamp, before, after)
+
+
+def _epoch(shown: Snapshot) -> int:
+    return shown_epoch(shown.txns, shown_generation(shown.txns))

@@ -1,0 +1,161 @@
+"""Finds files of a dataflow that are gone although others show that they were there.
+
+Logs of records and of sources are numbered, so a gap shows. The newest record of a stage, of a
+roll-back or a description leaves no gap; the tables tell of it.
+"""
+
+from __future__ import annotations
+
+import json
+import re
+from collections.abc import Collection, Iterator, Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+
+from cbp.engine.commit.table_entries import CHANGE, shown_generation
+from cbp.engine.delta.actions import CommitInfo
+from cbp.engine.read.damages import Damage, ScrubbedFile
+from cbp.engine.storage.files import Files
+from cbp.errors import CbpError, FileLostError
+
+__all__ = [
+    "NUMBERED",
+    "SEALED",
+    "TABLE_LOG",
+    "Shown",
+    "count_entries",
+    "is_entry",
+    "missing_ends",
+    "missing_entries",
+    "missing_numbers",
+]
+
+NUMBERED = re.compile(r"(?P<folder>.*)/(?P<number>\d{20})\.json\Z")
+"""A file of one record."""
+SEALED = re.compile(r"(?P<folder>.*)/[^/]+/(?P<start>\d{20})-(?P<end>\d{20})\.jsonl\Z")
+"""A file of several entries of a source's log."""
+TABLE_LOG = "/_delta_log/"
+_INCREMENT = re.compile(r"(?P<log>sources/[^/]+)/(?P<number>\d{12})-[^/]+\.parquet\Z")
+_SOURCES = "sources/"
+_GENERATIONS = "_intentions/_generations"
+
+
+@dataclass(frozen=True, slots=True)
+class Shown:
+    """What a table's log tells of others: its transactions, and its newest entry of a run."""
+
+    txns: Mapping[str, int]
+    info: CommitInfo | None
+
+
+def missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFile]:
+    """Find gaps in the numbers of each log of records."""
+    logs: dict[str, list[int]] = {}
+    for path in there:
+        match = NUMBERED.match(path)
+        # Positions have gaps by design, and reading a snapshot checks a table log for gaps.
+        if match is not None and not match["folder"].endswith(("_positions", "_delta_log")):
+            logs.setdefault(match["folder"], []).append(int(match["number"]))
+    for log, numbers in sorted(logs.items()):
+        if log.startswith(_SOURCES):
+            continue  # a file can hold several entries
+        start = 1 if log == _GENERATIONS else min(numbers)
+        for number in sorted(set(range(start, max(numbers))) - set(numbers)):
+            path = f"{folder}/{log}/{number:020d}.json"
+            yield _lost(path, "a later record of the same log is there")
+
+
+def missing_entries(
+    folder: str, there: Collection[str], needed: Collection[str], files: Files
+) -> Iterator[ScrubbedFile]:
+    """Find entries of source logs that are gone: gaps, and those of increments that wait."""
+    waiting: dict[str, int] = {}
+    for match in map(_INCREMENT.match, needed):
+        if match is not None:
+            waiting[match["log"]] = max(int(match["number"]), waiting.get(match["log"], 0))
+    logs = {path.partition("/_log/")[0] for path in there if is_entry(path)}
+    for source in sorted(logs | waiting.keys()):
+        end = 0
+        for start, stop in _entries_of(folder, f"{source}/_log", there, files):
+            if start > end:
+                why = f"entry {start} of the same log is there"
+                yield _lost(f"{folder}/{source}/_log/{end:020d}.json", why)
+            end = max(end, stop)
+        if waiting.get(source, -1) >= end:
+            yield _lost(f"{folder}/{source}/_log/{end:020d}.json", "its increment waits to be read")
+
+
+def is_entry(path: str) -> bool:
+    """Tell whether a path, relative to its dataflow's folder, is a file of a source's log."""
+    return path.startswith(_SOURCES) and "/_log/" in path
+
+
+def _entries_of(
+    folder: str, log: str, there: Collection[str], files: Files
+) -> list[tuple[int, int]]:
+    """Return the first entry and the end of each file of a source's log, ascending."""
+    spans = []
+    for path in (path for path in there if path.startswith(f"{log}/")):
+        if (sealed := SEALED.match(path)) is not None:
+            spans.append((int(sealed["start"]), int(sealed["end"])))
+        elif (single := NUMBERED.match(path)) is not None:
+            start = int(single["number"])
+            spans.append((start, start + count_entries(f"{folder}/{path}", files)))
+    return sorted(spans)
+
+
+def count_entries(full: str, files: Files) -> int:
+    """Return how many entries a file says that it holds; what is damaged is told elsewhere."""
+    with suppress(CbpError, ValueError, IndexError, AttributeError):
+        together = json.loads(files.read(full).splitlines()[0]).get("together", 1)
+        return together if isinstance(together, int) else 1
+    return 1
+
+
+def missing_ends(
+    folder: str, there: Collection[str], files: Files, tables: Mapping[str, Shown]
+) -> Iterator[ScrubbedFile]:
+    """Find out whether the newest record of a stage or of a roll-back, or a description, is lost.
+
+    No gap in the numbers shows that; the tables do.
+    """
+    rolled_back = _newest_of(there, _GENERATIONS) or 0
+    shown_last = max((shown_generation(one.txns) for one in tables.values()), default=0)
+    if shown_last > rolled_back:
+        path = f"{folder}/{_GENERATIONS}/{rolled_back + 1:020d}.json"
+        yield _lost(path, f"the tables are of generation {shown_last}")
+    newest = _newest_of(there, "_description")
+    versions = {1} if newest is None else set()
+    records: dict[str, str] = {}
+    for table, shown in tables.items():
+        versions.update(one for one in _changed_by(shown.txns) if one > (newest or 0))
+        if shown.info and (path := _record_of(shown.info, shown_generation(shown.txns))):
+            records.setdefault(path, f"{table} shows its epoch")
+    for version in sorted(versions):
+        yield _lost(f"{folder}/_description/{version:020d}.json", "the tables are of its version")
+    for path, why in sorted(records.items()):
+        if path not in there and not files.exists(f"{folder}/{path}"):
+            yield _lost(f"{folder}/{path}", why)
+
+
+def _record_of(info: CommitInfo, generation: int) -> str:
+    """Return the path of the record that an entry names as its cause; `""` if it names none."""
+    _, stage, epoch = (info.intention_id or "//").split("/")
+    base = f"_intentions/_generations/{generation:020d}" if generation else "_intentions"
+    return f"{base}/{stage}/{int(epoch):020d}.json" if stage and epoch.isdigit() else ""
+
+
+def _newest_of(there: Collection[str], folder: str) -> int | None:
+    matches = (NUMBERED.match(path) for path in there)
+    return max((int(m["number"]) for m in matches if m and m["folder"] == folder), default=None)
+
+
+def _changed_by(txns: Mapping[str, int]) -> list[int]:
+    """Return the versions of the dataflow that changed a table."""
+    kinds = (name.rpartition("/")[2].partition("@")[0] for name in txns)
+    ends = (kind.removeprefix(CHANGE) for kind in kinds if kind.startswith(CHANGE))
+    return [int(end) for end in ends if end.isdigit()]
+
+
+def _lost(path: str, why: str) -> ScrubbedFile:
+    return ScrubbedFile(path, 0, Damage.of(FileLostError(path, why), path))

@@ -1,0 +1,80 @@
+"""Which files make up one version of a table, and which of their rows are dead.
+
+For readers that open data files themselves, such as a query engine. The files stay as long as the
+version is kept.
+"""
+
+from __future__ import annotations
+
+import json
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cbp.engine.delta.deletion_vectors import read_vector, rows_of
+from cbp.engine.delta.log import DeltaLog
+from cbp.engine.outputs.compaction import in_order
+from cbp.engine.storage.files import Files
+from cbp.errors import FileLostError, NotFoundError, VersionGoneError
+
+__all__ = ["LiveFile", "VersionFiles", "read_version_files"]
+
+
+@dataclass(frozen=True, slots=True)
+class LiveFile:
+    """One file of a version.
+
+    Attributes:
+        path: Its full path.
+        dead: Numbers of its rows that are no records of the version, ascending.
+    """
+
+    path: str
+    dead: npt.NDArray[np.int64]
+
+
+@dataclass(frozen=True, slots=True)
+class VersionFiles:
+    """The files of one version of a table.
+
+    Attributes:
+        columns: Name and type of each column of the files, the type as Delta's log has it.
+        files: In the order of the flow; for a state in any fixed order.
+    """
+
+    columns: tuple[tuple[str, Any], ...]
+    files: tuple[LiveFile, ...]
+
+
+def read_version_files(path: str, version: int, *, is_flow: bool, files: Files) -> VersionFiles:
+    """Return the files of a version.
+
+    Args:
+        path: Folder of the table.
+        version: The version.
+        is_flow: Whether it is the table of a flow, whose files have an order.
+        files: The table's file system.
+
+    Raises:
+        VersionGoneError: If the version, or the dead rows of a file, were collected.
+    """
+    try:
+        snapshot = DeltaLog(path, files).snapshot(version)
+        shown = snapshot.live.values()
+        live = tuple(
+            LiveFile(
+                f"{path}/{one.path}",
+                rows_of(read_vector(path, one.deletion_vector))
+                if one.deletion_vector is not None
+                else np.empty(0, np.int64),
+            )
+            for one in (in_order(shown) if is_flow else sorted(shown, key=lambda one: one.path))
+        )
+    except (NotFoundError, FileLostError) as error:
+        raise VersionGoneError(path, version) from error
+    fields = json.loads(snapshot.metadata.schema)["fields"]
+    in_path = snapshot.metadata.partition_columns
+    columns = tuple((one["name"], one["type"]) for one in fields if one["name"] not in in_path)
+    return VersionFiles(columns, live)

@@ -1,0 +1,109 @@
+"""Views in the reference engine: what became of a group's records, one by one.
+
+In the other engines: `cbp.engine.kernel.view_changes`.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Hashable, Iterator, Mapping, Sequence
+
+from cbp.engine.columnar.values import Row, row_order, unify
+from cbp.model.dataflow.call_rules import refuse_twice
+from cbp.model.dataflow.equality import identity
+from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
+from cbp.model.flow.changes import (
+    AFTER,
+    CHANGE_TYPE,
+    DELETE,
+    INSERT,
+    SIGNS,
+    UPDATE_AFTER,
+    UPDATE_BEFORE,
+)
+from cbp.model.flow.schema import Schema
+
+__all__ = ["ViewKeys", "group_changes", "read_changes"]
+
+
+def group_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) -> Iterator[Row]:
+    """Yield the changes of one group, ordered by the second key; of a bag, by all columns.
+
+    Args:
+        view: The view.
+        before, after: The group's records before and after an epoch; at most one per second key,
+            unless the view is a bag.
+    """
+    if view.bag:
+        yield from _bag_changes(view, before, after)
+        return
+    at = [view.schema.index(name) for name in view.second_key]
+    types = [view.schema.fields[place].type for place in at]
+    olds, news = ({unify([row[i] for i in at]): row for row in rows} for rows in (before, after))
+    for key in sorted(olds | news, key=lambda key: row_order(key, types)):
+        old, new = olds.get(key), news.get(key)
+        if old is None and new is not None:
+            yield _change(new, INSERT)
+        elif new is None and old is not None:
+            yield _change(old, DELETE)
+        elif old is not None and new is not None and identity(old) != identity(new):
+            yield _change(old, UPDATE_BEFORE)
+            yield _change(new, UPDATE_AFTER)
+
+
+def _bag_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) -> Iterator[Row]:
+    """Yield a change for each record that a group has oftener on one side than on the other."""
+    at = [view.schema.index(name) for name in view.order]
+    types = [view.schema.fields[place].type for place in at]
+    surplus: Counter[Hashable] = Counter()
+    records: dict[Hashable, Row] = {}
+    for sign, rows in ((-1, before), (1, after)):
+        for row in rows:
+            surplus[identity(row)] += sign
+            records[identity(row)] = tuple(v + 0.0 if isinstance(v, float) else v for v in row)
+    names = sorted(records, key=lambda name: row_order([records[name][i] for i in at], types))
+    for name in names:
+        kind = INSERT if surplus[name] > 0 else DELETE
+        yield from [_change(records[name], kind)] * abs(surplus[name])
+
+
+def _change(row: Row, type_: str) -> Row:
+    return (*row, type_, SIGNS[type_])
+
+
+def read_changes(rows: Sequence[Row], flow: Schema, input_: InputSpec) -> Sequence[Row]:
+    """Return the records of a flow that an input reads.
+
+    With `changes="after"` these are the records that were inserted or updated. A flow without types
+    of changes is one that a test feeds with such records.
+    """
+    if input_.changes != "after" or CHANGE_TYPE not in flow:
+        return rows
+    at = flow.index(CHANGE_TYPE)
+    return [row for row in rows if row[at] is None or row[at] in AFTER]
+
+
+class ViewKeys:
+    """The keys of the records that one group has emitted to each view."""
+
+    def __init__(self, spec: TranslatorSpec) -> None:
+        self._places: Mapping[str, list[int]] = {
+            view.name: [
+                view.schema.index(name) for name in (*spec.key_of(view).names, *view.second_key)
+            ]
+            for view in spec.keyed_views
+        }
+        self._seen: dict[str, set[Row]] = {name: set() for name in self._places}
+
+    def take(self, view: str, row: Row) -> None:
+        """Note a record that was emitted.
+
+        Raises:
+            AuthorMisuse: Its key was emitted before.
+        """
+        if view not in self._places:
+            return
+        key = unify([row[place] for place in self._places[view]])
+        if key in self._seen[view]:
+            refuse_twice(view, key)
+        self._seen[view].add(key)

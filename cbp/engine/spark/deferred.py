@@ -1,0 +1,153 @@
+"""An executor whose Spark starts in the background: the service answers at once.
+
+    registered, uploaded, read    at once
+    runs                          wait in `execute` until Spark has started
+    SQL to be checked by Spark    the controller refuses it meanwhile (`waits_for`)
+
+Guaranteed: a run that waits can be cancelled. After a failed start every run that waited for it
+gets its error, and the next run starts Spark again (tests/spark/test_deferred.py).
+"""
+
+from __future__ import annotations
+
+import logging
+import threading
+import time
+from collections.abc import Callable, Collection, Sequence
+
+from cbp.engine.interface.form_checks import needs_spark
+from cbp.engine.interface.runs import RunPlan
+from cbp.engine.run.executor import Executor
+from cbp.engine.task.reports import TaskReport
+from cbp.engine.task.task_plan import TaskPlan
+from cbp.errors import CbpError, RunCancelledError, SparkUnstartedError
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.lanes import Bypass
+
+__all__ = ["DeferredExecutor"]
+
+_log = logging.getLogger(__name__)
+
+
+class DeferredExecutor:
+    """Carries out tasks by an executor that is made in a thread of its own.
+
+    Args:
+        make: Makes the executor; may take minutes, and may raise.
+        slots: How many tasks it will run at the same time.
+        bypass: Which jobs it will run without Spark.
+
+    Attributes:
+        shuffles: Large runs are shuffled.
+    """
+
+    shuffles = True
+
+    def __init__(self, make: Callable[[], Executor], *, slots: int, bypass: Bypass) -> None:
+        self._make, self.slots, self.bypass = make, slots, bypass
+        self._changed = threading.Condition()
+        self._executor: Executor | None = None
+        self._error: CbpError | None = None
+        self._cancelled: set[str] = set()
+        self._attempts = self._ended = 0
+        self._since, self._closed = time.monotonic(), False
+        with self._changed:
+            self._begin()
+
+    def waits_for(self) -> str:
+        """Return what is not there yet, with the error of the last try; `""` after the start."""
+        with self._changed:
+            if self._executor is not None:
+                return ""
+            if self._error is not None:
+                return f"Spark, which did not start: {self._error.message}"
+            return f"Spark, which has been starting for {time.monotonic() - self._since:.0f} s"
+
+    def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Refuse what Spark refuses, once it has started; without SQL there is nothing to check."""
+        if needs_spark(nodes):
+            self._started().refuse(dataflow, nodes)
+
+    def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
+        """Run every task of a plan, once Spark has started.
+
+        Raises:
+            RunCancelledError: If the run was cancelled meanwhile.
+            SparkUnstartedError: If Spark could not be started.
+        """
+        try:
+            executor = self._started(plan.run)
+        finally:
+            with self._changed:
+                self._cancelled.discard(plan.run)
+        return executor.execute(plan, task)
+
+    def cancel(self, run: str) -> None:
+        """Stop a run, also one that waits for Spark."""
+        with self._changed:
+            executor = self._executor
+            if executor is None:
+                self._cancelled.add(run)
+                self._changed.notify_all()
+        if executor is not None:
+            executor.cancel(run)
+
+    def starved(self, runs: Collection[str]) -> Collection[str]:
+        """Return the runs that wait for a slot; none before the start."""
+        return self._executor.starved(runs) if self._executor is not None else ()
+
+    def forget(self, folder: str) -> None:
+        """Drop what is cached for a folder's stages."""
+        if self._executor is not None:
+            self._executor.forget(folder)
+
+    def close(self) -> None:
+        """Release the executor; one that is being made is released as soon as it is there."""
+        with self._changed:
+            self._closed = True
+            executor = self._executor
+            self._changed.notify_all()
+        if executor is not None:
+            executor.close()
+
+    def _begin(self) -> None:
+        self._error, self._since = None, time.monotonic()
+        self._attempts += 1
+        _log.info("Spark is starting; runs wait for it")
+        threading.Thread(target=self._start, name="spark-start", daemon=True).start()
+
+    def _start(self) -> None:
+        executor: Executor | None = None
+        error: CbpError | None = None
+        try:
+            executor = self._make()
+        except CbpError as caught:
+            error = caught
+        except BaseException as caught:  # PySpark and py4j raise anything; waiting runs must know
+            error = SparkUnstartedError(f"{type(caught).__name__}: {caught}")
+        with self._changed:
+            self._executor, self._error, closed = executor, error, self._closed
+            self._ended = self._attempts
+            seconds = time.monotonic() - self._since
+            self._changed.notify_all()
+        if executor is not None and closed:
+            executor.close()
+        elif error is None:
+            _log.info("Spark started after %.1f s", seconds)
+        else:
+            _log.error("%s", error.message)
+
+    def _started(self, run: str = "") -> Executor:
+        """Return the executor; wait for it."""
+        with self._changed:
+            if self._error is not None and self._executor is None and not self._closed:
+                self._begin()
+            attempt = self._attempts
+            while True:
+                if run in self._cancelled or (self._closed and self._executor is None):
+                    raise RunCancelledError(run)
+                if self._executor is not None:
+                    return self._executor
+                if self._ended >= attempt and self._error is not None:
+                    raise self._error
+                self._changed.wait()

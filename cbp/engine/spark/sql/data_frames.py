@@ -1,0 +1,148 @@
+"""Interface of an author in Spark SQL: the frames that the plan reads, and its results.
+
+Guaranteed: a result has the declared columns, in their order and types. If two results are the same
+frame, or equal queries, Spark evaluates them once. States are exempt whose columns or keys have
+other names than those of the first such result.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from functools import partial
+from typing import Any, NoReturn
+
+from pyspark.sql import DataFrame, SparkSession
+from pyspark.sql.types import StructType
+
+from cbp.engine.kernel.arrow.kept_tables import kept_key
+from cbp.engine.spark.shuffle import quoted
+from cbp.engine.spark.sql.task_plans import deletions
+from cbp.model.dataflow.run_context import hidden
+from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.flow.schema import Schema
+
+__all__ = ["Frames", "Results"]
+
+
+class Frames:
+    """The frames that the author's plan reads; see `cbp.sdk.forms.TranslateSql`.
+
+    Args:
+        session: Session in which the frames become views; not used by others at the same time.
+        frames: Name of an input or state to its records. Each becomes an attribute, and a view
+            that queries can name.
+        texts: List to which the text of every query is added.
+    """
+
+    def __init__(
+        self, session: SparkSession, frames: Mapping[str, DataFrame], texts: list[str]
+    ) -> None:
+        self._session, self._names, self._texts = session, tuple(frames), texts
+        for name, frame in frames.items():
+            setattr(self, name, frame)
+            self.define(name, frame)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "run":
+            raise hidden()
+        message = f"there is no input {name!r}; use one of {', '.join(self.__dict__['_names'])}"
+        raise AttributeError(message)
+
+    def define(self, name: str, frame: DataFrame) -> None:
+        """Name a frame for later queries."""
+        frame.createOrReplaceTempView(name)
+
+    def sql(self, text: str) -> DataFrame:
+        """Return the frame of a query."""
+        self._texts.append(text)
+        return self._session.sql(text)
+
+
+class Results:
+    """Takes the frame of every output and state, checked against its declaration.
+
+    Args:
+        spec: The translator's spec.
+        shared: Whether equal results are evaluated once; otherwise each by itself.
+
+    Attributes:
+        out: The object that the author calls.
+        frames: What it was given, by output or state.
+    """
+
+    def __init__(self, spec: TranslatorSpec, *, shared: bool = True) -> None:
+        self.out: Any = _Namespace()
+        self._shared = shared
+        self.frames: dict[str, DataFrame] = {}
+        self._keys = {state.name: spec.key_of(state).names for state in spec.authored}
+        self._schemas = {state.name: state.schema for state in spec.authored}
+        deletes = {deletions(state.name): state for state in spec.kept}
+        self._keys |= {name: self._keys[state.name] for name, state in deletes.items()}
+        self._schemas |= {name: kept_key(spec, state) for name, state in deletes.items()}
+        self._schemas |= {output.name: output.schema for output in spec.emitted}
+        for name, schema in self._schemas.items():
+            take, state = partial(self._take, name, schema), deletes.get(name)
+            if state is None:
+                setattr(self.out, name, take)
+            else:
+                getattr(self.out, state.name).delete = take
+
+    def distinct(self) -> tuple[dict[str, DataFrame], dict[str, str]]:
+        """Return the distinct frames by the first flow that each was given to; states first.
+
+        Returns:
+            The frames, and for every flow that was given a frame the flow under which it is listed.
+        """
+        frames: dict[str, DataFrame] = {}
+        given: dict[str, str] = {}
+        for name in self._schemas:
+            if name in self.frames:
+                given[name] = next(filter(lambda one: self._same(name, one), frames), name)
+                frames.setdefault(given[name], self.frames[name])
+        return frames, given
+
+    def _same(self, name: str, other: str) -> bool:
+        if not self._shared:
+            return False
+        # A state's key is found by column names, so a shared frame needs the same names.
+        if name in self._keys and self._lies_by(name) != self._lies_by(other):
+            return False
+        return self.frames[name].sameSemantics(self.frames[other])
+
+    def _lies_by(self, state: str) -> tuple[tuple[str, ...], tuple[str, ...]]:
+        return self._schemas[state].names, self._keys[state]
+
+    def _take(self, flow: str, schema: Schema, frame: DataFrame) -> None:
+        frame = _conformed(flow, schema, frame)
+        before = self.frames.get(flow)
+        self.frames[flow] = frame if before is None else before.unionAll(frame)
+
+
+class _Namespace:
+    """An object whose attributes are set by name."""
+
+
+def _conformed(flow: str, schema: Schema, frame: DataFrame) -> DataFrame:
+    """Return the declared columns, in their order.
+
+    Raises:
+        TypeError: If columns or types are not the declared ones.
+    """
+    if sorted(frame.columns) != sorted(schema.names):
+        came = ", ".join(frame.columns)
+        message = f"out.{flow}: the columns are {', '.join(schema.names)}; got {came}"
+        raise TypeError(message)
+    declared: Any = StructType.fromDDL(
+        ", ".join(f"{quoted(f.name)} {f.type}" for f in schema.fields)
+    )
+    for field, wanted in zip(schema.fields, declared.fields, strict=True):
+        type_name = frame.schema[field.name].dataType.simpleString()
+        if type_name not in (wanted.dataType.simpleString(), "void"):
+            message = (
+                f"out.{flow}: column {field.name!r} is declared {field.type}, got "
+                f"{type_name.upper()}; write CAST(... AS {field.type})"
+            )
+            raise TypeError(message)
+    return frame.selectExpr(
+        *(f"CAST({quoted(f.name)} AS {f.type}) AS {quoted(f.name)}" for f in schema.fields)
+    )

@@ -1,0 +1,121 @@
+"""Check of an author's SQL: what gives another result when a run is repeated is refused.
+
+A redo after a crash and `cbp verify` repeat a run. The clock, chance and the session are others by
+then. A query reads the recorded time of its run instead (`cbp.engine.spark.sql.run_table`).
+
+    queries of a class     analysed over empty tables when a dataflow is registered, and before the
+                           stage's first run in a process
+    an author's own plan   looked at in each run, as it is made
+
+Not guaranteed: what an author's Python code computes before it makes a plan.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+from pyspark.sql import SparkSession
+
+from cbp.engine.spark.shuffle import ddl
+from cbp.engine.spark.sql.data_frames import Frames, Results
+from cbp.engine.spark.sql.determinism import differences, moments
+from cbp.engine.spark.sql.named_records import named_tables
+from cbp.engine.spark.sql.run_table import RUN_COLUMNS
+from cbp.errors import DataflowInvalidError, Mistake, is_authors
+from cbp.model.dataflow.call_rules import Fresh
+from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.stage import TranslatorSpec
+
+__all__ = ["Queries", "mistakes_of"]
+
+_INSTEAD = (
+    "for a time, read the column `time` of the table `run`, the run's recorded time (FROM urls "
+    "CROSS JOIN run); for a number or an id, a hash of columns, such as xxhash64(url)"
+)
+
+
+class Queries:
+    """Checks the queries of stages; those of one version of a stage only once."""
+
+    def __init__(self, spark: SparkSession) -> None:
+        self._spark = spark
+        self._known: dict[tuple[str, str], tuple[tuple[Any, ...], list[Mistake]]] = {}
+
+    def check(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
+        """Raise if a query would not give the same when its run is repeated.
+
+        A query that Spark does not accept passes: the run says what is wrong.
+
+        Raises:
+            DataflowInvalidError: Rule `by_sql_invalid`, with each result of such a query.
+        """
+        mistakes = [
+            mistake
+            for node in nodes
+            if node.translator.declared
+            for mistake in self._mistakes(dataflow, node)
+        ]
+        if mistakes:
+            raise DataflowInvalidError(dataflow, mistakes)
+
+    def _mistakes(self, dataflow: str, node: StageNode) -> list[Mistake]:
+        stage, version = (dataflow, node.name), (node.translator, node.translator.translate)
+        known = self._known.get(stage)
+        if known is None or known[0] != version:
+            known = self._known[stage] = version, self._looked_for(node)
+        return known[1]
+
+    def _looked_for(self, node: StageNode) -> list[Mistake]:
+        spec, session = node.translator, self._spark.newSession()
+        tables = (*spec.authored, *spec.looked_up, *spec.looked_up_whole)
+        columns = {one.name: ddl(one.schema) for one in spec.inputs}
+        columns |= {one.name: ddl(one.schema) for one in tables}
+        columns |= {one.name: ddl(one.state.schema) for one in named_tables(spec)}
+        if spec.gives_run:
+            columns["run"] = RUN_COLUMNS
+        frames = {name: session.createDataFrame([], text) for name, text in columns.items()}
+        results = Results(spec)
+        texts: list[str] = []
+        try:
+            with Fresh(spec, stage=node.name) as fresh:
+                fresh.spec.translate(Frames(session, frames, texts), results.out)
+        except Exception as exc:
+            if not is_authors(exc):
+                raise
+            return []
+        return mistakes_of(session, node.name, spec, results, texts)
+
+
+def mistakes_of(
+    session: SparkSession,
+    stage: str,
+    spec: TranslatorSpec,
+    results: Results,
+    texts: Sequence[str],
+) -> list[Mistake]:
+    """Return a mistake for each result that would not be the same when its run is repeated.
+
+    Args:
+        session: The session of the results.
+        stage: The stage's name.
+        spec: Its translator.
+        results: What the author's code gave for outputs and states.
+        texts: The queries that it ran.
+    """
+    by_result = {
+        f"out.{name}": differences(session, frame._jdf.queryExecution().analyzed())
+        for name, frame in results.frames.items()
+    }
+    by_result["a query"] = moments(session, texts)
+    return [
+        Mistake(
+            "by_sql_invalid",
+            f"stages.{stage}",
+            f"{name}: {', '.join(differing)} gives another result when the run is repeated; "
+            f"{_INSTEAD}",
+            spec.place,
+        )
+        for name, differing in by_result.items()
+        if differing
+    ]

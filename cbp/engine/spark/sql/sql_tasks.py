@@ -1,0 +1,197 @@
+"""Python tasks around a plan in SQL: they read inputs, look up state and settle results.
+
+    job -> `PartRun` -> read_task, look_up_task -> the author's plan -> settle_task
+
+Guaranteed: a task of a plan of one part learns its run only from a property of its Spark job. So
+it cannot take a retry, a twin, a concurrent run or an earlier run for its own.
+"""
+
+from __future__ import annotations
+
+import base64
+import pickle
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass
+from itertools import chain
+
+import pyarrow as pa
+from pyspark import SparkContext, TaskContext, cloudpickle
+
+from cbp.engine.spark.sql.lookup_task import LookUpTask
+from cbp.engine.spark.sql.run_table import run_record
+from cbp.engine.spark.sql.settle_task import SettleTask
+from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_plans import with_results
+from cbp.engine.spark.tasks import reported, task_identity
+from cbp.engine.state.index_cache import index_cache
+from cbp.engine.task.task_plan import TaskPlan
+from cbp.engine.task.whole_tables import read_whole_table
+from cbp.engine.workers.carried_errors import carrying_errors
+
+__all__ = [
+    "NUMBERS",
+    "PartRun",
+    "given_to",
+    "look_up_task",
+    "named_task",
+    "read_task",
+    "run_task",
+    "settle_task",
+    "whole_table_task",
+]
+
+NUMBERS = -1
+"""Flow number of the record that holds a task's number; it sorts before all others."""
+
+_RUN = "cbp.sql.run"
+"""Property of a Spark job that holds its `PartRun`."""
+
+_Task = Callable[[Iterable[pa.RecordBatch]], Iterator[pa.RecordBatch]]
+
+
+@dataclass(frozen=True, slots=True)
+class PartRun:
+    """One run of a part's plan.
+
+    Attributes:
+        part: The part's number among the tasks of the run.
+        job: Id in the names of the scratch files that its tasks share.
+    """
+
+    plan: TaskPlan
+    part: int
+    job: str
+
+
+@contextmanager
+def given_to(context: SparkContext, run: PartRun) -> Iterator[None]:
+    """Attach a run to the Spark jobs that this thread starts inside the context."""
+    packed: bytes = cloudpickle.dumps(run)  # type: ignore[no-untyped-call]
+    text = base64.b64encode(packed).decode("ascii")
+    context.setLocalProperty(_RUN, text)
+    try:
+        yield
+    finally:
+        context.setLocalProperty(_RUN, None)  # type: ignore[arg-type]  # that removes it
+
+
+def _part_run() -> PartRun:
+    context = TaskContext.get()
+    assert context is not None, "runs in a Spark task"
+    text = context.getLocalProperty(_RUN)
+    assert text is not None, "its job was given a run"
+    part_run: PartRun = pickle.loads(base64.b64decode(text))
+    return part_run
+
+
+def read_task(input_: str) -> _Task:
+    """Return the Spark task that reads the records of one input, for one part of a stage."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _exhaust(batches)
+        with carrying_errors():
+            yield from _own_records(_part_run()).records(input_)
+
+    return run
+
+
+def look_up_task(plan: TaskPlan | None, state: str) -> _Task:
+    """Return the Spark task that looks up state.
+
+    With a plan, it looks up the keys that arrive; without one, the keys of its job's part.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        with carrying_errors():
+            if plan is not None:
+                part, keys = _numbered(plan, batches)
+                yield from LookUpTask(plan, part).records(state, keys)
+                return
+            _exhaust(batches)
+            yield from LookUpTask.of(_own_records(_part_run())).own_records(state)
+
+    return run
+
+
+def named_task(name: str) -> _Task:
+    """Return the Spark task that finds the records of a `NamedTable`, for its job's part."""
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _exhaust(batches)
+        with carrying_errors():
+            yield from LookUpTask.of(_own_records(_part_run())).own_named(name)
+
+    return run
+
+
+def whole_table_task(plan: TaskPlan | None, name: str) -> _Task:
+    """Return the Spark task that reads all records of a looked-up table.
+
+    Without a plan, it is that of its job's part.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _exhaust(batches)
+        with carrying_errors():
+            task = plan or _part_run().plan
+            spec = next(one for one in task.spec.looked_up_whole if one.name == name)
+            cache = index_cache(task.cache, task.limits)
+            yield from read_whole_table(spec, task.lookups[name], cache).to_batches()
+
+    return run
+
+
+def run_task(plan: TaskPlan | None) -> _Task:
+    """Return the Spark task that gives what an author may know of a run, as one record.
+
+    Without a plan, it is the run of its job's part.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        _exhaust(batches)
+        with carrying_errors():
+            task = plan or _part_run().plan
+            yield run_record(task.spec, task.context)
+
+    return run
+
+
+def settle_task(plan: TaskPlan | None, results: Sequence[str], given: dict[str, str]) -> _Task:
+    """Return the Spark task that settles results.
+
+    With a plan, it settles what arrives as a task of that plan; without one, as its job's part.
+    """
+
+    def run(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
+        number, attempt = task_identity()
+        if plan is not None:
+            task = SettleTask(plan, number, attempt, given=given)
+        else:
+            own = _part_run()
+            settled = with_results(own.plan, results, keys=False)
+            look_up = LookUpTask.of(_own_records(own))
+            task = SettleTask(settled, own.part, attempt, given=given, look_up=look_up)
+        yield from reported(task.run(batches))
+
+    return run
+
+
+def _numbered(
+    plan: TaskPlan, batches: Iterable[pa.RecordBatch]
+) -> tuple[int, Iterator[pa.RecordBatch]]:
+    """Return the task's number from the first record, and the keys that follow it."""
+    arriving = (batch for batch in batches if batch.num_rows)
+    first = next(arriving)
+    assert first.column("_flow")[0].as_py() == NUMBERS, "a task is told its number"
+    part = plan.owner(first.column("_bucket")[0].as_py())
+    return part, chain([first.slice(1)], arriving)
+
+
+def _own_records(own: PartRun) -> OwnRecords:
+    return OwnRecords(own.plan, own.part, own.job)
+
+
+def _exhaust(batches: Iterable[pa.RecordBatch]) -> None:
+    for _ in batches:  # Spark discards a worker that leaves input unread
+        pass

@@ -1,0 +1,326 @@
+"""The rows of one data file in the order of (hash, key, second key), for look-ups within a group.
+
+Files of a state with a second key are written in this order, so a place in the order is the row
+itself. A file of another origin (an earlier version, the black box, a correction, keys that share
+a hash) is sorted in memory when a look-up first needs it; nothing depends on how it was written.
+
+A search compares values, never hashes alone: rows of another key with the same hash lie in another
+range. It goes column by column, each by a binary search among rows that agree in the columns
+before. Numbers and times are compared as Arrow holds them, without an object per row.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_left, bisect_right
+from collections.abc import Iterator, Sequence
+from datetime import UTC, date, datetime, timedelta
+from itertools import repeat
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbp.engine.storage.external_sort import order_by_columns
+from cbp.model.flow.schema import DataType
+
+__all__ = ["SecondOrder"]
+
+Int64s = npt.NDArray[np.int64]
+Bools = npt.NDArray[np.bool_]
+
+_INTEGERS = frozenset({"BIGINT", "INT", "SMALLINT", "TINYINT"})
+_FLOATS = frozenset({"DOUBLE", "FLOAT"})
+_EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
+
+
+class SecondOrder:
+    """Places of one file's rows in the order of (hash, columns).
+
+    Sort keys of values are those of `cbp.engine.columnar.values.order_key`.
+
+    Args:
+        hashes: `_hash` of every row, ascending.
+        rows: The rows in the order of `hashes`; `None` if that is the order of the file.
+        columns: The columns of the file by which rows of one hash are ordered; atoms.
+        types: Types of these columns.
+
+    Attributes:
+        is_sorted: Whether the file itself has this order.
+    """
+
+    def __init__(
+        self,
+        hashes: Int64s,
+        rows: Int64s | None,
+        columns: Sequence[pa.Array],
+        types: Sequence[DataType],
+    ) -> None:
+        self._rows = rows
+        if rows is not None or not _ascend(hashes, columns):
+            self._rows = _sorted_rows(hashes, rows, columns)
+            columns = [column.take(pa.array(self._rows)) for column in columns]
+        self.is_sorted = self._rows is None
+        self._columns = [_Column(*pair) for pair in zip(columns, types, strict=True)]
+
+    def rows(self, start: int, stop: int) -> Int64s:
+        """Return the rows of the file at some places, in order."""
+        return np.arange(start, stop) if self._rows is None else self._rows[start:stop]
+
+    def row(self, place: int) -> int:
+        """Return the row of the file at a place."""
+        return place if self._rows is None else int(self._rows[place])
+
+    def values(self, start: int, stop: int, *, first: int = 0) -> Iterator[tuple[Any, ...]]:
+        """Yield the values of the columns from `first` on, at some places in order."""
+        columns = [column.values(start, stop) for column in self._columns[first:]]
+        return zip(*columns, strict=True) if columns else repeat((), stop - start)
+
+    def span(
+        self, order: tuple[Any, ...], start: int, stop: int, *, first: int = 0
+    ) -> tuple[int, int]:
+        """Return the places that have these values.
+
+        Args:
+            order: Sort keys of columns from `first` on.
+            start: First of the places, which agree in all columns before `first`.
+            stop: Last of these places + 1.
+            first: Number of the first column that is compared.
+        """
+        for column, wanted in zip(self._columns[first:], order, strict=False):
+            start, stop = column.span(wanted, start, stop)
+        return start, stop
+
+    def spans(
+        self, wanted: Sequence[pa.Array], starts: Int64s, stops: Int64s, *, first: int = 0
+    ) -> tuple[Int64s, Int64s]:
+        """Return what `span` does, for many wanted rows at once.
+
+        Args:
+            wanted: Their values in the columns from `first` on, column by column.
+            starts: For each, the first of the places that agree in all columns before `first`.
+            stops: For each, the last of these places + 1.
+            first: Number of the first column that is compared.
+        """
+        for column, values in zip(self._columns[first:], wanted, strict=False):
+            starts, stops = column.spans(values, starts, stops)
+        return starts, stops
+
+    def rows_at(self, places: Int64s) -> Int64s:
+        """Return the rows of the file at some places."""
+        return places if self._rows is None else self._rows[places]
+
+    def search(
+        self, order: tuple[Any, ...], start: int, stop: int, *, first: int = 0, behind: bool = False
+    ) -> int:
+        """Return the first place that is not before (or that is behind) these values.
+
+        The arguments are those of `span`; `behind` tells whether to pass the places that have the
+        values.
+        """
+        for column, wanted in zip(self._columns[first:], order[:-1], strict=False):
+            start, stop = column.span(wanted, start, stop)
+        if not order:
+            return stop if behind else start
+        column = self._columns[first + len(order) - 1]
+        return (column.right if behind else column.left)(order[-1], start, stop)
+
+
+class _Column:
+    """One column in the order of the places; searched where earlier columns agree."""
+
+    def __init__(self, array: pa.Array, type_: DataType) -> None:
+        self._kind, self._array = type_.kind, array
+        self._values: Any = _raw(array, type_)
+        self._has_nulls = array.null_count > 0
+        self._has_nan = type_.kind in _FLOATS and bool(np.isnan(np.asarray(self._values)).any())
+
+    def values(self, start: int, stop: int) -> list[Any]:
+        """Return the values of some places as Python objects."""
+        values: list[Any] = self._array.slice(start, stop - start).to_pylist()
+        return values
+
+    def left(self, wanted: Any, start: int, stop: int) -> int:
+        """Return the first place of `start` to `stop` whose value is not below the wanted one."""
+        rank = wanted[0]
+        if rank == 0:
+            return start
+        start, stop = self._inner(start, stop)
+        return stop if rank == 2 else bisect_left(self._values, self._target(wanted), start, stop)
+
+    def right(self, wanted: Any, start: int, stop: int) -> int:
+        """Return the first place of `start` to `stop` whose value is above the wanted one."""
+        rank = wanted[0]
+        if rank == 2:
+            return stop
+        start, stop = self._inner(start, stop)
+        return start if rank == 0 else bisect_right(self._values, self._target(wanted), start, stop)
+
+    def span(self, wanted: Any, start: int, stop: int) -> tuple[int, int]:
+        """Return the places of `start` to `stop` that have a value."""
+        if stop <= start:
+            return start, start
+        if wanted[0] != 1 or self._has_nulls or self._has_nan:
+            first = self.left(wanted, start, stop)
+            return first, self.right(wanted, first, stop)
+        target, values = self._target(wanted), self._values
+        # Rows of one group agree in its key, and mostly one row has a second key.
+        first = start
+        if values[start] != target:
+            first = bisect_left(values, target, start, stop)
+            if first == stop or values[first] != target:
+                return first, first
+        if first + 1 == stop or values[first + 1] != target:
+            return first, first + 1
+        if values[stop - 1] == target:
+            return first, stop
+        return first, bisect_right(values, target, first + 1, stop)
+
+    def spans(self, wanted: pa.Array, starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
+        """Return the places of each range that have the wanted value beside it."""
+        wanted = wanted.cast(self._array.type)
+        # Rows of one group agree in its key, and mostly one row has a second key.
+        whole = self._have(wanted, starts, starts < stops)
+        whole = self._have(wanted, stops - 1, whole)
+        lefts, rights = starts.copy(), stops.copy()
+        rest = np.flatnonzero(~whole & (starts < stops))
+        if len(rest):
+            values, ends = wanted.take(pa.array(rest)), stops[rest]
+            left = self._searched(values, starts[rest], ends, behind=False)
+            right = left + self._have(values, left, left < ends)
+            more = np.flatnonzero(self._have(values, right, (right > left) & (right < ends)))
+            if len(more):
+                some = values.take(pa.array(more))
+                right[more] = self._searched(some, right[more], ends[more], behind=True)
+            lefts[rest], rights[rest] = left, right
+        return lefts, rights
+
+    def _have(self, wanted: pa.Array, places: Int64s, asked: Bools) -> Bools:
+        """Return which of the asked places have the wanted value."""
+        have, some = np.zeros(len(places), np.bool_), np.flatnonzero(asked)
+        if len(some):
+            values = wanted.take(pa.array(some))
+            rows = self._array.take(pa.array(places[some]))
+            have[some] = _before(rows, values, equal=True) & ~_before(rows, values, equal=False)
+        return have
+
+    def _searched(self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, behind: bool) -> Int64s:
+        """Return the first place of each range that is not before, or is behind, its value."""
+        lows, highs = starts.copy(), stops.copy()
+        while len(some := np.flatnonzero(lows < highs)):
+            middles = (lows[some] + highs[some]) // 2
+            rows = self._array.take(pa.array(middles))
+            before = _before(rows, wanted.take(pa.array(some)), equal=behind)
+            lows[some] = np.where(before, middles + 1, lows[some])
+            highs[some] = np.where(before, highs[some], middles)
+        return lows
+
+    def _inner(self, start: int, stop: int) -> tuple[int, int]:
+        """Return the places that are neither null, which come first, nor NaN, which come last."""
+        if self._has_nulls:
+            start = bisect_left(range(stop), True, start, stop, key=self._is_valid)
+        if self._has_nan:
+            stop = bisect_left(range(stop), True, start, stop, key=self._is_nan)
+        return start, stop
+
+    def _is_valid(self, place: int) -> bool:
+        return bool(self._array[place].is_valid)
+
+    def _is_nan(self, place: int) -> bool:
+        value = self._values[place]
+        return bool(value != value)
+
+    def _target(self, wanted: Any) -> Any:
+        """Return a value as `_values` has it."""
+        value = wanted[1]
+        if self._kind == "DATE":
+            return (value - _EPOCH_DAY).days
+        if self._kind == "TIMESTAMP":
+            return (value - _EPOCH) // timedelta(microseconds=1)
+        return value
+
+
+class _Scalars:
+    """The values of a column as Python objects, made one by one."""
+
+    def __init__(self, array: pa.Array) -> None:
+        self._array = array
+
+    def __getitem__(self, place: int) -> Any:
+        return self._array[place].as_py()
+
+
+def _raw(array: pa.Array, type_: DataType) -> Any:
+    """Return a column's values as something that is indexed by place; any value for a null."""
+    kind = type_.kind
+    if kind == "DATE":
+        array = array.view(pa.int32())
+    elif kind == "TIMESTAMP":
+        array = array.cast(pa.timestamp("us", tz="UTC")).view(pa.int64())
+    elif kind not in _INTEGERS | _FLOATS:
+        return _Scalars(array)
+    return memoryview((array.fill_null(0) if array.null_count else array).to_numpy())
+
+
+def _sorted_rows(hashes: Int64s, rows: Int64s | None, columns: Sequence[pa.Array]) -> Int64s:
+    """Return the rows of a file in the order of (hash, columns)."""
+    if rows is None:
+        rows = np.arange(len(hashes))
+    names = [f"c{at}" for at in range(len(columns))]
+    table = pa.table([column.take(pa.array(rows)) for column in columns], names=names)
+    table = table.append_column("_hash", pa.array(hashes))
+    return rows[order_by_columns(table, ["_hash", *names])]
+
+
+def _ascend(hashes: Int64s, columns: Sequence[pa.Array]) -> bool:
+    """Return whether rows of one hash ascend by the columns; nulls first, NaN last."""
+    alike = hashes[1:] == hashes[:-1]
+    for column in columns:
+        if not alike.any():
+            return True
+        above, equal = _compared(column)
+        if bool((alike & above).any()):
+            return False
+        alike &= equal
+    return True
+
+
+def _compared(column: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:
+    """Return for every value but the last whether it is above its successor, and equal to it."""
+    left, right = column[:-1], column[1:]
+    above, equal = _mask(pc.greater(left, right)), _mask(pc.equal(left, right))
+    if pa.types.is_floating(column.type):
+        nan = _mask(pc.is_nan(column))
+        above = np.where(nan[:-1] | nan[1:], nan[:-1] & ~nan[1:], above)
+        equal |= nan[:-1] & nan[1:]
+    if column.null_count:
+        null = _mask(pc.is_null(column))
+        above = np.where(null[:-1] | null[1:], ~null[:-1] & null[1:], above)
+        equal = np.where(null[:-1] | null[1:], null[:-1] & null[1:], equal)
+    return above, equal
+
+
+def _before(rows: pa.Array, wanted: pa.Array, *, equal: bool) -> Bools:
+    """Return which values come before those beside them, or are equal; nulls first, NaN last."""
+    ranks, targets = _ranks(rows), _ranks(wanted)
+    compared = (pc.less_equal if equal else pc.less)(rows, wanted)
+    alike = ranks == targets
+    before: Bools = (ranks < targets) | (alike & (_mask(compared) | ((ranks != 1) & equal)))
+    return before
+
+
+def _ranks(values: pa.Array) -> npt.NDArray[np.int8]:
+    """Return 0 for a null, 2 for NaN, and 1 for other values."""
+    ranks = np.ones(len(values), np.int8)
+    if pa.types.is_floating(values.type):
+        ranks[_mask(pc.is_nan(values))] = 2
+    if values.null_count:
+        ranks[_mask(pc.is_null(values))] = 0
+    return ranks
+
+
+def _mask(values: pa.Array) -> npt.NDArray[np.bool_]:
+    filled = values.fill_null(False) if values.null_count else values
+    mask: npt.NDArray[np.bool_] = filled.to_numpy(zero_copy_only=False)
+    return mask

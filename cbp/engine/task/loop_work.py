@@ -1,0 +1,213 @@
+"""Supersteps of one task: calls groups until no message is left, and writes what they leave.
+
+    arrived records -> superstep 0 -> messages -> superstep 1 -> ... -> messages that are left
+                         '-> LoopState ---------------'-> LoopState ... -> state, changes of views
+
+Each superstep calls the kernel that any run calls, on messages and state that lie in memory. Only
+the end is written: what the last superstep leaves in the states, the messages that nobody read, and
+what became of the records of views. So a loop costs its files, its intention and its publication
+once, whatever the number of supersteps, and the files are those that one epoch with the same
+effect would have written.
+
+Guaranteed: the results are those of the reference engine (tests/cbp/engine/task/test_loop_work.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from functools import partial
+
+import numpy as np
+import pyarrow as pa
+
+from cbp.engine.columnar.arrow_types import conform
+from cbp.engine.columnar.file_slices import file_columns
+from cbp.engine.columnar.key_hash import bucket_shift
+from cbp.engine.kernel.arrow.type_check import narrow
+from cbp.engine.shuffle.broadcast import Shared
+from cbp.engine.shuffle.replicated_read import arrange_messages
+from cbp.engine.shuffle.spool import Spool
+from cbp.engine.state.bucket_batches import parted
+from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.loop_state import LoopState
+from cbp.engine.state.run_files import state_file_schema
+from cbp.engine.task.bucket_work import (
+    Lookups,
+    author_work,
+    count_arrived,
+    deliveries_of,
+    flow_runs,
+    looked_up,
+    shared_records,
+)
+from cbp.engine.task.loop_writers import LoopWriters
+from cbp.engine.task.writers import count_look_ups
+
+__all__ = ["LoopWork"]
+
+
+@dataclass
+class _Half:
+    """The buckets of a task whose hashes have one sign, so that they ascend over all of them.
+
+    Attributes:
+        states: As the last superstep left them.
+    """
+
+    buckets: tuple[int, ...]
+    states: dict[str, LoopState]
+    lookups: Lookups
+
+    def part_of(self, records: pa.Table, buckets: int) -> pa.Table:
+        """Return the state records that lie in these buckets."""
+        hashes = records.column("_hash").to_numpy().view(np.uint64)
+        at = (hashes >> np.uint64(bucket_shift(buckets))).astype(np.int64)
+        return records.filter(pa.array((at >= self.buckets[0]) & (at <= self.buckets[-1])))
+
+
+@dataclass
+class LoopWork:
+    """All supersteps of one run in one task; `run` is called once.
+
+    Attributes:
+        part: The task's number.
+    """
+
+    writers: LoopWriters
+    part: int
+    _halves: list[_Half] = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan, cache = self.writers.plan, self.writers.cache()
+        own = [bucket for bucket in range(plan.buckets) if plan.owner(bucket) == self.part]
+        halves = (
+            tuple(bucket for bucket in own if (bucket < plan.buckets // 2) == lower)
+            for lower in (True, False)
+        )
+        self._halves = [
+            _Half(
+                buckets,
+                {
+                    state.name: LoopState(
+                        plan.states[state.name], cache, buckets, plan.buckets, spec=state
+                    )
+                    for state in plan.spec.states
+                },
+                looked_up(plan, buckets, cache),
+            )
+            for buckets in halves
+            if buckets
+        ]
+
+    def run(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Run all supersteps, the first one on the records that arrived; write what is left."""
+        writers = self.writers
+        most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
+        while number < most and (number == 0 or left):
+            writers.plan.faults("superstep.before")
+            self._superstep(self._arranged(left) if number else batches, first=number == 0)
+            left, number = writers.take_messages(), number + 1
+            self._turn()
+            writers.go_on()
+            writers.plan.faults("superstep.after")
+        writers.counts["supersteps"] = number
+        writers.release(left)
+        touched = {bucket for half in self._halves for bucket in self._finish(half)}
+        writers.state.compact_others(touched, writers.cache())
+        writers.state.write_deletes()
+
+    def _superstep(self, batches: Iterable[pa.RecordBatch], *, first: bool) -> None:
+        plan, counts = self.writers.plan, self.writers.counts
+        assert plan.layout is not None, "every input of a loop has groups"
+        with Spool(plan.layout, plan.limits) as spool:
+            spool.take(batches)
+            shared = None
+            if first:
+                count_arrived(plan, spool, counts)
+                shared = shared_records(plan, self.part, spool, counts)
+            else:
+                counts["messages"] = counts.get("messages", 0) + sum(
+                    spool.arrived(flow) for flow in range(len(plan.layout.flows))
+                )
+            for half in self._halves:
+                self._call(half, spool, shared)
+            counts.update(shared.counts() if shared else {})
+
+    def _call(self, half: _Half, spool: Spool, shared: Shared | None) -> None:
+        """Call the groups of some buckets."""
+        writers, plan = self.writers, self.writers.plan
+        runs = flow_runs(plan, spool, half.buckets)
+        outer = any(state.grouping == "outer" for state in plan.spec.states)
+        if not (outer or plan.wakes or shared or any(run.table.num_rows for run in runs)):
+            return
+        work = author_work(
+            writers,
+            plan.spec,
+            runs,
+            {**half.states},
+            partial(_add, half.states),
+            deliveries_of(plan, half.buckets, runs, shared),
+            half.lookups,
+        )
+        work.run()
+        writers.counts["groups"] += work.groups
+
+    def _turn(self) -> None:
+        """Let the next superstep see what this one wrote."""
+        plan = self.writers.plan
+        for spec in plan.spec.states:
+            remote = self.writers.take_remote(spec.name)
+            for half in self._halves:
+                for records in remote:
+                    half.states[spec.name].add(half.part_of(records, plan.buckets))
+                half.states[spec.name].turn()
+
+    def _arranged(self, messages: Mapping[str, pa.Table]) -> Iterator[pa.RecordBatch]:
+        """Yield messages as the records of a superstep, sorted as the shuffle sorts them."""
+        plan = self.writers.plan
+        assert plan.layout is not None
+        for flow, input_ in enumerate(plan.spec.inputs):
+            if input_.name in messages:
+                table = conform(messages[input_.name], file_columns(input_))
+                yield from arrange_messages(
+                    table,
+                    plan.spec,
+                    plan.layout,
+                    flow,
+                    stage=plan.stage,
+                    buckets=plan.buckets,
+                    hash_mask=plan.hash_mask,
+                    limits=plan.limits,
+                ).to_batches()
+
+    def _finish(self, half: _Half) -> set[int]:
+        """Write what the loop left in the states of some buckets; return those that changed."""
+        touched = set[int]()
+        for name, state in half.states.items():
+            touched |= self._finish_state(name, state, half.buckets)
+            count_look_ups(self.writers.counts, state)
+        for table in half.lookups.values():
+            count_look_ups(self.writers.counts, table)
+        return touched
+
+    def _finish_state(self, name: str, state: LoopState, buckets: Sequence[int]) -> set[int]:
+        writers, plan, cache = self.writers, self.writers.plan, self.writers.cache()
+        final = BucketState(plan.states[name], cache, tuple(buckets), plan.buckets)
+        gone = state.gone()
+        final.kill(gone)
+        files = {bucket: writers.state.files(name, bucket, cache) for bucket in buckets}
+        dead = set(gone.file.tolist())
+        touched = {b for b in buckets if not dead.isdisjoint(final.places(b))}
+        for rows in narrow(state.born(), state_file_schema(plan.spec.state(name))):
+            writers.note_records(name, rows)
+            hashes = rows.column("_hash").to_numpy()
+            for bucket, first, stop in parted(hashes, buckets, buckets=plan.buckets):
+                files[bucket].add(rows.slice(first, stop - first))
+                touched.add(bucket)
+        writers.state.finish(name, final, {bucket: files[bucket] for bucket in sorted(touched)})
+        return touched
+
+
+def _add(states: Mapping[str, LoopState], name: str, rows: pa.Table) -> None:
+    states[name].add(rows)

@@ -1,0 +1,152 @@
+"""The task plan: plain data that all tasks of one run share, shipped to the workers.
+
+It is made from the plan of the run (`cbp.engine.interface.runs.RunPlan`).
+
+Guaranteed: a plan holds names and sizes of files and the author's spec, never records, so it
+is cheap to ship.
+Absent on purpose: how a plan is made (`cbp.engine.run.task_planner`) and how it is carried out
+(`cbp.engine.task.stage_task`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from itertools import chain
+
+from cbp.engine.columnar.key_hash import first_bucket
+from cbp.engine.shuffle.layout import ShuffleLayout
+from cbp.engine.shuffle.message_index import Receivers
+from cbp.engine.shuffle.multicast_bindings import BindingFile
+from cbp.engine.shuffle.replicated_read import InputFile, Replicate
+from cbp.engine.state.bucket_state import StateTable
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+from cbp.engine.task.output_writer import Follower
+from cbp.model.dataflow.run_context import NO_RUN, RunContext
+from cbp.model.dataflow.stage import TranslatorSpec
+
+__all__ = ["LookupTable", "TaskPlan", "Then"]
+
+
+@dataclass(frozen=True, slots=True)
+class LookupTable:
+    """A table of another stage, and the number of its buckets."""
+
+    table: StateTable
+    buckets: int
+
+    def beside(self, chosen: Sequence[int], buckets: int) -> tuple[int, ...]:
+        """Return the table's buckets that hold the hashes of some neighbors of another table.
+
+        Args:
+            chosen: The neighbors, ascending.
+            buckets: Number of buckets of their table.
+        """
+        each = (
+            range(b * self.buckets // buckets, -(-(b + 1) * self.buckets // buckets))
+            for b in chosen
+        )
+        return tuple(sorted(set(chain.from_iterable(each))))
+
+
+@dataclass(frozen=True, slots=True)
+class TaskPlan:
+    """The plan that all tasks of one run share; plain data, shipped to the workers.
+
+    Attributes:
+        folder: The dataflow's folder.
+        states: Maps each state to its table and live files.
+        tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
+        work: The larger of two numbers: the records that the job reads, and the groups that it is
+            expected to call.
+        first_number: Number in file names of the job's first task. A later job of the same run
+            has a higher one, so that the names of the files sort in the order of the jobs.
+        cache: Folder of the index copies on the worker's machine.
+        inputs: Maps each input to its files, in order.
+        in_place: Inputs that are not shuffled: every task reads its part from the files
+            (`cbp.engine.task.message_reader`).
+        by_bucket: Outputs whose records may be sorted by their receivers' buckets.
+        bindings: Binding files of the epochs whose messages are read.
+        followers: Record-wise stages that run in this stage's tasks, on what it emits.
+        then: The groupwise stage downstream of a record-wise one; a single task may run both.
+        replicate: Makes the function that copies shared records for each group before the
+            shuffle, as the black box does; `None` means that each task gets one copy.
+        context: What the author's code may know of the run.
+        lookups: Look-up name to the table that is looked up.
+        wakes: Whether groups with a timer up to the time of `context` are called.
+        ages: Whether groups of states that expire, but have no timer, get one; as `wakes`.
+        hash_mask: Applied to every hash; all bits are set, except in tests of collisions.
+        faults: Failpoints, called for every file that a task writes.
+        limits: The engine's limits; they reach every process that does a task.
+    """
+
+    folder: str
+    stage: str
+    epoch: int
+    run: str
+    spec: TranslatorSpec
+    layout: ShuffleLayout | None
+    buckets: int
+    tasks: int
+    states: Mapping[str, StateTable]
+    cache: str
+    inputs: Mapping[str, tuple[InputFile, ...]]
+    in_place: frozenset[str] = frozenset()
+    by_bucket: frozenset[str] = frozenset()
+    bindings: tuple[BindingFile, ...] = ()
+    followers: tuple[Follower, ...] = ()
+    then: Then | None = None
+    work: int = 0
+    first_number: int = 0
+    context: RunContext = NO_RUN
+    lookups: Mapping[str, LookupTable] = field(default_factory=dict)
+    wakes: bool = False
+    ages: bool = False
+    replicate: Callable[[TaskPlan], Replicate] | None = None
+    hash_mask: int = -1
+    faults: Faults = NO_FAULTS
+    limits: EngineLimits = DEFAULT_LIMITS
+
+    def owner(self, bucket: int) -> int:
+        """Return the number of the task that a bucket belongs to."""
+        return bucket * self.tasks // self.buckets
+
+    def receivers(self, part: int) -> dict[str, Receivers]:
+        """Return what computes the receivers' buckets, for each output in `by_bucket`."""
+        own = (0, 0)
+        if not self.spec.record_wise:
+            first, stop = (
+                first_bucket(at, tasks=self.tasks, buckets=self.buckets) for at in (part, part + 1)
+            )
+            own = (first, stop)
+        return {
+            one.name: Receivers(
+                self.stage,
+                self.spec,
+                one,
+                self.buckets,
+                own,
+                self.limits.message_rows_min,
+                self.hash_mask,
+            )
+            for one in (*self.spec.inputs, *self.spec.absent)
+            if one.name in self.by_bucket
+        }
+
+    def replication(self) -> Replicate | None:
+        """Return the function that copies shared records, for one reader of the increment."""
+        return None if self.replicate is None else self.replicate(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Then:
+    """A groupwise stage whose only input is written by a record-wise stage.
+
+    Attributes:
+        flow: That input, as `stage.output`.
+        plan: Plan for one task; its input files do not exist yet.
+    """
+
+    flow: str
+    plan: TaskPlan

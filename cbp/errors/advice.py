@@ -1,0 +1,142 @@
+"""What to do about an exception that Python raised in an author's code.
+
+Python says what came; it cannot know that a `None` came from a column that may be null, or that a
+record has its columns as attributes. Each entry below is for a whole class of exceptions.
+
+Guaranteed: each entry is reached by a mistake that authors make (tests/cbp/sdk/test_commonest.py).
+"""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping, Sequence
+from pathlib import Path
+
+__all__ = ["Columns", "advice"]
+
+Columns = Mapping[str, Sequence[str]]
+"""What an author can emit: the parameters of `out.<name>(...)`, by name."""
+
+_EMITTED = re.compile(r"^out\.([^.( ]+)(?:\.remote)?\(")
+_MISSING = re.compile(r"missing \d+ required positional arguments?: (.*)$")
+
+_BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
+    (
+        TypeError,
+        r"(unsupported operand|not supported between).*NoneType",
+        "a column that is not declared NOT NULL can be None: leave such records out, as in "
+        "`if row.n is not None`, or declare the column NOT NULL",
+    ),
+    (
+        TypeError,
+        r"unsupported operand.*('decimal\.Decimal' and 'float'|'float' and 'decimal\.Decimal')",
+        "a DECIMAL is no float: write Decimal('1.5') instead of 1.5, or float(value)",
+    ),
+    (
+        TypeError,
+        r"offset-naive and offset-aware",
+        "the time of a TIMESTAMP has the zone UTC: give the other one a zone, as in "
+        "value.replace(tzinfo=UTC), and take the present from group.run.time",
+    ),
+    (
+        TypeError,
+        r"^unhashable type: '(list|dict|set|Row)'",
+        "a key of a dict or a set cannot be a list, a dict or a set: write tuple(value)",
+    ),
+    (
+        TypeError,
+        r"^tuple indices must be integers or slices, not str",
+        "a record and a key have their columns as attributes: write row.url, not row['url']",
+    ),
+    (
+        TypeError,
+        r"^(object of type 'flow' has no len|'flow' object is not (subscriptable|reversible))",
+        "a flow of a group is an iterator: keep its records, as in rows = list(group.urls)",
+    ),
+    (
+        TypeError,
+        r"^'group' object is not (iterable|subscriptable)|^object of type 'group' has no len",
+        "iterate over one of its flows, as in `for row in group.urls`",
+    ),
+    (
+        TypeError,
+        r"^'out' object is not (callable|subscriptable)",
+        "emit a record by the name of an output or a state, as in out.totals(url=key.url)",
+    ),
+    (
+        TypeError,
+        r"^(Input|Output|State|View|Loopback|Lookup)\.__init__\(\) missing .*'schema'",
+        "give its columns with their types, as in Output('url STRING, n BIGINT')",
+    ),
+    (
+        AttributeError,
+        r"^can't set attribute",
+        "a record does not change: emit a new one, as in out.totals(**{**row._asdict(), 'n': 1})",
+    ),
+    (
+        RuntimeError,
+        r"changed size during iteration",
+        "iterate over a copy, as in `for one in list(values)`",
+    ),
+    (
+        RecursionError,
+        r"",
+        "a function calls itself without an end, or too deeply: write a loop",
+    ),
+)
+
+
+def advice(exc: BaseException, columns: Columns) -> str:
+    """Return what to do about an exception; empty if its text says it, or nothing is known.
+
+    Args:
+        exc: Raised in an author's code.
+        columns: What the author could emit there.
+    """
+    if isinstance(exc, ModuleNotFoundError):
+        package = (exc.name or "PACKAGE").partition(".")[0]
+        return (
+            "install it into the environment in which the stage runs, that of the service and of "
+            f"Spark's workers: python -m pip install {package}; and import it at the top of the "
+            "file, so that `cbp validate` finds this"
+        )
+    if isinstance(exc, FileNotFoundError):
+        return _absolute(exc.filename)
+    if isinstance(exc, MemoryError):
+        return (
+            "the memory of the process that runs the stage is used up: loop over group.<flow> "
+            "without list(...), or keep sums instead of records"
+        )
+    text = str(exc)
+    if isinstance(exc, TypeError) and (emitted := _EMITTED.match(text)):
+        return _call(emitted[1], text, columns)
+    for kind, pattern, what in _BY_TEXT:
+        if isinstance(exc, kind) and re.search(pattern, text):
+            return what
+    return ""
+
+
+def _absolute(name: object) -> str:
+    if not isinstance(name, str) or Path(name).is_absolute():
+        return ""
+    return (
+        "the path begins in the folder of the process that runs the stage, which is another one on "
+        "each machine: give the translator an absolute path as a parameter, or read a file of its "
+        "package in __init__, as in Path(__file__).with_name(...)"
+    )
+
+
+def _call(name: str, text: str, columns: Columns) -> str:
+    """Return how a record of an output or a state is emitted."""
+    names = columns.get(name)
+    if not names or "argument" not in text:
+        return ""
+    given = ", ".join(f"{column}=..." for column in names)
+    missing = _MISSING.search(text)
+    lacking = re.findall(r"'([^']+)'", missing[1]) if missing else []
+    if lacking and lacking == [*names[1:]]:
+        return (
+            f"write out.{name}({given}); a dict is emitted by out.{name}(**values), a record or a "
+            f"tuple by out.{name}(*values)"
+        )
+    return f"write out.{name}({given})"

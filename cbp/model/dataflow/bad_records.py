@@ -1,0 +1,74 @@
+"""What happens to a file some of whose records are wrong: the policy `on_bad_records` of a source.
+
+    quarantine_file                        the default: the whole file is refused
+    reject_rows                            up to 100 wrong records of a file are put aside
+    {reject_rows: {count: 20, share: 0.01}}
+                                           up to 20, and at most one in a hundred
+
+A file with more of them goes to quarantine whole, and so does one whose rest cannot be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from typing import Any
+
+__all__ = ["COUNT_MAX", "QUARANTINE_FILE", "BadRecords"]
+
+COUNT_DEFAULT = 100
+COUNT_MAX = 1_000
+"""They are kept with the file's entry in the log of its source, which is read whole."""
+
+_FORM = "quarantine_file, reject_rows, or {reject_rows: {count: 100, share: 0.01}}"
+
+
+@dataclass(frozen=True, slots=True)
+class BadRecords:
+    """A policy; see the module header.
+
+    Attributes:
+        count: How many records of a file can be rejected; 0 means that the file is refused.
+        share: Which part of a file's records can be rejected, from 0 to 1.
+    """
+
+    count: int = 0
+    share: float = 1.0
+
+    @property
+    def rejects_rows(self) -> bool:
+        """Whether wrong records are put aside, and the others taken in."""
+        return self.count > 0
+
+    @classmethod
+    def parse(cls, value: Any) -> BadRecords:
+        """Read a policy as a document has it.
+
+        Raises:
+            ValueError: It is none. The message says what is allowed.
+        """
+        if value == "quarantine_file":
+            return QUARANTINE_FILE
+        if value == "reject_rows":
+            return cls(COUNT_DEFAULT)
+        limits = value.get("reject_rows") if isinstance(value, Mapping) else None
+        if not isinstance(limits, Mapping) or len(value) > 1 or limits.keys() - {"count", "share"}:
+            message = f"{value!r}; use {_FORM}"
+            raise ValueError(message)
+        count, share = limits.get("count", COUNT_DEFAULT), limits.get("share", 1.0)
+        if type(count) is not int or not 1 <= count <= COUNT_MAX:
+            message = f"count must be a number from 1 to {COUNT_MAX}, not {count!r}"
+            raise ValueError(message)
+        if type(share) not in (int, float) or not 0 < share <= 1:
+            message = f"share must be a number above 0, up to 1, not {share!r}"
+            raise ValueError(message)
+        return cls(count, float(share))
+
+    def to_json(self) -> Any:
+        """Return the policy as a document has it; `parse` is the inverse."""
+        if not self.rejects_rows:
+            return "quarantine_file"
+        return {"reject_rows": {"count": self.count, "share": self.share}}
+
+
+QUARANTINE_FILE = BadRecords()

@@ -1,0 +1,192 @@
+"""What is wrong with one source or one stage of a dataflow, each mistake with its place; pure.
+
+Mistakes of look-ups are found by `lookups.py`, those of cycles by `first_run.py`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+
+from cbp.errors import Mistake
+from cbp.errors.message_limits import listed
+from cbp.model.dataflow.nodes import (
+    BATCH_FILES_MAX,
+    BATCH_SECONDS_MAX,
+    BUCKETS_MAX,
+    DUPLICATES,
+    FORMATS,
+    SourceNode,
+    StageNode,
+)
+from cbp.model.dataflow.source_columns import column_mistakes, source_changes
+from cbp.model.dataflow.source_location import BucketPrefix
+from cbp.model.dataflow.source_options import ReadOptions
+from cbp.model.flow.schema import Schema
+
+__all__ = ["changes_mistakes", "source_mistakes", "stage_mistakes"]
+
+_BATCH_BYTES_MAX = 1 << 30
+
+
+def source_mistakes(source: SourceNode) -> Iterator[Mistake]:
+    """Find what is wrong with how a source's files are read."""
+    where = f"sources.{source.name}"
+    if source.format not in FORMATS:
+        allowed = ", ".join(FORMATS)
+        yield Mistake(
+            "format_unknown", f"{where}.format", f"{source.format!r}; use one of {allowed}"
+        )
+    else:
+        try:
+            options = ReadOptions.parse(source.format, source.options)
+        except ValueError as exc:
+            yield Mistake("option_invalid", f"{where}.options", str(exc))
+        else:
+            yield from column_mistakes(source, options)
+    yield from _location_mistakes(source)
+    if source.duplicates not in DUPLICATES:
+        message = f"{source.duplicates!r}; use one of {', '.join(DUPLICATES)}"
+        yield Mistake("duplicates_invalid", f"{where}.duplicates", message)
+    if not 1 <= source.batch.files <= BATCH_FILES_MAX:
+        message = f"{source.batch.files} files; use a number from 1 to {BATCH_FILES_MAX}"
+        yield Mistake("batch_invalid", f"{where}.batch.files", message)
+    if not 1 <= source.batch.bytes <= _BATCH_BYTES_MAX:
+        message = f"{source.batch.bytes} bytes; use a number from 1 to {_BATCH_BYTES_MAX}"
+        yield Mistake("batch_invalid", f"{where}.batch.bytes", message)
+    if not 0 <= source.batch.seconds <= BATCH_SECONDS_MAX:  # a NaN is not, either
+        message = f"{source.batch.seconds} seconds; use a number from 0 to {BATCH_SECONDS_MAX}"
+        yield Mistake("batch_invalid", f"{where}.batch.seconds", message)
+
+
+def _location_mistakes(source: SourceNode) -> Iterator[Mistake]:
+    where = f"sources.{source.name}.location"
+    if source.location and source.format == "delta":
+        message = "a Delta table is named by `options: {table: ...}`; leave `location` out"
+        yield Mistake("location_invalid", where, message)
+    elif source.location:
+        try:
+            BucketPrefix.parse(source.location)
+        except ValueError as exc:
+            yield Mistake("location_invalid", where, str(exc))
+
+
+def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mistake]:
+    """Find what a stage names that does not exist, or does not fit; `flows` by name."""
+    where, spec = f"stages.{stage.name}", stage.translator
+    if not (2 <= stage.buckets <= BUCKETS_MAX and stage.buckets & (stage.buckets - 1) == 0):
+        yield Mistake(
+            "buckets_invalid",
+            f"{where}.buckets",
+            f"{stage.buckets} buckets; use a power of two from 2 to {BUCKETS_MAX}",
+        )
+    yield from _rule_mistakes(stage)
+    outputs = [output.name for output in spec.outputs]
+    for name in stage.limits.keys() - set(outputs):
+        message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
+        yield Mistake("limit_output_unknown", f"{where}.limits.{name}", message, spec.place)
+    for name in stage.keep.keys() - set(outputs):
+        message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"
+        yield Mistake("keep_output_unknown", f"{where}.keep.{name}", message, spec.place)
+    framed = [input_.name for input_ in spec.framed]
+    for name in stage.idle.keys() - set(framed):
+        message = f"{spec.name} does not frame {name!r}; it frames {', '.join(framed) or 'nothing'}"
+        yield Mistake(
+            "idle_input_unframed", f"{where}.close_idle_seconds.{name}", message, spec.place
+        )
+    declared = {input_.name for input_ in spec.inputs}
+    for name in declared - stage.wiring.keys():
+        yield Mistake(
+            "input_unwired",
+            f"{where}.inputs.{name}",
+            f"{spec.name} reads {name!r}, but nothing is wired to it",
+            spec.place,
+        )
+    for name, flow in stage.wiring.items():
+        at = f"{where}.inputs.{name}"
+        if name not in declared:
+            has = ", ".join(sorted(declared))
+            yield Mistake(
+                "input_unknown", at, f"{spec.name} has no input {name!r}; it has {has}", spec.place
+            )
+        elif spec.input(name).loopback and flow != f"{stage.name}.{name}":
+            yield Mistake(
+                "loopback_wired",
+                at,
+                f"{spec.name}.{name} is a loopback: it wires itself, leave it out",
+                spec.place,
+            )
+        elif flow not in flows:
+            yield _unknown_flow(at, flow, flows)
+        elif mismatch := _schema_mismatch(flows[flow], spec.input(name).schema):
+            yield Mistake(
+                "schema_mismatch",
+                at,
+                f"flow {flow!r} does not fit {spec.name}.{name}: {mismatch}",
+                spec.place,
+            )
+
+
+def changes_mistakes(
+    stage: StageNode,
+    flows: Collection[str],
+    changes: Collection[str],
+    sources: Mapping[str, SourceNode],
+) -> Iterator[Mistake]:
+    """Find inputs that read a view's changes without saying how, or say so of another flow.
+
+    A source that follows a table can be read either way.
+    """
+    for spec in stage.translator.inputs:
+        flow = stage.wiring.get(spec.name, "")
+        where, place = f"stages.{stage.name}.inputs.{spec.name}", stage.translator.place
+        if flow in changes and not spec.changes:
+            message = (
+                f"{flow!r} is the changes of a view: declare Input(..., changes='signed') to read "
+                "all of them, or changes='after' to read the new records only"
+            )
+            yield Mistake("changes_undeclared", where, message, place)
+        elif flow in sources and spec.changes in source_changes(sources[flow]):
+            continue
+        elif flow in flows and flow not in changes and spec.changes:
+            message = (
+                f"{stage.translator.name}.{spec.name} declares changes={spec.changes!r}, but "
+                f"{flow!r} is not the changes of a view: wire a view, or leave out changes="
+            )
+            yield Mistake("changes_without_view", where, message, place)
+
+
+def _rule_mistakes(stage: StageNode) -> Iterator[Mistake]:
+    has = [input_.name for input_ in stage.translator.inputs]
+    for name in stage.runnable.named:
+        if name not in has:
+            yield Mistake(
+                "runnable_input_unknown",
+                f"stages.{stage.name}.runnable",
+                f"{stage.runnable.name} names the input {name!r}, which is not declared; "
+                f"use one of {', '.join(has)}",
+                stage.runnable.place,
+            )
+
+
+def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:
+    stage = flow.partition(".")[0]
+    near = sorted(name for name in flows if name.partition(".")[0] == stage) or sorted(flows)
+    return Mistake(
+        "flow_unknown", at, f"no source or stage has the flow {flow!r}; use one of {listed(near)}"
+    )
+
+
+def _schema_mismatch(flow: Schema, expected: Schema) -> str:
+    """Return a text that says how a flow's schema differs from an input's; `""` if it fits.
+
+    Columns are matched by name. A flow can have columns that the input does not have.
+    """
+    wrong = []
+    for column in expected.fields:
+        if column.name not in flow:
+            wrong.append(f"column {column.name!r} ({column.type}) is missing")
+        elif flow[column.name].type != column.type:
+            wrong.append(
+                f"column {column.name!r} is {flow[column.name].type}, expected {column.type}"
+            )
+    return "; ".join(wrong)

@@ -1,0 +1,161 @@
+"""The nodes of a dataflow: sources, and stages with their wiring. Plain values.
+
+`cbp.model.dataflow.dataflow` puts them together and checks them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass, field
+from types import MappingProxyType
+from typing import Any
+
+from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
+from cbp.model.dataflow.stage import CHANGES_OF, RunnableSpec, TranslatorSpec
+from cbp.model.flow.back_pressure import FlowLimit
+from cbp.model.flow.retention import NO_WISH, RetentionWish
+from cbp.model.flow.schema import Schema
+
+__all__ = [
+    "BATCH_BYTES",
+    "BATCH_FILES",
+    "BATCH_FILES_MAX",
+    "BATCH_SECONDS_MAX",
+    "BINARY_FORMATS",
+    "BUCKETS_DEFAULT",
+    "BUCKETS_MAX",
+    "DUPLICATES",
+    "FORMATS",
+    "ONE_FILE",
+    "FileBatch",
+    "SourceNode",
+    "StageNode",
+]
+
+FORMATS = ("jsonl", "csv", "parquet", "avro", "text", "access_log", "xml", "delta")
+BINARY_FORMATS = ("parquet", "avro", "delta")
+"""Formats whose records are not lines of the file."""
+
+DUPLICATES = ("accept", "skip", "quarantine")
+BATCH_FILES, BATCH_BYTES = 1_000, 64 << 20
+"""What an increment of several files has at most, by default. So many small files take about a
+second, and meanwhile the other sources of the dataflow wait."""
+BATCH_FILES_MAX, BATCH_SECONDS_MAX = 10_000, 3600
+BUCKETS_DEFAULT = 8
+BUCKETS_MAX = 4096
+
+
+@dataclass(frozen=True, slots=True)
+class FileBatch:
+    """How many waiting files become one increment; a file that is larger is one by itself.
+
+    Attributes:
+        files: Their number, at most.
+        bytes: Their bytes as dropped, at most.
+        seconds: How long the first of them may wait for more; 0 takes what is there.
+    """
+
+    files: int = BATCH_FILES
+    bytes: int = BATCH_BYTES
+    seconds: float = 0.0
+
+
+ONE_FILE = FileBatch(files=1)
+"""Every file is an increment of its own, so that a stage can tell files apart by its epochs."""
+
+
+@dataclass(frozen=True, slots=True)
+class SourceNode:
+    """A flow that is fed from outside.
+
+    Attributes:
+        format: Format of dropped files, one of `FORMATS`.
+        options: Options of the format, such as `{"header": "true", "delimiter": ";"}` for CSV.
+        keep: How long its increments are kept once all readers have read them.
+        duplicates: One of `DUPLICATES`: what happens to a file that has the content of an
+            accepted file but another name.
+        on_bad_records: What happens to a file some of whose records are wrong.
+        batch: How many waiting files become one increment.
+        location: Where more files lie, as `BucketPrefix.parse` reads it; `""`: nowhere else than
+            in the drop folder.
+    """
+
+    name: str
+    schema: Schema
+    format: str = "jsonl"
+    options: Mapping[str, str] = field(default_factory=lambda: MappingProxyType({}))
+    keep: RetentionWish = NO_WISH
+    duplicates: str = "accept"
+    on_bad_records: BadRecords = QUARANTINE_FILE
+    batch: FileBatch = ONE_FILE
+    location: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class StageNode:
+    """A node of the graph: one translator with its wiring and parallelism.
+
+    Attributes:
+        reference: The registered name of the translator; `""` if built in code.
+        parameters: The parameters of the translator, as JSON values.
+        wiring: Maps input names to flow names; loopbacks are added by themselves. Look-ups that
+            are among them are moved to `lookups`.
+        buckets: Number of hash partitions of its groups and state; a power of two.
+        fuse: Whether it can run together with its neighbours; see `cbp.model.dataflow.fusion`.
+        rule: Overrides when the translator runs; see `runnable`.
+        limits: Maps output names to how much of the output can wait at a reader.
+        idle: Maps framed inputs to the seconds without a record after which the open frame is
+            closed, overriding the translator; 0 means never.
+        run_seconds_max: Time limit of one run in seconds; `None` means that of the service.
+        keep: Maps output names to how long their increments are kept; increments of other
+            outputs are kept for good.
+        lookups: Maps look-ups to the tables that they read, as `stage.state`.
+        together: The rule by which its runs read what waits
+            (`cbp.model.dataflow.reading_together`); `None` if they do not. `Dataflow` sets it.
+    """
+
+    name: str
+    translator: TranslatorSpec
+    wiring: Mapping[str, str]
+    reference: str = ""
+    parameters: Mapping[str, Any] = field(default_factory=dict)
+    buckets: int = BUCKETS_DEFAULT
+    fuse: bool = True
+    rule: RunnableSpec | None = None
+    limits: Mapping[str, FlowLimit] = field(default_factory=dict)
+    idle: Mapping[str, float] = field(default_factory=dict)
+    run_seconds_max: float | None = None
+    keep: Mapping[str, RetentionWish] = field(default_factory=dict)
+    lookups: Mapping[str, str] = field(default_factory=dict)
+    together: RunnableSpec | None = None
+
+    @property
+    def runnable(self) -> RunnableSpec:
+        """When the stage runs, and what its runs read."""
+        return self.together or self.declared_rule
+
+    @property
+    def declared_rule(self) -> RunnableSpec:
+        """The rule of its dataflow's document, else that of its translator."""
+        return self.rule or self.translator.runnable
+
+    def close_idle_seconds(self, input_: str) -> float:
+        """Return the seconds without a record after which an open frame is closed.
+
+        0 means never.
+        """
+        return self.idle.get(input_, self.translator.input(input_).close_idle_seconds)
+
+    def __post_init__(self) -> None:
+        specs = {spec.name: spec for spec in self.translator.lookups}
+        if specs:
+            lookups = {n: table for n, table in self.wiring.items() if n in specs}
+            lookups = {**self.lookups, **lookups}
+            wiring = {n: flow for n, flow in self.wiring.items() if n not in specs}
+            woken = {CHANGES_OF.format(n): t for n, t in lookups.items() if specs[n].wake}
+            object.__setattr__(self, "lookups", MappingProxyType(lookups))
+            object.__setattr__(self, "wiring", MappingProxyType({**woken, **wiring}))
+        own = {spec.name: f"{self.name}.{spec.name}" for spec in self.translator.loopbacks}
+        if own:
+            # Wiring that an author gave for a loopback is kept, so that `check` can report it.
+            object.__setattr__(self, "wiring", MappingProxyType({**own, **self.wiring}))

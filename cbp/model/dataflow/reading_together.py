@@ -1,0 +1,76 @@
+"""Which stages read the increments that wait in one run, although no rule says so. Pure.
+
+A source with `batch` says that its increments are whatever waited: where one ends means nothing. A
+stage behind it that counts on the final state only may as well read several of them in one run,
+which costs one look at its state instead of many. `stages_together` finds these stages:
+
+- Its translator has no Runnable, nor has its document a rule, and it has one input, which is such
+  a source or the output of such a stage, and is not framed.
+- Its author declared what counts: each output is a view or has a key, by which the last record
+  counts, or it is record-wise without state. None is a history. It reads no `group.run`, sets
+  no timers, lets no state expire and looks nothing up.
+- No stage behind it depends on where its increments end: none reads another flow beside, which
+  would have to stay in step, none has windows, frames or histories.
+
+So the tables are those of one increment a run, as `cbp verify` compares them; epochs are fewer. A
+run's record names the increments that it read, as always.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+
+from cbp.model.dataflow.nodes import SourceNode, StageNode
+from cbp.model.dataflow.runnable import RunAll
+from cbp.model.dataflow.stage import RunnableSpec, TranslatorSpec
+
+__all__ = ["TOGETHER", "stages_together"]
+
+TOGETHER = RunnableSpec(RunAll(batch=1_000, bytes=16 << 20))
+"""So much Parquet is read in one run at most: a million short records or so, as many as one
+increment of a source has by default. Longer runs would keep the places of the dataflow from its
+other stages."""
+
+
+def stages_together(
+    sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode]
+) -> frozenset[str]:
+    """Return the stages whose runs read what waits, by name."""
+    cut_anywhere = {name for name, source in sources.items() if source.batch.files > 1}
+    together = set[str]()
+    waiting = dict(stages) if cut_anywhere else {}
+    while ready := [n for n, node in waiting.items() if set(node.wiring.values()) <= cut_anywhere]:
+        for name in ready:
+            node = waiting.pop(name)
+            flows = {f"{name}.{output.name}" for output in node.translator.outputs}
+            if _counts_on_final_state(node) and _readers_do(flows, stages, {name}):
+                together.add(name)
+                cut_anywhere |= flows
+    return frozenset(together)
+
+
+def _counts_on_final_state(node: StageNode) -> bool:
+    spec = node.translator
+    if node.rule is not None or spec.runnable != RunnableSpec():
+        return False
+    whole = spec.record_wise and not spec.states
+    return _reads_one_flow(node) and all(whole or one.key or one.view for one in spec.outputs)
+
+
+def _reads_one_flow(node: StageNode) -> bool:
+    """Return whether a stage has one input, and nothing that depends on its runs."""
+    spec: TranslatorSpec = node.translator
+    by_runs = spec.reads_run or spec.timers or spec.expiries or spec.framed or spec.lookups
+    histories = any(output.history for output in spec.outputs)
+    return len(spec.inputs) == len(node.wiring) == 1 and not by_runs and not histories
+
+
+def _readers_do(flows: set[str], stages: Mapping[str, StageNode], seen: set[str]) -> bool:
+    """Return whether all stages behind these flows read the same, wherever increments end."""
+    readers = {n for n, node in stages.items() if n not in seen and flows & {*node.wiring.values()}}
+    for name in readers:
+        node = stages[name]
+        if not (_reads_one_flow(node) and node.declared_rule.split_free):
+            return False
+    behind = {f"{n}.{output.name}" for n in readers for output in stages[n].translator.outputs}
+    return not readers or _readers_do(behind, stages, seen | readers)

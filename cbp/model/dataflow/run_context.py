@@ -1,0 +1,126 @@
+"""What an author may know of the run that calls it: its epoch, its recorded time, its frames.
+
+    group.run.epoch           number of the epoch, from 0
+    group.run.time            time of the run, aware and in UTC, as its intention records it
+    group.run.frame("urls")   label of the frame that the run reads from an input
+
+The values are those of the run and not of the machine: every task of a run sees the same, and so
+does every repetition of it (`cbp.engine.read.repeat`). A clock that an author reads has neither
+property.
+
+Source: ours; frames: CBP (SoCC'10), section 4.1.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from types import MappingProxyType
+from typing import NoReturn
+
+from cbp.errors import AuthorMisuse, RunContextHiddenError
+from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.flow.increment import FramingKey, Increment
+
+__all__ = ["HIDDEN", "NO_RUN", "RunContext", "context_of", "hidden", "microseconds", "time_of"]
+
+_BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
+
+
+def time_of(time_ms: int) -> datetime:
+    """Return a time in milliseconds since 1970 as an aware time in UTC."""
+    return _BEGIN + timedelta(milliseconds=time_ms)
+
+
+def microseconds(time: datetime) -> int:
+    """Return an aware time as microseconds since 1970, as a TIMESTAMP column holds it."""
+    return (time - _BEGIN) // timedelta(microseconds=1)
+
+
+@dataclass(frozen=True, slots=True)
+class RunContext:
+    """One run, as the author's code sees it.
+
+    Attributes:
+        epoch: Number of the epoch, from 0.
+        time: When the run was started: aware, in UTC, in whole milliseconds. It rises from epoch
+            to epoch of a stage, even if the clock of the machine is set back.
+    """
+
+    epoch: int = 0
+    time: datetime = _BEGIN
+    _frames: Mapping[str, tuple[FramingKey, ...]] = field(default_factory=dict)
+
+    def frames(self, input_: str) -> tuple[FramingKey, ...]:
+        """Return the labels of the frames that the run reads from an input, in order.
+
+        An input without `frame_by` has none.
+
+        Raises:
+            ValueError: There is no such input.
+        """
+        if input_ not in self._frames:
+            names = ", ".join(self._frames)
+            message = f"group.run.frame: there is no input {input_!r}; use one of {names}"
+            raise ValueError(message)
+        return self._frames[input_]
+
+    def frame(self, input_: str) -> FramingKey | None:
+        """Return the label of the frame that the run reads; `None` if it reads none.
+
+        Raises:
+            ValueError: There is no such input, or the run reads several frames of it.
+        """
+        labels = self.frames(input_)
+        if len(labels) > 1:
+            message = f"the run reads {len(labels)} frames of {input_!r}; ask group.run.frames"
+            raise ValueError(message)
+        return labels[0] if labels else None
+
+
+NO_RUN = RunContext()
+"""The context of a call that belongs to no run, as in tests of single parts."""
+
+
+def context_of(
+    spec: TranslatorSpec,
+    *,
+    epoch: int,
+    time: datetime,
+    inputs: Mapping[str, Iterable[Increment]] = MappingProxyType({}),
+) -> RunContext:
+    """Return the context of a run.
+
+    Args:
+        spec: The translator.
+        epoch: The epoch.
+        time: The recorded time of the run.
+        inputs: Maps each input to the increments that the run reads, in order.
+    """
+    frames = {
+        one.name: (
+            ()
+            if one.frame_by is None
+            else tuple(increment.framing_key for increment in inputs.get(one.name, ()))
+        )
+        for one in (*spec.inputs, *spec.absent)
+    }
+    return RunContext(epoch, time, frames)
+
+
+def hidden() -> AuthorMisuse:
+    """Return the error for a `run` that is not given."""
+    message = (
+        "`run` is given to a translator one of whose methods reads it as group.run (groups.run); "
+        "read it there and hand its values on. In SQL it is a table: SELECT ... FROM run"
+    )
+    return AuthorMisuse(RunContextHiddenError, message)
+
+
+def _refuse(_: object) -> NoReturn:
+    raise hidden()
+
+
+HIDDEN = property(_refuse)
+"""The `run` of a group whose translator does not read it, as far as its code shows."""

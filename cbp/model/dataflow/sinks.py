@@ -1,0 +1,170 @@
+"""Sinks of a dataflow: where the records of a flow or of a view are published to. Plain values.
+
+    flow -> increment after increment -> files, a Delta table, or a webhook
+    view -> its changes, applied       -> a Delta table with exactly the view's records
+
+A sink is a reader of its flow, as a stage is: increments that it has not published are kept. It
+reads increments that runs have recorded, and writes outside of the dataflow's folder.
+`controller.sinks` publishes; here is what a document may say.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass
+from urllib.parse import urlsplit
+
+from cbp.errors import Mistake
+from cbp.errors.message_limits import listed
+from cbp.model.flow.schema import Schema, is_name
+
+__all__ = [
+    "BEGINNINGS",
+    "FILE_SUFFIXES",
+    "SINKS_MAX",
+    "SINK_TARGETS",
+    "SinkNode",
+    "sink_mistakes",
+]
+
+FILE_SUFFIXES = {"parquet": ".parquet", "csv": ".csv"}
+SINK_TARGETS = (*FILE_SUFFIXES, "delta", "webhook")
+BEGINNINGS = ("beginning", "now")
+SINKS_MAX = 100
+_NO_CSV = frozenset({"ARRAY", "MAP", "STRUCT", "BINARY"})
+
+
+@dataclass(frozen=True, slots=True)
+class SinkNode:
+    """A sink, as a document says it.
+
+    Attributes:
+        to: One of `SINK_TARGETS`.
+        flow: The flow whose increments are published; `""` if it has a view.
+        view: The view that is mirrored, as `stage.view`; `""` if it has a flow.
+        path: The folder that it writes, absolute or below the service's first sink folder.
+        url: Where a webhook posts to.
+        secret: Name of the secret with which a webhook's requests are signed; `""`: unsigned.
+        begin: `beginning`: from the oldest increment that is kept; `now`: from the next one.
+        paused: Whether it begins paused.
+    """
+
+    name: str
+    to: str
+    flow: str = ""
+    view: str = ""
+    path: str = ""
+    url: str = ""
+    secret: str = ""
+    begin: str = "beginning"
+    paused: bool = False
+
+    @property
+    def reads(self) -> str:
+        """The flow that it follows; that of a view has the view's name."""
+        return self.flow or self.view
+
+
+def sink_mistakes(
+    sinks: Mapping[str, SinkNode],
+    flows: Mapping[str, Schema],
+    *,
+    views: Collection[str],
+    messages: Collection[str],
+) -> Iterator[Mistake]:
+    """Find what is wrong with the sinks of a dataflow.
+
+    Args:
+        sinks: The sinks, by name.
+        flows: Every flow's schema, by name.
+        views: The flows that are changes of views.
+        messages: The flows that only their own stage reads.
+    """
+    if len(sinks) > SINKS_MAX:
+        yield Mistake("sinks_too_many", "sinks", f"{len(sinks)} sinks; at most {SINKS_MAX}")
+    paths: dict[str, str] = {}
+    for sink in sinks.values():
+        where = f"sinks.{sink.name}"
+        if not is_name(sink.name):
+            message = (
+                f"{sink.name!r} is no valid name: use a-z, 0-9 and '_', beginning with a letter"
+            )
+            yield Mistake("name_invalid", where, message)
+        yield from _target_mistakes(sink, where)
+        yield from _flow_mistakes(sink, where, flows, views, messages)
+        if sink.path and sink.path.rstrip("/") in paths:
+            other = paths[sink.path.rstrip("/")]
+            yield Mistake("sink_path_twice", f"{where}.path", f"the sink {other!r} has it, too")
+        paths.setdefault(sink.path.rstrip("/"), sink.name)
+
+
+def _target_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
+    if sink.to not in SINK_TARGETS:
+        message = f"{sink.to!r}; use one of {', '.join(SINK_TARGETS)}"
+        yield Mistake("sink_to_unknown", f"{where}.to", message)
+        return
+    if sink.begin not in BEGINNINGS:
+        message = f"{sink.begin!r}; use one of {', '.join(BEGINNINGS)}"
+        yield Mistake("sink_begin_unknown", f"{where}.begin", message)
+    needed, other = ("url", "path") if sink.to == "webhook" else ("path", "url")
+    if getattr(sink, other):
+        yield Mistake("sink_field_unfit", f"{where}.{other}", f"{sink.to} has a {needed} instead")
+    elif sink.to != "webhook" and sink.secret:
+        yield Mistake("sink_field_unfit", f"{where}.secret", "only a webhook is signed")
+    elif not getattr(sink, needed):
+        yield Mistake("sink_field_missing", f"{where}.{needed}", f"{sink.to} needs a {needed}")
+    elif sink.to == "webhook":
+        yield from _url_mistakes(sink, where)
+    elif "\0" in sink.path or ".." in sink.path.split("/"):
+        message = f"{sink.path!r}; a path has no `..`"
+        yield Mistake("sink_path_invalid", f"{where}.path", message)
+
+
+def _url_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
+    try:
+        parts = urlsplit(sink.url)
+        valid = parts.scheme in ("http", "https") and bool(parts.hostname) and parts.port != 0
+        secret = parts.username is not None or parts.password is not None
+    except ValueError:
+        valid, secret = False, False
+    if not valid or any(c.isspace() or not c.isprintable() for c in sink.url):
+        yield Mistake("sink_url_invalid", f"{where}.url", "is no address with http or https")
+    elif secret:
+        message = "has a user or password in it; sign with `secret` instead"
+        yield Mistake("sink_url_invalid", f"{where}.url", message)
+    if sink.secret and not is_name(sink.secret):
+        message = "expected the name of a secret (a-z, 0-9, '_'), not the secret itself"
+        yield Mistake("sink_secret_invalid", f"{where}.secret", message)
+
+
+def _flow_mistakes(
+    sink: SinkNode,
+    where: str,
+    flows: Mapping[str, Schema],
+    views: Collection[str],
+    messages: Collection[str],
+) -> Iterator[Mistake]:
+    if bool(sink.flow) == bool(sink.view):
+        message = "name either a `flow`, whose increments are published, or a `view` to mirror"
+        yield Mistake("sink_flow_missing", where, message)
+    elif sink.view:
+        if sink.view not in views:
+            message = f"there is no view {sink.view!r}; views: {listed(sorted(views)) or 'none'}"
+            yield Mistake("sink_view_unknown", f"{where}.view", message)
+        if sink.to != "delta":
+            message = "only a Delta table can mirror a view; `flow` publishes its changes"
+            yield Mistake("sink_view_needs_delta", f"{where}.view", message)
+        if sink.begin != "beginning":
+            message = "a view is mirrored as it is; leave `begin` out"
+            yield Mistake("sink_field_unfit", f"{where}.begin", message)
+    elif sink.flow not in flows:
+        message = f"there is no flow {sink.flow!r}: {listed(sorted(flows))}"
+        yield Mistake("flow_unknown", f"{where}.flow", message)
+    elif sink.flow in messages:
+        message = f"{sink.flow!r} has messages of a stage to itself; publish another output"
+        yield Mistake("sink_flow_messages", f"{where}.flow", message)
+    elif sink.to == "csv":
+        nested = [f.name for f in flows[sink.flow].fields if f.type.kind in _NO_CSV]
+        if nested:
+            message = f"CSV cannot hold the columns {listed(nested)}; use parquet or delta"
+            yield Mistake("sink_column_unfit", f"{where}.to", message)

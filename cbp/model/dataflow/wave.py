@@ -1,0 +1,137 @@
+"""Where an increment has got to: which stages applied it, and what came of it. Pure.
+
+An increment of a source is read by some stages. The epoch of such a run writes increments of the
+stage's flows, which other stages read. This *wave* is followed once through the graph, upstream
+first. A flow that leads back into a cycle is not followed again, so a cell tells of the first
+round of a loop.
+
+    upstream    a stage before it has not applied the increment yet
+    waiting     it lies in the queue of the stage
+    running     a run under way reads it
+    failed      the last run that read it failed, and no run has succeeded since
+    applied     a run applied it; `run` is `None` if that run is not known any more
+    unknown     it was applied before runs that are still known, and so what came of it is unknown
+    none        the stage does not get it
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Literal
+
+__all__ = ["Cell", "CellStatus", "StageProgress", "follow"]
+
+CellStatus = Literal["none", "unknown", "applied", "upstream", "waiting", "running", "failed"]
+
+_WORST_LAST: tuple[CellStatus, ...] = (
+    "none",
+    "applied",
+    "unknown",
+    "upstream",
+    "waiting",
+    "running",
+    "failed",
+)
+
+
+@dataclass(frozen=True, slots=True)
+class StageProgress:
+    """What is known about the runs and queues of one leading stage.
+
+    Attributes:
+        inputs: Maps each input to its flow.
+        outputs: The flows that its runs write, those of stages that run with it included.
+        waiting: Maps inputs to the indexes that wait there, unread.
+        running: Maps inputs to the indexes that a run under way reads.
+        failed: Maps inputs to the indexes that the last failed run read.
+        applied: Input to index to (run, epoch) of the known run that applied it.
+        framed: Inputs whose queue holds frames, not increments of the flow.
+    """
+
+    inputs: Mapping[str, str]
+    outputs: tuple[str, ...]
+    waiting: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    running: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    failed: Mapping[str, frozenset[int]] = field(default_factory=dict)
+    applied: Mapping[str, Mapping[int, tuple[str, int]]] = field(default_factory=dict)
+    framed: frozenset[str] = frozenset()
+
+
+@dataclass(frozen=True, slots=True)
+class Cell:
+    """What one stage has made of an increment.
+
+    Attributes:
+        run, epoch: The newest run that applied it or what came of it; `None` if none is known.
+    """
+
+    status: CellStatus
+    run: str | None = None
+    epoch: int | None = None
+
+
+@dataclass(slots=True)
+class _Wave:
+    """The increments that came of one; a flow maps to `None` if they are not known.
+
+    Attributes:
+        pending: Flows that a stage will write once it has applied the increment.
+    """
+
+    indexes: dict[str, set[int] | None]
+    pending: set[str] = field(default_factory=set)
+
+
+def follow(
+    flow: str, index: int, order: Sequence[str], stages: Mapping[str, StageProgress]
+) -> dict[str, Cell]:
+    """Return the cell of each stage for one increment.
+
+    Args:
+        flow: The flow of the increment.
+        index: Its index.
+        order: Leading stages, upstream first.
+        stages: What is known of each of them.
+    """
+    wave = _Wave({flow: {index}})
+    return {name: _cell(stages[name], wave) for name in order}
+
+
+def _cell(stage: StageProgress, wave: _Wave) -> Cell:
+    """Return a stage's cell, and add what its runs wrote to the wave."""
+    cells = [
+        _at_input(stage, name, index)
+        for name, flow in stage.inputs.items()
+        for index in sorted(wave.indexes.get(flow) or ())
+    ]
+    flows = set(stage.inputs.values())
+    if any(wave.indexes.get(flow, ()) is None for flow in flows):
+        cells.append(Cell("unknown"))
+    if flows & wave.pending:
+        cells.append(Cell("upstream"))
+    if not cells:
+        return Cell("none")
+    worst = max(cells, key=lambda one: (_WORST_LAST.index(one.status), one.epoch or 0))
+    unknown = any(one.status != "none" and one.epoch is None for one in cells)
+    epochs = {one.epoch for one in cells if one.epoch is not None}
+    for output in stage.outputs:
+        if worst.status not in ("applied", "unknown"):
+            wave.pending.add(output)
+        if unknown and worst.status in ("applied", "unknown"):
+            wave.indexes.setdefault(output, None)
+        elif epochs and output not in wave.indexes:
+            wave.indexes[output] = epochs
+    return worst
+
+
+def _at_input(stage: StageProgress, name: str, index: int) -> Cell:
+    if name in stage.framed:
+        waits = index in stage.waiting.get(name, ())
+        return Cell("waiting" if waits else "unknown")
+    if index in stage.running.get(name, ()):
+        return Cell("running")
+    if index in stage.waiting.get(name, ()):
+        return Cell("failed" if index in stage.failed.get(name, ()) else "waiting")
+    run, epoch = stage.applied.get(name, {}).get(index, (None, None))
+    return Cell("applied", run, epoch)

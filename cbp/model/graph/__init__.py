@@ -1,0 +1,1 @@
+"""Graphs as such: cycles and order of nodes, a layout in layers, and its drawing."""

@@ -1,0 +1,224 @@
+"""Draw a dataflow's graph as SVG: for notebooks, reports and whatever shows HTML; pure.
+
+Sources are rounded, stages are boxes with the name of their translator, and flows that no stage
+reads (the results) have a dashed edge. An edge has the name of its flow. An edge that closes a
+cycle, and a loopback, leads back below the boxes.
+
+Guaranteed: the same graph gives the same text; names are escaped, so that no name becomes markup
+(tests/cbp/model/graph/test_drawing.py). Colours are those of the text around the picture, so it
+can be read on light and on dark paper.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from html import escape
+from itertools import pairwise
+
+from cbp.model.graph.layered_layout import Layout, lay_out
+
+__all__ = ["Drawing", "FlowEdge", "Node", "draw_graph"]
+
+_CHARACTER, _MARGIN = 7.3, 24
+_NODE_HEIGHT, _ROW, _LANE_ROW, _BACK_ROW = 40, 64, 22, 26
+_GAP_MIN, _LABEL_CHARACTER = 56, 5.6
+_WIDTH_MIN, _TEXT_MAX = 72, 32
+
+
+class Drawing(str):
+    """An SVG picture, as text; a notebook shows it as a picture.
+
+    `Path("flow.svg").write_text(drawing)` saves it.
+    """
+
+    __slots__ = ()
+
+    def _repr_svg_(self) -> str:
+        return str(self)
+
+
+@dataclass(frozen=True, slots=True)
+class Node:
+    """A box of the picture.
+
+    Attributes:
+        kind: `source`, `stage` or `result`.
+        detail: A second line; `""` if there is none.
+    """
+
+    name: str
+    kind: str
+    detail: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class FlowEdge:
+    """An arrow from the node that writes a flow to one that reads it."""
+
+    begin: str
+    end: str
+    flow: str
+
+
+@dataclass(frozen=True, slots=True)
+class _Box:
+    x: float
+    y: float
+    width: float
+
+    @property
+    def right(self) -> float:
+        return self.x + self.width
+
+
+def draw_graph(title: str, nodes: Sequence[Node], edges: Iterable[FlowEdge]) -> Drawing:
+    """Return the picture of a graph.
+
+    Args:
+        title: Read out by screen readers in place of the picture.
+        nodes: Names are unique.
+        edges: Between these nodes.
+    """
+    arrows = list(edges)
+    layout = lay_out([node.name for node in nodes], [(e.begin, e.end) for e in arrows])
+    boxes, bottom, right = _places(nodes, layout, _gaps(arrows, layout))
+    parts = [*_forward(arrows, layout, boxes)]
+    depth = bottom
+    for number, (begin, end) in enumerate(layout.back):
+        flows = [e.flow for e in arrows if (e.begin, e.end) == (begin, end)]
+        depth = bottom + 14 + _BACK_ROW * number
+        parts += _returning(boxes[begin], boxes[end], depth, ", ".join(map(_short, flows)))
+    parts += [line for node in nodes for line in _box(node, boxes[node.name])]
+    width, height = round(right + _MARGIN), round(depth + _BACK_ROW)
+    head = (
+        f'<svg xmlns="http://www.w3.org/2000/svg" role="img" aria-label="{escape(title)}" '
+        f'viewBox="0 0 {width} {height}" width="{width}" height="{height}" '
+        'style="max-width:100%" font-family="sans-serif" font-size="12" fill="none" '
+        'stroke="currentColor">'
+    )
+    return Drawing("\n".join([head, f"<title>{escape(title)}</title>", *parts, "</svg>"]))
+
+
+def _gaps(arrows: Iterable[FlowEdge], layout: Layout) -> list[float]:
+    """Return the space behind each layer, in which the names of the flows have room."""
+    names: dict[tuple[str, str], int] = {}
+    for arrow in arrows:
+        edge = arrow.begin, arrow.end
+        names[edge] = names.get(edge, -2) + len(_short(arrow.flow)) + 2
+    gaps = [float(_GAP_MIN)] * max(1, len(layout.layers))
+    for (begin, end), characters in names.items():
+        if (begin, end) not in layout.back:
+            at = layout.layer_of[begin]
+            gaps[at] = max(gaps[at], characters * _LABEL_CHARACTER + 36)
+    return gaps
+
+
+def _places(
+    nodes: Sequence[Node], layout: Layout, gaps: Sequence[float]
+) -> tuple[dict[object, _Box], float, float]:
+    """Return the box of every node and lane, and the lowest and rightmost ends of all."""
+    width_of = {node.name: _width(node) for node in nodes}
+    heights = [
+        sum(_ROW if isinstance(one, str) else _LANE_ROW for one in layer) for layer in layout.layers
+    ]
+    tallest, x, right = max(heights, default=_NODE_HEIGHT), float(_MARGIN), float(_MARGIN)
+    boxes: dict[object, _Box] = {}
+    for layer, height, gap in zip(layout.layers, heights, gaps, strict=False):
+        width = max((width_of[one] for one in layer if isinstance(one, str)), default=0.0)
+        y = _MARGIN + (tallest - height) / 2
+        for one in layer:
+            if isinstance(one, str):
+                boxes[one] = _Box(x + (width - width_of[one]) / 2, y, width_of[one])
+                y += _ROW
+            else:
+                boxes[one] = _Box(x, y + _LANE_ROW / 2 - _NODE_HEIGHT / 2, width)
+                y += _LANE_ROW
+        right = x + width
+        x = right + gap
+    return boxes, _MARGIN + tallest - (_ROW - _NODE_HEIGHT), right
+
+
+def _forward(
+    arrows: Sequence[FlowEdge], layout: Layout, boxes: dict[object, _Box]
+) -> Iterable[str]:
+    back = set(layout.back)
+    flows: dict[tuple[str, str], list[str]] = {}
+    for arrow in arrows:
+        flows.setdefault((arrow.begin, arrow.end), []).append(_short(arrow.flow))
+    for (begin, end), names in flows.items():
+        if (begin, end) in back:
+            continue
+        lanes = range(layout.layer_of[begin] + 1, layout.layer_of[end])
+        stops = [boxes[begin], *(boxes[(begin, end, at)] for at in lanes), boxes[end]]
+        path = f"M{stops[0].right:.0f} {_middle(stops[0]):.0f}"
+        for one, other in pairwise(stops):
+            half = (one.right + other.x) / 2
+            path += (
+                f" C{half:.0f} {_middle(one):.0f} {half:.0f} {_middle(other):.0f} "
+                f"{other.x:.0f} {_middle(other):.0f}"
+            )
+            if other is not stops[-1]:
+                path += f" H{other.right:.0f}"
+        yield f'<path d="{path}" opacity="0.6"/>'
+        yield _head(stops[-1].x, _middle(stops[-1]))
+        x, y = (stops[0].right + stops[1].x) / 2, (_middle(stops[0]) + _middle(stops[1])) / 2
+        yield _text(x, y - 5, ", ".join(names), size=10)
+
+
+def _returning(begin: _Box, end: _Box, depth: float, label: str) -> Iterable[str]:
+    """Draw an edge that leaves on the right, passes below all boxes, and arrives on the left."""
+    out, into = begin.right + 12, end.x - 16
+    leaves, arrives = _middle(begin) + 11, _middle(end) + 11
+    yield (
+        f'<path d="M{begin.right:.0f} {leaves:.0f} H{out:.0f} V{depth:.0f} H{into:.0f} '
+        f'V{arrives:.0f} H{end.x:.0f}" opacity="0.6" stroke-dasharray="5 3"/>'
+    )
+    yield _head(end.x, arrives)
+    yield _text((out + into) / 2, depth + 11, label, size=10)
+
+
+def _head(x: float, y: float) -> str:
+    triangle = f"M{x:.0f} {y:.0f} l-7 -4 v8 z"
+    return f'<path d="{triangle}" fill="currentColor" stroke="none" opacity="0.8"/>'
+
+
+def _box(node: Node, box: _Box) -> Iterable[str]:
+    radius = {"source": _NODE_HEIGHT / 2, "stage": 4, "result": 10}[node.kind]
+    dashes = ' stroke-dasharray="4 3"' if node.kind == "result" else ""
+    yield (
+        f'<g data-node="{escape(node.name)}"><title>{escape(node.name)}</title>'
+        f'<rect x="{box.x:.0f}" y="{box.y:.0f}" width="{box.width:.0f}" height="{_NODE_HEIGHT}" '
+        f'rx="{radius:.0f}" fill="currentColor" fill-opacity="0.06"{dashes}/>'
+    )
+    middle, y = box.x + box.width / 2, _middle(box)
+    if node.detail:
+        yield _text(middle, y - 2, _clipped(node.name), size=12)
+        yield _text(middle, y + 12, _clipped(node.detail), size=10)
+    else:
+        yield _text(middle, y + 4, _clipped(node.name), size=12)
+    yield "</g>"
+
+
+def _text(x: float, y: float, text: str, *, size: int) -> str:
+    return (
+        f'<text x="{x:.0f}" y="{y:.0f}" font-size="{size}" text-anchor="middle" stroke="none" '
+        f'fill="currentColor">{escape(text)}</text>'
+    )
+
+
+def _middle(box: _Box) -> float:
+    return box.y + _NODE_HEIGHT / 2
+
+
+def _width(node: Node) -> float:
+    text = max(len(_clipped(node.name)), len(_clipped(node.detail)) * 0.85)
+    return max(_WIDTH_MIN, text * _CHARACTER + 24)
+
+
+def _clipped(text: str) -> str:
+    return text if len(text) <= _TEXT_MAX else text[: _TEXT_MAX - 1] + "…"
+
+
+def _short(flow: str) -> str:
+    return flow.rpartition(".")[2]

@@ -1,0 +1,69 @@
+"""What compactions did: small files merged into larger ones, told from the records of runs. Pure.
+
+A record names the files that a compaction wrote, with their sizes, and the files that it replaced.
+The size of a replaced file stands in the record of the run that wrote it, so it is known if that
+record is among those that are looked at.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.model.run.intention import Intention, TableChange
+
+__all__ = ["Compaction", "last_compactions"]
+
+
+@dataclass(frozen=True, slots=True)
+class Compaction:
+    """What the compactions of one run did to one table.
+
+    Attributes:
+        at_ms: When the run was recorded, in milliseconds since 1970.
+        files_before, files_after: How many files were merged, and how many came of them.
+        bytes_before: Their size; `None` if the size of one is not known.
+    """
+
+    table: str
+    stage: str
+    epoch: int
+    at_ms: int
+    files_before: int
+    files_after: int
+    bytes_before: int | None
+    bytes_after: int
+
+
+def last_compactions(records: Iterable[Intention]) -> list[Compaction]:
+    """Return the newest compaction of each table, by table.
+
+    Args:
+        records: Records of runs; those of one stage ascending by epoch.
+    """
+    sizes: dict[tuple[str, str], int] = {}
+    newest: dict[str, Compaction] = {}
+    for record in records:
+        for change in record.changes:
+            sizes |= {(change.table, add["path"]): int(add["size"]) for add in change.adds}
+            if not change.data_change and change.adds and not change.below:
+                newest[change.table] = _compaction(record, change, sizes)
+    return [newest[table] for table in sorted(newest)]
+
+
+def _compaction(
+    record: Intention, change: TableChange, sizes: dict[tuple[str, str], Any]
+) -> Compaction:
+    before = [sizes.get((change.table, path)) for path in change.drops]
+    known = [size for size in before if size is not None]
+    return Compaction(
+        table=change.table,
+        stage=record.stage,
+        epoch=record.epoch,
+        at_ms=record.prepared_ms,
+        files_before=len(before),
+        files_after=len(change.adds),
+        bytes_before=sum(known) if len(known) == len(before) else None,
+        bytes_after=sum(int(add["size"]) for add in change.adds),
+    )

@@ -1,0 +1,74 @@
+"""Timeline of one run: its phases, and how many seconds after its start each began; pure.
+
+    start     waits for a thread
+    plan      decides about tasks: which buckets, which files
+    job       the tasks work; here the author's code runs
+    assemble  puts together what the tasks report
+    tidy      compacts output tables and drops old records, every few epochs
+    finish    waits for its turn, puts the record, commits; publishes if a publication is due
+
+A phase ends where the next one begins, and the last one with the run. So only the beginnings are
+recorded: as figures `begin_<number>_<phase>`, in seconds since the run began. A run of fused stages
+can go through plan, job and assemble twice.
+
+The time that a run gives to its author's code is `Intention.time_ms` (`cbp.model.run.intention`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+
+__all__ = ["PHASES", "Phase", "begin_figures", "is_begin", "timeline"]
+
+PHASES = ("start", "plan", "job", "assemble", "tidy", "finish")
+
+_PREFIX = "begin_"
+
+
+@dataclass(frozen=True, slots=True)
+class Phase:
+    """One phase of a run.
+
+    Attributes:
+        begin, end: Seconds since the run began; `end` is `None` while the phase lasts.
+    """
+
+    name: str
+    begin: float
+    end: float | None
+
+
+def begin_figures(begins: Iterable[tuple[str, float]]) -> dict[str, float]:
+    """Return the figures that record when phases began; a phase that goes on is recorded once.
+
+    Args:
+        begins: Phase and seconds since the run began, in order.
+    """
+    phases: list[tuple[str, float]] = []
+    for name, seconds in begins:
+        if not phases or phases[-1][0] != name:
+            phases.append((name, seconds))
+    return {f"{_PREFIX}{n:02d}_{name}": seconds for n, (name, seconds) in enumerate(phases)}
+
+
+def is_begin(figure: str) -> bool:
+    """Tell whether a figure records when a phase began."""
+    return figure.startswith(_PREFIX)
+
+
+def timeline(figures: Mapping[str, float], seconds: float | None) -> tuple[Phase, ...]:
+    """Return the phases of a run, in order.
+
+    Args:
+        figures: Those of the run; without beginnings, for example of an earlier release, there
+            are no phases.
+        seconds: How long the run took; `None` if it goes on.
+    """
+    names = sorted(name for name in figures if is_begin(name))
+    begins = [figures[name] for name in names]
+    ends = [*begins, seconds][1:]
+    return tuple(
+        Phase(name.removeprefix(_PREFIX).partition("_")[2], begin, end)
+        for name, begin, end in zip(names, begins, ends, strict=True)
+    )

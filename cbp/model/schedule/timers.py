@@ -1,0 +1,44 @@
+"""Timers: when a stage runs without input. Pure.
+
+Which groups such a run calls is found in `cbp.engine.state.timers`; authors declare `Timers`
+(`cbp.sdk.declare`).
+
+After each run, its record holds a time before which no timer of the stage is due
+(`Intention.due_ms`). If the Runnable does not start the stage, and that time has come, a run is
+started that reads nothing. It finds the groups with a due timer, calls them, and records the next
+time. The time is a lower bound: a timer that was dropped meanwhile can leave a run without a group.
+
+Invariant: a run whose time is not before the due time looks at all timers, and the time that it
+records is later than its own, unless the author's code set a timer in the past. So no stage runs
+for ever for its timers (tests/cbp/model/schedule/test_timers.py, tests/simulation).
+"""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Any
+
+from cbp.model.dataflow.run_context import time_of
+from cbp.model.flow.connector import Decision
+
+__all__ = ["due_at", "is_due", "waiting_words", "woken"]
+
+
+def due_at(due_ms: int | None) -> datetime | None:
+    """Return the time of a stage's next timer; `None` if there is none."""
+    return None if due_ms is None else time_of(due_ms)
+
+
+def is_due(at: datetime | None, now: datetime) -> bool:
+    """Tell whether a stage runs for its timers."""
+    return at is not None and at <= now
+
+
+def woken(memo: Any) -> Decision:
+    """Return the decision of a run for timers: it reads no input and leaves the Runnable's memo."""
+    return Decision(memo=memo)
+
+
+def waiting_words(at: datetime | None) -> str:
+    """Say which timer a stage waits for; empty if there is none."""
+    return "" if at is None else f"waits for its timer at {at:%Y-%m-%d %H:%M:%S} UTC"

@@ -1,0 +1,93 @@
+"""Life of a flow: the increments from which on its records have their present meaning. Pure.
+
+    increment   0    1    2  |  3    4    5  |  6    7
+                records      |  records      |  changes
+                version 1       rebuilt         the output became a view
+
+A stage that is rebuilt, or added again, emits everything anew, and writes no deletions of what it
+wrote before. So a reader that adds up signs begins with the flow's life (`first`). If an output
+became a view that was filled, its changes begin later (`signed`) and do not add up to the view: the
+records with which the view began never came as changes.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterable, Mapping
+from dataclasses import dataclass, replace
+
+from cbp.model.dataflow.shape import DataflowShape
+from cbp.model.version.new_views import flows_made_views
+
+__all__ = ["NEW_LIFE", "Beginning", "FlowLife", "lives_of_flows"]
+
+
+@dataclass(frozen=True, slots=True)
+class FlowLife:
+    """The increments from which on a flow's records have their present meaning.
+
+    Attributes:
+        first: The first increment since its stage began with nothing.
+        signed: The first increment that has types and signs, if it has changes of a view.
+    """
+
+    first: int = 0
+    signed: int = 0
+
+    @property
+    def adds_up(self) -> bool:
+        """Whether the signs of all changes add up to the view."""
+        return self.signed <= self.first
+
+
+NEW_LIFE = FlowLife()
+
+
+@dataclass(frozen=True, slots=True)
+class Beginning:
+    """What a version begins with, as far as lives of flows go.
+
+    Attributes:
+        shape: The version; `None` if it was not recorded.
+        epochs: Maps each stage that leads others to its first epoch under this version.
+        emptied: Stages that begin with nothing.
+    """
+
+    shape: DataflowShape | None
+    epochs: Mapping[str, int]
+    emptied: Collection[str] = ()
+
+
+def lives_of_flows(versions: Iterable[Beginning]) -> dict[str, FlowLife]:
+    """Return the life of each flow of a stage that did not begin with increment 0.
+
+    Args:
+        versions: All versions of the dataflow, oldest first.
+    """
+    lives: dict[str, FlowLife] = {}
+    before: DataflowShape | None = None
+    for version in versions:
+        shape = version.shape
+        for name, stage in () if shape is None else shape.stages.items():
+            epoch = version.epochs.get(_leader_of(name, shape, version.epochs), 0)
+            if name in version.emptied:
+                lives |= {f"{name}.{o}": FlowLife(epoch, epoch) for o in stage.outputs}
+            elif before is not None and name in before.stages:
+                for view in flows_made_views(before.stages[name], stage):
+                    flow = f"{name}.{view}"
+                    lives[flow] = replace(lives.get(flow, NEW_LIFE), signed=epoch)
+        before = shape or before
+    return {flow: life for flow, life in lives.items() if life != NEW_LIFE}
+
+
+def _leader_of(name: str, shape: DataflowShape | None, leaders: Collection[str]) -> str:
+    """Return the stage that leads another one: a follower has one input, of its leader's run.
+
+    A version may name no leader, as the first one does; a way round a cycle then ends where it
+    began.
+    """
+    passed = set[str]()
+    while shape is not None and name not in leaders and name in shape.stages and name not in passed:
+        passed.add(name)
+        inputs = shape.stages[name].inputs.values()
+        name = next((input_.flow.partition(".")[0] for input_ in inputs), "")
+    return name

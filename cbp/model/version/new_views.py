@@ -1,0 +1,138 @@
+"""Views that a new version makes of outputs, and the records with which each begins.
+
+    totals = Output(...)   version 1: the last record of a key is the current one
+    totals = View(...)     version 2: the table has the current records; the flow has changes
+
+A view that begins with fewer records than the output gave would be wrong silently. So a stage with
+such a view is rebuilt from its retained input, or kept; a kept stage's view is filled:
+
+    rebuilt   the stage reads its input again, and emits all records of the view anew
+    filled    the view begins with the last record of each key of the flow
+    empty     no output had its name: it gets the records of the groups that are called from then on
+
+The last record of each key is what the view would have only if the output said so: it declared the
+view's key, and had the view's columns. All other cases are refused (`view_not_fillable`), with the
+reason. Whether the flow still has all of its records is asked where tables are read
+(`controller.loop.operations.version_change`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from typing import Literal
+
+from cbp.errors import Mistake
+from cbp.model.dataflow.shape import StageShape
+
+__all__ = ["ViewFate", "collected_mistake", "fates_of_views", "flows_made_views", "view_mistakes"]
+
+ViewFate = Literal["filled", "rebuilt", "empty"]
+"""How a new view gets its first records; see the module header."""
+
+
+def flows_made_views(before: StageShape, after: StageShape) -> tuple[str, ...]:
+    """Return the outputs of a stage that are views in its next version."""
+    new = _changes_flows(after) - _changes_flows(before)
+    return tuple(output for output in before.outputs if output in new)
+
+
+def fates_of_views(
+    before: StageShape, after: StageShape, *, rebuilt: bool
+) -> Mapping[str, ViewFate]:
+    """Return how each new view of a stage gets its first records, by view; see the module header.
+
+    Args:
+        before, after: The two versions of the stage.
+        rebuilt: Whether the stage is rebuilt; otherwise it keeps its state.
+    """
+    made = flows_made_views(before, after)
+    new = _changes_flows(after) - before.states.keys()
+    return {
+        view: "rebuilt" if rebuilt else "filled" if view in made else "empty"
+        for view in after.states
+        if view in new
+    }
+
+
+def view_mistakes(
+    name: str, before: StageShape, after: StageShape, *, rebuilt: bool
+) -> Iterator[Mistake]:
+    """Yield a mistake for each view that another version's records do not fit.
+
+    Args:
+        name: The stage.
+        before, after: Its two versions.
+        rebuilt: Whether it is rebuilt; otherwise it keeps what it has.
+    """
+    for state in sorted(before.states.keys() & after.states.keys()):
+        old, new = before.state_rules.get(state, {}), after.state_rules.get(state, {})
+        # The rule for second keys has the other changes of a key.
+        shorter = "changes" in new and "second_key" in old and "second_key" not in new
+        other = any(old.get(rule) != new.get(rule) for rule in ("changes", "bag"))
+        if not rebuilt and (shorter or other):
+            message = (
+                "became a view, is no longer one, or has a shorter key or none; its records may "
+                f"not fit: rebuild the stage (--rebuild {name}; REST: rebuild={name}), or rename "
+                "the view or state"
+            )
+            yield Mistake("view_changed", f"stages.{name}.states.{state}", message)
+    was, is_ = _changes_flows(before), _changes_flows(after)
+    for flow in sorted((was - is_) & before.outputs.keys() & after.outputs.keys()):
+        message = (
+            "its flow has the changes of a view, and cannot have the records of an output in the "
+            "next version: give the new one another name"
+        )
+        yield Mistake("view_changed", f"stages.{name}.outputs.{flow}", message)
+    for view in flows_made_views(before, after) if not rebuilt else ():
+        if why := _why_not_filled(name, view, before, after):
+            yield _not_fillable(name, view, why)
+
+
+def collected_mistake(name: str, view: str, first: int) -> Mistake:
+    """Return the mistake for a view whose flow lost old records.
+
+    Args:
+        name: The stage.
+        view: The view.
+        first: The first increment of its flow that can still be read.
+    """
+    return _not_fillable(name, view, f"the increments of its flow before {first} are collected")
+
+
+def _not_fillable(name: str, view: str, why: str) -> Mistake:
+    message = (
+        f"the view cannot begin with the last record of each key of its flow: {why}; rebuild the "
+        f"stage from its retained input (--rebuild {name}; REST: rebuild={name}), or give the view "
+        "a new name, under which it begins empty"
+    )
+    return Mistake("view_not_fillable", f"stages.{name}.states.{view}", message)
+
+
+def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape) -> str:
+    """Return why the last record per key of an output is not the view; `""` if it is."""
+    old, history, _ = (before.details.get(f"key of {view}") or "").partition(" history")
+    if history:
+        return "the output was a history, in which a key has a record in each epoch"
+    if not old:
+        return "the output declared no key, so no record of it took the place of another"
+    if "bag" in after.state_rules.get(view, {}):
+        return "a view without a key may have a record twice"
+    key = _key_of(after, view)
+    if set(old.split(",")) != set(key):
+        return f"the output's key was ({old}), and the view's is ({', '.join(key)})"
+    columns = [frozenset(schema.fields) for schema in (before.outputs[view], after.states[view])]
+    if columns[0] != columns[1]:
+        return f"it had the columns ({before.outputs[view]}), not ({after.states[view]})"
+    return ""
+
+
+def _key_of(stage: StageShape, view: str) -> tuple[str, ...]:
+    rules = stage.state_rules.get(view, {})
+    named = "" if stage.key is None else ", ".join(stage.key.names)
+    parts = (rules.get("route_by", named), rules.get("second_key", ""))
+    return tuple(column for part in parts if part for column in part.split(", "))
+
+
+def _changes_flows(stage: StageShape) -> frozenset[str]:
+    rules = stage.state_rules.values()
+    return frozenset(rule["changes"] for rule in rules if "changes" in rule)

@@ -1,0 +1,208 @@
+"""Roll-back points: the states of the past to which a dataflow can be rolled back. Pure.
+
+An operator names a roll-back point in one of three ways:
+
+    1234                      right after the first 1,234 runs of all stages (a position's number)
+    count:57                  after epoch 57 of the stage `count`
+    2026-11-21T10:00+00:00    as of that time; the zone is required
+
+A roll-back point is a consistent cut. Records are put one after the other within a dataflow, and
+their times rise. So every time is a consistent cut over all stages: the run that read an increment
+has a later time than the run that wrote it.
+
+`controller.loop.recovery.past_position` reconstructs the position at a roll-back point, and
+`controller.loop.recovery.rollback` takes the dataflow there. REST and the CLI call the points after
+single runs *moments*.
+
+Invariant: a roll-back point contains every record on which a record in it depends
+(tests/cbp/model/version/test_rollback_point.py).
+"""
+
+from __future__ import annotations
+
+import re
+from bisect import bisect_left, bisect_right
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from cbp.errors import DefinitionError, Mistake
+
+__all__ = [
+    "NamedPoint",
+    "PointAfterRun",
+    "RollbackPoint",
+    "TimeOf",
+    "find_point",
+    "newest_points",
+    "parse_point",
+]
+
+TimeOf = Callable[[str, int], int]
+"""Maps a stage and an epoch to the time of the record, in milliseconds."""
+
+_STAGE_EPOCH = re.compile(r"([a-z][a-z0-9_]*)[:@]([0-9]{1,18})\Z")
+_NUMBER = re.compile(r"[0-9]{1,18}\Z")
+
+
+@dataclass(frozen=True, slots=True)
+class NamedPoint:
+    """The name of a roll-back point, as an operator gives it.
+
+    Attributes:
+        number: Number of a position; `None` if another name was given.
+        stage, epoch: The last epoch of this stage that stays.
+        at_ms: A time in milliseconds since 1970; `None` if another name was given.
+    """
+
+    number: int | None = None
+    stage: str = ""
+    epoch: int = -1
+    at_ms: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class RollbackPoint:
+    """A roll-back point: a consistent cut over all stages.
+
+    Attributes:
+        epochs: Maps each stage to its next epoch at the point.
+        at_ms: A time at which the dataflow was there; the named time, if a time was named.
+    """
+
+    epochs: Mapping[str, int]
+    at_ms: int
+
+    @property
+    def number(self) -> int:
+        """Number of runs of all stages that stay."""
+        return sum(self.epochs.values())
+
+
+@dataclass(frozen=True, slots=True)
+class PointAfterRun:
+    """The roll-back point right after a run was recorded.
+
+    Attributes:
+        stage, epoch: The run; `""` and -1 for the moment before the first run.
+        point: The dataflow at that moment.
+    """
+
+    stage: str
+    epoch: int
+    point: RollbackPoint
+
+
+def parse_point(text: str) -> NamedPoint:
+    """Parse the point that an operator named; see the module header.
+
+    Raises:
+        DefinitionError: With code `rollback_target_invalid`.
+    """
+    if _NUMBER.match(text):
+        return NamedPoint(number=int(text))
+    if match := _STAGE_EPOCH.match(text):
+        return NamedPoint(stage=match[1], epoch=int(match[2]))
+    try:
+        at = datetime.fromisoformat(text if "-" in text[1:] else "")
+    except ValueError as error:
+        message = (
+            f"{text!r} names no point: use the number of a position (1234), the last epoch of a "
+            "stage (count:57), or a time (2026-11-21T10:00+00:00)"
+        )
+        raise DefinitionError(Mistake("rollback_target_invalid", "to", message)) from error
+    if at.tzinfo is None:
+        message = f"{text!r} has no time zone; write {text}Z for UTC, or an offset such as +01:00"
+        raise DefinitionError(Mistake("rollback_target_invalid", "to", message))
+    return NamedPoint(at_ms=int(at.timestamp() * 1000))
+
+
+def find_point(
+    named: NamedPoint, spans: Mapping[str, range], time_of: TimeOf
+) -> RollbackPoint | None:
+    """Return the point that a name means; `None` if it is before the oldest kept record.
+
+    Args:
+        named: The name of the point; its stage, if any, is in `spans`.
+        spans: Maps each stage to the epochs whose records still exist, up to the newest.
+        time_of: Returns the time of a record in `spans`; it rises with the epoch.
+
+    Raises:
+        DefinitionError: With code `rollback_target_invalid`: the point is after the newest
+            record, or is a number between those before and after records of one millisecond.
+    """
+    newest = max((time_of(s, span[-1]) for s, span in spans.items() if span), default=0)
+    if named.stage:
+        span = spans[named.stage]
+        if named.epoch >= span.stop:
+            asked, last = f"{named.stage}:{named.epoch}", f"{named.stage}:{span.stop - 1}"
+            raise _ahead(asked, last)
+        return (
+            _point_at(spans, time_of, time_of(named.stage, named.epoch))
+            if named.epoch in span
+            else None
+        )
+    if named.number is None:
+        return _point_at(spans, time_of, named.at_ms or 0)
+    total = sum(span.stop for span in spans.values())
+    if named.number > total:
+        raise _ahead(str(named.number), str(total))
+    oldest = min((time_of(s, span[0]) for s, span in spans.items() if span), default=0)
+
+    def number(at_ms: int) -> int:
+        return sum(_stop(span, stage, time_of, at_ms) for stage, span in spans.items())
+
+    # The earliest moment of that number: what arrived before the next run came later.
+    at_ms = bisect_left(range(oldest - 1, newest + 1), named.number, key=number) + oldest - 1
+    before = number(at_ms - 1)
+    point = _point_at(spans, time_of, at_ms)
+    if point is not None and before < named.number < point.number:
+        raise _within(named.number, before, point.number)
+    return point if point is not None and point.number == named.number else None
+
+
+def newest_points(spans: Mapping[str, range], time_of: TimeOf) -> Iterator[PointAfterRun]:
+    """Yield the roll-back points after single runs, newest first.
+
+    Args:
+        spans: As in `find_point`.
+        time_of: As in `find_point`; called for one record at a time.
+    """
+    stops = {stage: span.stop for stage, span in spans.items()}
+    while True:
+        if any(0 < span.start == stops[stage] for stage, span in spans.items() if span):
+            return  # the time of the previous record is no longer known
+        last = {stage: stop - 1 for stage, stop in stops.items() if stop - 1 in spans[stage]}
+        if not last:
+            if not any(stops.values()):
+                yield PointAfterRun("", -1, RollbackPoint(stops, 0))
+            return
+        times = {name: time_of(name, epoch) for name, epoch in last.items()}
+        stage = max(times, key=lambda name: times[name])
+        yield PointAfterRun(stage, last[stage], RollbackPoint(dict(stops), times[stage]))
+        for name, at_ms in times.items():
+            stops[name] -= at_ms == times[stage]  # one moment: they are undone together
+
+
+def _point_at(spans: Mapping[str, range], time_of: TimeOf, at_ms: int) -> RollbackPoint | None:
+    epochs = {stage: _stop(span, stage, time_of, at_ms) for stage, span in spans.items()}
+    if any(span.start and epochs[s] == span.start for s, span in spans.items() if span):
+        return None  # whether the previous record was later is no longer known
+    return RollbackPoint(epochs, at_ms)
+
+
+def _stop(span: range, stage: str, time_of: TimeOf, at_ms: int) -> int:
+    return span.start + bisect_right(span, at_ms, key=lambda epoch: time_of(stage, epoch))
+
+
+def _within(named: int, before: int, after: int) -> DefinitionError:
+    message = (
+        f"no moment has position {named}: runs that were recorded in the same millisecond are "
+        f"undone together; use {before} or {after}"
+    )
+    return DefinitionError(Mistake("rollback_target_invalid", "to", message))
+
+
+def _ahead(named: str, newest: str) -> DefinitionError:
+    message = f"{named} lies ahead; the newest is {newest}"
+    return DefinitionError(Mistake("rollback_target_invalid", "to", message))

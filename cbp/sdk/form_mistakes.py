@@ -1,0 +1,85 @@
+"""What the form of a translator does not have: that of single records, and that of SQL; pure."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping, Sequence
+from typing import Any
+
+from cbp.model.dataflow.stage import Computed, InputSpec
+from cbp.model.flow.schema import is_name
+from cbp.sdk.declare import Input, Loopback, State
+from cbp.sdk.lookups import Lookup
+
+__all__ = ["record_wise_mistakes", "sql_mistakes"]
+
+FormMistake = tuple[str, str, str]
+"""The name that it is about, its code, its message."""
+
+
+def record_wise_mistakes(
+    inputs: Sequence[InputSpec], declarations: Mapping[str, Any]
+) -> Iterator[FormMistake]:
+    """Yield a mistake for each declaration that a record-wise translator cannot have."""
+    if any(isinstance(declared, Loopback) for declared in declarations.values()):
+        yield "", "record_wise_shape", "cannot send messages; derive from Translate"
+    if len(inputs) != 1 or inputs[0].route_by is not None:
+        yield (
+            "",
+            "record_wise_shape",
+            (
+                "needs exactly one Input, without route_by; for several derive from Translate: "
+                "a record of an input without route_by is a group of its own there too"
+            ),
+        )
+    if any(isinstance(declared, State) for declared in declarations.values()):
+        yield "", "record_wise_shape", "cannot keep state; derive from Translate instead"
+
+
+def sql_mistakes(
+    inputs: Sequence[InputSpec],
+    declarations: Mapping[str, Any],
+    queries: Mapping[str, Any] | None,
+) -> Iterator[FormMistake]:
+    """Find what does not fit in a translator that is given as queries.
+
+    Args:
+        inputs: Its inputs.
+        declarations: All that it declares, by name.
+        queries: Its queries, empty if it makes them itself; `None` means that it does neither.
+    """
+    has_state = any(isinstance(declared, State) for declared in declarations.values())
+    if has_state and isinstance(declarations.get("keys"), Input | State):
+        # Without state no groups are looked up, so an input of this name hides nothing.
+        message = "in SQL with state the name 'keys' is taken: it would hide the groups' keys"
+        yield "keys", "name_invalid", f"{message}; use another"
+    for spec in inputs:
+        in_python = isinstance(spec.route_by, Computed) or spec.combine is not None
+        if spec.loopback or spec.order_by is not None or in_python:
+            yield (
+                spec.name,
+                "sql_shape",
+                (
+                    "an input of this form is no Loopback, is routed by columns, and has neither "
+                    "order_by nor combine; compute a key in the stage before, or derive from "
+                    "Translate"
+                ),
+            )
+    for name, declared in declarations.items():
+        if isinstance(declared, State) and declared.order_by is not None:
+            message = "a query is given records in any order: leave out order_by, sort in it"
+            yield name, "sql_shape", f"{message}, or derive from Translate"
+    emitted = {
+        name for name, declared in declarations.items() if not isinstance(declared, Input | Lookup)
+    }
+    if queries is None:
+        yield "queries", "translate_missing", "define queries, or translate"
+    for name in emitted if queries else ():
+        if name not in (queries or ()):
+            yield name, "query_missing", f"give queries[{name!r}], a SELECT"
+    read = {one for one, d in declarations.items() if isinstance(d, Input | Lookup)}
+    kept = {one for one, d in declarations.items() if isinstance(d, State) and d.keep}
+    for name in queries or ():
+        if name in {f"{state}.delete" for state in kept}:
+            continue
+        if not is_name(name) or name in read:
+            yield "queries", "query_name", f"{name!r} is an input, or no valid name; rename it"

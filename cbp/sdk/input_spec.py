@@ -1,0 +1,107 @@
+"""Compiles the declarations of inputs: routes, orders, frames, and what combines records."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from operator import attrgetter
+from typing import cast
+
+from cbp.model.author.code_fingerprint import Code
+from cbp.model.author.fingerprint import fingerprint
+from cbp.model.dataflow.stage import SECONDS_MAX, CombineSpec, Computed, InputSpec
+from cbp.model.flow.framing import FrameBy
+from cbp.model.flow.schema import Schema
+from cbp.sdk.declare import Input, Loopback, place_of
+from cbp.sdk.option_reader import OptionReader
+from cbp.sdk.views import changes_mistakes
+
+__all__ = ["input_spec"]
+
+_FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
+"""Types that a column in `frame_by` can have."""
+
+
+def input_spec(options: OptionReader, name: str, declared: Input | Loopback) -> InputSpec:
+    """Return the plain values of an input.
+
+    Args:
+        options: Reads its options.
+        name: Its name.
+        declared: Its declaration.
+
+    Raises:
+        DefinitionError: For its first mistake.
+    """
+    schema = options.schema(name, declared.schema)
+    changes = "" if isinstance(declared, Loopback) else declared.changes
+    for code, message in changes_mistakes(changes, schema):
+        options.fail(code, name, message)
+    return InputSpec(
+        name,
+        schema,
+        options.columns(name, "route_by", declared.route_by, schema),
+        _order(options, name, declared.order_by, schema),
+        isinstance(declared, Loopback),
+        None if isinstance(declared, Loopback) else _frame_by(options, name, declared, schema),
+        _combine(options, name, declared),
+        0.0 if isinstance(declared, Loopback) else _idle(options, name, declared),
+        changes,
+        declared.supersteps if isinstance(declared, Loopback) else 1,
+    )
+
+
+def _idle(options: OptionReader, name: str, declared: Input) -> float:
+    seconds = declared.close_idle_seconds
+    number = isinstance(seconds, int | float) and not isinstance(seconds, bool)
+    if not number or not 0 <= seconds <= SECONDS_MAX:
+        message = f"close_idle_seconds is {seconds!r}; give 1 to {SECONDS_MAX}, or 0 for never"
+        options.fail("close_idle_invalid", name, message)
+    if seconds and declared.frame_by is None:
+        message = "close_idle_seconds closes what frame_by keeps open; declare frame_by too"
+        options.fail("close_idle_invalid", name, message)
+    return float(seconds)
+
+
+def _frame_by(options: OptionReader, name: str, declared: Input, schema: Schema) -> FrameBy | None:
+    given = declared.frame_by
+    if given is None:
+        return None
+    if isinstance(given, FrameBy):
+        code = fingerprint(given.function)
+        return replace(given, code=code + Code.of({"memo": "yes"}) if given.memo else code)
+    if not isinstance(cast(object, given), str) or given not in schema:
+        has = ", ".join(schema.names)
+        message = f"{given!r} is no column; name one of {has}, or use framed(function)"
+        options.fail("frame_by_invalid", name, message)
+    if schema[given].type.kind not in _FRAMING_KINDS:
+        message = f"column {given!r} is {schema[given].type}; use framed(function)"
+        options.fail("frame_by_invalid", name, message)
+    return FrameBy(attrgetter(given), column=given, place=options.place)
+
+
+def _combine(options: OptionReader, name: str, declared: Input | Loopback) -> CombineSpec | None:
+    if declared.combine is None:
+        return None
+    route = declared.route_by
+    if not callable(declared.combine):
+        options.fail("combine_invalid", name, "combine takes a function: records -> records")
+    if route is None or (isinstance(route, Computed) and route.many):
+        options.fail(
+            "combine_invalid", name, "a combined record has one group: route by columns or by(...)"
+        )
+    if isinstance(route, Computed) and route.sql:
+        options.fail(
+            "combine_invalid", name, "combine is Python, which cannot evaluate by_sql(...)"
+        )
+    if declared.order_by is not None:
+        message = "records in an order cannot be combined; leave out order_by or combine"
+        options.fail("combine_invalid", name, message)
+    return CombineSpec(declared.combine, place_of(declared.combine))
+
+
+def _order(
+    options: OptionReader, name: str, value: str | Computed | None, schema: Schema
+) -> tuple[str, ...] | Computed | None:
+    if isinstance(value, Computed) and value.many:
+        options.fail("order_by_invalid", name, "route(...) gives no order; use by(...)")
+    return options.columns(name, "order_by", value, schema)

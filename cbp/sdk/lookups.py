@@ -1,0 +1,111 @@
+"""`Lookup`: a table of another stage that the called groups look up by their key.
+
+customers = Lookup("customer STRING, name STRING", by="customer")
+
+How it is wired is checked in `cbp.model.dataflow.lookups`. A run finds the records of its groups in
+`cbp.engine.task.bucket_work`, those for all groups (`by=()`) in `cbp.engine.task.whole_tables`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.model.dataflow.stage import CHANGES_OF, InputSpec, LookupSpec
+from cbp.model.flow.changes import changes_schema
+from cbp.model.flow.schema import Schema
+
+__all__ = ["Lookup", "changes_input", "lookup_mistakes", "lookup_spec"]
+
+CodedMessage = tuple[str, str]
+"""Code and message of a mistake."""
+
+
+@dataclass(frozen=True)
+class Lookup:
+    """A view or a state of another stage, of which a called group is given its records.
+
+        customers = Lookup("customer STRING, name STRING, country STRING", by="customer")
+
+    It is wired like an input, to a view or a state of the dataflow: `customers=keep.current`, in a
+    document `inputs: {customers: keep.current}`. But it brings no increments: no group is called
+    for it, nothing waits for it, and only the records of the called groups are read, by the
+    table's own index.
+
+        for customer in group.customers: ...        # its records, any number of times
+        customer = group.customers.one()            # the only one, or None
+
+    With `key` the records are read as those of a kept state, without reading the others:
+
+        orders = Lookup("customer STRING, id BIGINT", by="customer", key="customer, id")
+        group.orders.get(id=7)                      # the record, or None
+        group.orders.range(id=(1, 10))              # in order; reverse=True: from the last on
+
+    With `by=()` every group is given all records, such as settings. They are read once per task,
+    so there are some thousands at most.
+
+    A run sees the table as of the newest epoch that it shows when the run begins. The run's own
+    record names that epoch, so that `cbp verify` reads the same. A later change, a correction or a
+    roll-back of the table does not change what was looked up: with `wake=True` the groups whose
+    records change are called again. It needs a view. `group.<name>_changes` then has the changes
+    of the group, as `Input(..., changes="signed")` gives them: the columns of the look-up,
+    `change_type` and `sign`.
+
+    Args:
+        schema: DDL; the table can have more columns.
+        by: The columns, separated by commas, that hold the key: those of the table's key, with
+            the types of the stage's key. `()` gives every group all records.
+        key: Columns that name a record, as the table declares them: those of `by`, and others.
+        wake: Whether groups are called when their records changed.
+    """
+
+    schema: str
+    by: str | tuple[()]
+    key: str | None = None
+    wake: bool = False
+
+
+def _columns(value: Any) -> tuple[str, ...]:
+    return tuple(part.strip() for part in value.split(",")) if isinstance(value, str) else ()
+
+
+def lookup_spec(name: str, declared: Lookup, schema: Schema) -> LookupSpec:
+    """Return the plain values of a declaration that was checked."""
+    return LookupSpec(name, schema, _columns(declared.by), _columns(declared.key), declared.wake)
+
+
+def lookup_mistakes(declared: Lookup, schema: Schema, key: Schema | None) -> Iterator[CodedMessage]:
+    """Yield what is wrong with a declaration.
+
+    Args:
+        declared: The declaration.
+        schema: Its columns.
+        key: The stage's key; `None` if it has no groups.
+    """
+    if key is None:
+        yield "route_by_missing", "only groups look up records: give the stage's inputs route_by"
+        return
+    by, columns = _columns(declared.by), _columns(declared.key)
+    if not by and declared.by != ():
+        yield "lookup_by_invalid", f"by={declared.by!r}; name columns, such as 'a, b', or give ()"
+        return
+    for option, names in (("by", by), ("key", columns)):
+        for column in names:
+            if column not in schema:
+                has = ", ".join(schema.names)
+                yield f"lookup_{option}_unknown", f"the schema has no column {column!r}; use {has}"
+                return
+    if not by and (columns or declared.wake):
+        yield "lookup_by_invalid", "every group is given all records: leave key= and wake= out"
+    elif columns and not set(by) <= set(columns):
+        yield "lookup_key_invalid", f"key={declared.key!r} lacks a column of by={declared.by!r}"
+    elif by and (types := [schema[c].type for c in by]) != [f.type for f in key.fields]:
+        came = ", ".join(map(str, types))
+        yield "lookup_key_mismatch", f"is looked up by ({came}), but the key is ({key})"
+
+
+def changes_input(spec: LookupSpec) -> InputSpec:
+    """Return the input that reads the changes of a table, so that they call its groups."""
+    name, schema = CHANGES_OF.format(spec.name), changes_schema(spec.schema)
+    return InputSpec(name, schema, spec.by, changes="signed")

@@ -1,0 +1,115 @@
+"""Reads the options of a translator's declarations: schemas, names of columns, closeness.
+
+A mistake names the class, the attribute and the place (`file.py:12`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from dataclasses import replace
+from typing import NoReturn, cast
+
+from cbp.errors import DefinitionError, Mistake
+from cbp.model.dataflow.stage import Computed
+from cbp.model.flow.schema import DataType, Schema
+from cbp.sdk.declare import Output, State, place_of_attribute
+
+__all__ = ["OptionReader"]
+
+
+class OptionReader:
+    """Reads options of the declarations of one class.
+
+    Each method raises `DefinitionError` if the author made a mistake.
+
+    Args:
+        class_: The translator's class.
+        place: Where it is written, as `file.py:12`.
+    """
+
+    def __init__(self, class_: type, place: str) -> None:
+        self._class, self.place = class_, place
+
+    def schema(self, name: str, text: str) -> Schema:
+        """Return the schema of an attribute, from its DDL text."""
+        try:
+            return Schema.parse(text, where=f"{self._class.__name__}.{name}")
+        except DefinitionError as error:
+            place = place_of_attribute(self._class, name) or self.place
+            raise DefinitionError(replace(error.mistake, place=place)) from None
+
+    def columns(
+        self, name: str, option: str, value: str | Computed | None, schema: Schema
+    ) -> tuple[str, ...] | Computed | None:
+        """Return the columns that an option names, in its order; `by(...)` is returned as it is.
+
+        Args:
+            name: The attribute.
+            option: The option, such as `route_by`.
+            value: What the author gave.
+            schema: The schema that has the columns.
+        """
+        if value is None or isinstance(value, Computed):
+            return value
+        if not isinstance(cast(object, value), str):
+            self.fail(f"{option}_invalid", name, f"{option} takes columns or by(function, type)")
+        columns = tuple(part.strip() for part in value.split(","))
+        if option == "route_by" and len(set(columns)) < len(columns):
+            message = f"route_by={value!r} names a column twice; give one for each of the key"
+            self.fail("route_by_invalid", name, message)
+        for column in columns:
+            if column not in schema:
+                has = ", ".join(schema.names)
+                self.fail(f"{option}_unknown", name, f"there is no column {column!r}; use {has}")
+        return columns
+
+    def plain(self, name: str, option: str, value: str | None, schema: Schema) -> tuple[str, ...]:
+        """Return the columns that an option names; the option does not take `by(...)`."""
+        if value is not None and not isinstance(cast(object, value), str):
+            message = f"{option} takes names of columns, such as 'a, b'; got {value!r}"
+            self.fail(f"{option}_invalid", name, f"{message}; keep what is computed as a column")
+        columns = self.columns(name, option, value, schema)
+        return columns if isinstance(columns, tuple) else ()
+
+    def check_types(self, name: str, types: tuple[DataType, ...], key: Schema) -> None:
+        """Check that the types by which an attribute is routed are those of the key."""
+        if types != tuple(column.type for column in key.fields):
+            came = ", ".join(map(str, types))
+            message = f"routes by ({came}), but the key is ({key}); give columns of these types"
+            self.fail("route_by_type", name, message)
+
+    def closeness(
+        self, name: str, declared: Output | State, schema: Schema, key: Sequence[str]
+    ) -> tuple[float, tuple[str, ...]]:
+        """Return how closely records are compared: the tolerance, and the columns left out."""
+        columns = self.plain(name, "not_compared", declared.not_compared, schema)
+        for column in columns:
+            if column in key:
+                self.fail("not_compared_invalid", name, f"{column!r} is of the key; name others")
+        if not 0 <= declared.tolerance < 1:
+            message = f"tolerance={declared.tolerance!r}; give a number from 0 to below 1"
+            self.fail("tolerance_invalid", name, message)
+        if declared.tolerance and not any(
+            column.name not in {*key, *columns} and _floats(column.type) for column in schema.fields
+        ):
+            message = f"tolerance={declared.tolerance!r}, but no column that is compared has floats"
+            self.fail("tolerance_invalid", name, message)
+        return declared.tolerance, columns
+
+    def fail(self, code: str, name: str, message: str) -> NoReturn:
+        """Raise the error of a mistake.
+
+        Args:
+            code: Its code.
+            name: The attribute; `""` for the class itself.
+            message: What is wrong, and what to do instead.
+        """
+        where = f"{self._class.__name__}.{name}" if name else self._class.__name__
+        raise DefinitionError(
+            Mistake(code, where, message, place_of_attribute(self._class, name) or self.place)
+        )
+
+
+def _floats(type_: DataType) -> bool:
+    """Tell whether values of a type are floating-point numbers or contain any."""
+    return type_.kind in ("FLOAT", "DOUBLE") or any(map(_floats, type_.arguments))

@@ -1,0 +1,84 @@
+"""Checks of timers, and whether an author's code reads the run (`group.run`, a table in SQL).
+
+`Timers` is declared in `cbp.sdk.declare`. When a stage runs for them: `cbp.model.schedule.timers`.
+"""
+
+from __future__ import annotations
+
+import inspect
+import re
+from collections.abc import Iterable, Iterator, Sequence
+from types import FunctionType
+
+from cbp.model.author.bytecode import reads_of_a_local, texts_of
+from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec
+from cbp.model.flow.schema import Schema
+from cbp.sdk.declare import Timers
+
+__all__ = ["outer_mistakes", "reads_run", "reads_run_table", "timers_mistakes"]
+
+CodedMessage = tuple[str, str]
+"""Code and message of a mistake."""
+
+_RUN = re.compile(r"(?:\b(?:from|join)|,)\s*`?run\b", re.IGNORECASE)
+"""A query that names the table `run`, or a column of that name behind a comma."""
+
+_COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
+
+
+def reads_run(stage: object) -> bool:
+    """Tell whether a method of a translator, or a function on it, reads `run` of a group."""
+    return any("run" in reads_of_a_local(f.__code__) for f in _functions(stage))
+
+
+def reads_run_table(stage: object, texts: Iterable[str]) -> bool:
+    """Tell whether a translator in SQL reads the table `run`, in queries or by `frames.run`.
+
+    Args:
+        stage: The translator; its methods can have queries, too.
+        texts: Its declared queries.
+    """
+    every = [*map(str, texts), *(text for f in _functions(stage) for text in texts_of(f.__code__))]
+    return reads_run(stage) or any(_RUN.search(_COMMENT.sub(" ", text)) for text in every)
+
+
+def timers_mistakes(declared: Timers, key: Schema) -> Iterator[CodedMessage]:
+    """Yield what is wrong with the declaration of timers.
+
+    Args:
+        declared: The declaration.
+        key: The stage's key.
+    """
+    if declared != Timers():
+        yield "timers_invalid", "Timers() takes nothing: leave its arguments out"
+    if TIMER_COLUMN in key:
+        message = f"the key has a column {TIMER_COLUMN!r}, as timers have; rename the key's column"
+        yield "timers_key", message
+
+
+def outer_mistakes(states: Sequence[StateSpec]) -> Iterator[tuple[str, str, str]]:
+    """Yield the name, code and message of timers where each epoch calls every group anyway."""
+    outer = next((one.name for one in states if one.grouping == "outer"), None)
+    for state in states if outer else ():
+        if state.timers:
+            message = f"state {outer!r} is outer, so each epoch calls every group without timers"
+            message += ": compare group.run.time in each call, or use 'inner'"
+            yield state.name, "timers_with_outer", message
+
+
+def _functions(stage: object) -> Iterator[FunctionType]:
+    """Yield the author's functions in a translator: in its class, its bases and its instance."""
+    held = [vars(class_) for class_ in type(stage).__mro__ if not _is_ours(class_)]
+    functions = (_function(value) for one in (*held, vars(stage)) for value in one.values())
+    return (function for function in functions if function is not None)
+
+
+def _is_ours(class_: type) -> bool:
+    return class_ is object or class_.__module__.startswith(__package__)
+
+
+def _function(value: object) -> FunctionType | None:
+    """Return the function of a method, a static or class method, or a property."""
+    value = value.fget if isinstance(value, property) else getattr(value, "__func__", value)
+    value = inspect.unwrap(value) if callable(value) else value
+    return value if isinstance(value, FunctionType) else None

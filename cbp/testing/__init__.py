@@ -1,0 +1,58 @@
+"""The public test kit: run a translator or a dataflow in memory, without Spark or disk.
+
+    >>> from cbp import Input, Translate, View
+    >>> class UrlCount(Translate):
+    ...     urls = Input("url STRING", route_by="url")
+    ...     counts = View("url STRING, n BIGINT", key="url")
+    ...
+    ...     def translate(self, key, group, out):
+    ...         n = sum(1 for _ in group.urls) + sum(row.n for row in group.counts)
+    ...         out.counts(url=key.url, n=n)
+    >>> result = run_epochs(UrlCount, [["a", "b", "a"], ["b"]])
+    >>> result.view("counts")
+    [counts(url='a', n=2), counts(url='b', n=2)]
+    >>> [(row.change_type, row.url, row.n) for row in result.outputs["counts"][1]]
+    [('update_before', 'b', 1), ('update_after', 'b', 2)]
+
+`result.state` has the records of each state, `result.outputs` those of each output by epoch, and
+`result.last` the last record per key of an output.
+
+One property finds most mistakes: any split of the input into epochs gives the same result as one
+batch. `check_split` checks it. Draw the epochs with hypothesis (`st.lists(st.lists(...))`), and
+also compare the view, `last` or the state with a plain Python computation over all records.
+
+    >>> batch = check_split(UrlCount, [["a", "b"], [], ["a"]])
+    >>> batch.view("counts")
+    [counts(url='a', n=2), counts(url='b', n=1)]
+
+A look-up is given its table: once, with `lookups`, or as a whole from an epoch on, like an input.
+
+    >>> from cbp import Lookup, Output
+    >>> class Named(Translate):
+    ...     orders = Input("customer STRING, n BIGINT", route_by="customer")
+    ...     customers = Lookup("customer STRING, name STRING", by="customer")
+    ...     named = Output("name STRING, n BIGINT")
+    ...
+    ...     def translate(self, key, group, out):
+    ...         customer = group.customers.one()
+    ...         for order in group.orders:
+    ...             out.named(customer and customer.name, order.n)
+    >>> orders = [{"orders": [("a", 1)]}, {"orders": [("a", 2)], "customers": [("a", "Bo")]}]
+    >>> result = run_epochs(Named, orders, lookups={"customers": [("a", "Al")]})
+    >>> [list(map(tuple, epoch)) for epoch in result.outputs["named"]]
+    [[('Al', 1)], [('Bo', 2)]]
+    >>> _ = check_split(Named, [[("a", 1)], [("a", 2)]], lookups={"customers": [("a", "Al")]})
+
+What a group finds depends on when it is called. So `check_split` takes a table that changes only
+where its changes call groups (`wake=True`); then the result must not depend on when they came.
+
+Guaranteed: the semantics of the reference engine (`cbp.engine.reference.engine`). The production
+engine is tested against it. Nothing here reads a clock or starts a process.
+"""
+
+from cbp.testing.dataflow_runs import run_dataflow
+from cbp.testing.result import Result
+from cbp.testing.split_check import check_split
+from cbp.testing.translator_runs import run_epochs
+
+__all__ = ["Result", "check_split", "run_dataflow", "run_epochs"]

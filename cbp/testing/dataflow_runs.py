@@ -1,0 +1,92 @@
+"""Run a whole dataflow in memory, increment by increment."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from typing import Any
+
+from rich.progress import track
+
+from cbp.engine.reference.engine import ReferenceEngine
+from cbp.engine.reference.stage import whole
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.equality import identity
+from cbp.testing.result import Result, result_of
+
+__all__ = ["run_dataflow"]
+
+
+def run_dataflow(
+    dataflow: Dataflow,
+    increments: Mapping[str, Iterable[Iterable[Any] | None]],
+    *,
+    at_once: bool = False,
+    close: bool = False,
+    parts_of: Callable[[list[Any]], list[list[Any]]] = whole,
+    progress: bool = False,
+    times: Sequence[datetime] = (),
+) -> Result:
+    """Run a whole dataflow; the n-th increments of all sources arrive at the same time.
+
+    Each increment stands for a file with its own name. As in the service, an increment is left
+    out if its source says `duplicates: skip` or `quarantine` and an earlier increment of that
+    source had the same records in the same order.
+
+    Args:
+        dataflow: From a builder or a document.
+        increments: Maps each source to its increments; each is an iterable of records, or `None`
+            if none arrives then.
+        at_once: As in `run_epochs`.
+        close: As in `run_epochs`.
+        parts_of: Cuts the records of a group into parts. A combiner is called once for each
+            part of two or more records. Default: one part with all records.
+        progress: Whether to show a progress bar over the increments, in a terminal or a notebook.
+        times: What `group.run.time` says, aware and rising: the n-th time to the runs after the
+            n-th increments. Times beyond the last increment are steps without input; increments
+            beyond the last time keep it. Default: 1970 for all runs.
+
+    Returns:
+        Outputs by flow (`stage.output`), state by `stage.state`.
+
+    Raises:
+        AuthorCodeError: The author's code failed.
+        NotFoundError: There is no such source.
+        TypeError: A record does not fit its source.
+        ValueError: A time is not aware, or earlier than the one before.
+    """
+    _require_rising(times)
+    engine = ReferenceEngine(dataflow, parts_of=parts_of)
+    for source in increments:
+        if source not in dataflow.sources:
+            raise NotFoundError(kind="source", name=source)
+    waiting = {source: list(arrivals) for source, arrivals in increments.items()}
+    known: dict[str, set[Any]] = {source: set() for source in waiting}
+    numbers = range(max([len(times), *map(len, waiting.values())]))
+    for number in track(numbers, dataflow.name, disable=not progress):
+        engine.time = times[number] if number < len(times) else engine.time
+        for source, arrivals in waiting.items():
+            arrival = arrivals[number] if number < len(arrivals) else None
+            if arrival is not None:
+                rows = engine.rows_of(source, arrival)
+                content = identity(rows)
+                if content not in known[source] or dataflow.sources[source].duplicates == "accept":
+                    engine.feed(source, rows)
+                known[source].add(content)
+        if not at_once:
+            engine.run_until_idle()
+    for source in dataflow.sources if close else ():
+        engine.close(source)
+    engine.run_until_idle()
+    return result_of(dataflow, engine)
+
+
+def _require_rising(times: Sequence[datetime]) -> None:
+    for at, time in enumerate(times):
+        if time.utcoffset() is None:
+            message = f"times[{at}] is {time!r}; give a time with a time zone, such as tzinfo=UTC"
+            raise ValueError(message)
+        if at and time < times[at - 1]:
+            message = f"times[{at}] is {time}, earlier than {times[at - 1]}; times of runs rise"
+            raise ValueError(message)

@@ -1,0 +1,147 @@
+"""Run one translator in memory, epoch by epoch, as a stage between sources."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from cbp.engine.reference.stage import whole
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
+from cbp.model.dataflow.stage import CHANGES_OF, TranslatorSpec
+from cbp.sdk.translate import Declared, spec_of
+from cbp.testing.dataflow_runs import run_dataflow
+from cbp.testing.lookup_tables import increment_of, table_nodes, table_of
+from cbp.testing.result import Result
+
+__all__ = ["NO_TABLES", "Author", "Tables", "by_input", "outside", "run_epochs"]
+
+_STAGE = "stage"
+
+Author = Declared | type[Declared]
+
+Tables = Mapping[str, Iterable[Any]]
+"""Look-up to the records of its table."""
+
+NO_TABLES: Tables = MappingProxyType({})
+
+
+def run_epochs(
+    translator: Author,
+    epochs: Iterable[Any],
+    *,
+    at_once: bool = False,
+    close: bool = False,
+    parts_of: Callable[[list[Any]], list[list[Any]]] = whole,
+    times: Sequence[datetime] = (),
+    lookups: Tables = NO_TABLES,
+) -> Result:
+    """Run one translator over some epochs, one increment per input and epoch.
+
+    Args:
+        translator: An instance, or a class whose constructor needs no arguments.
+        epochs: For each epoch the records of the only input; or, with several inputs, a
+            dict from input to records (an input left out gets an empty increment). A
+            record is a dict by column, a tuple, or the bare value of a single column. The name
+            of a look-up has the whole of its table from this epoch on.
+        at_once: If true, all increments arrive before the first run, so that input and the
+            messages of loopbacks mix. If false, each increment arrives once the stage has
+            nothing left to do.
+        close: Whether a close follows the last increment, so that framed inputs read it.
+        parts_of: As in `run_dataflow`.
+        times: As in `run_dataflow`.
+        lookups: Maps look-ups to the records of their tables before the first epoch; a table that
+            is not given has none.
+
+    Returns:
+        Outputs and state by their declared names. The stage is named `stage` in the figures.
+
+    Raises:
+        DefinitionError: The translator's declarations are wrong.
+        AuthorCodeError: The translator's code failed.
+        NotFoundError: An epoch names an input that does not exist, or `lookups` a look-up.
+        TypeError: A record does not fit its input.
+    """
+    spec = spec_of(translator() if isinstance(translator, type) else translator)
+    increments = increments_of(spec, epochs, lookups)
+    result = run_dataflow(
+        _one_stage(spec),
+        increments,
+        at_once=at_once,
+        close=close,
+        parts_of=parts_of,
+        times=times,
+    )
+    return result.of_stage(_STAGE)
+
+
+def increments_of(
+    spec: TranslatorSpec, epochs: Iterable[Any], lookups: Tables
+) -> dict[str, list[Iterable[Any] | None]]:
+    """Return what arrives for each input and each look-up, epoch by epoch; see `run_epochs`.
+
+    Raises:
+        NotFoundError: There is no such input or look-up.
+        TypeError: An epoch does not say which input its records are of.
+    """
+    by_name = {one.name: one for one in spec.lookups}
+    for name in lookups:
+        if name not in by_name:
+            raise NotFoundError(kind="look-up", name=name)
+    increments: dict[str, list[Iterable[Any] | None]] = {name: [] for name in outside(spec)}
+    tables: dict[str, list[Iterable[Any] | None]] = {name: [] for name in by_name}
+    for epoch in epochs:
+        given = by_input(epoch, spec)
+        for name, records in increments.items():
+            records.append(given.get(name, ()))
+        for name, records in tables.items():
+            records.append(increment_of(by_name[name], given[name]) if name in given else None)
+    for name, table in lookups.items():
+        if not tables[name] or tables[name][0] is None:
+            tables[name][:1] = [increment_of(by_name[name], table)]
+    return {**tables, **increments}
+
+
+def by_input(epoch: Any, spec: TranslatorSpec) -> Mapping[str, Iterable[Any]]:
+    """Return the records of an epoch by input, and by look-up.
+
+    Raises:
+        NotFoundError: There is no such input or look-up.
+        TypeError: It does not say which input its records are of.
+    """
+    names = outside(spec)
+    if not isinstance(epoch, Mapping):
+        if len(names) > 1:
+            message = (
+                f"{spec.name} has the inputs {', '.join(names)}: give each epoch as a dict of them"
+            )
+            raise TypeError(message)
+        return {names[0]: epoch}
+    for name in epoch:
+        if name not in (*names, *(one.name for one in spec.lookups)):
+            raise NotFoundError(kind="input", name=name)
+    return epoch
+
+
+def outside(spec: TranslatorSpec) -> list[str]:
+    """Return the inputs that are fed from outside: no loopbacks, and no changes of look-ups."""
+    woken = {CHANGES_OF.format(one.name) for one in spec.lookups}
+    return [one.name for one in spec.inputs if not one.loopback and one.name not in woken]
+
+
+def _one_stage(spec: TranslatorSpec) -> Dataflow:
+    """Return a dataflow with one stage, and one source per input or look-up, named like it.
+
+    Behind the source of a look-up another stage keeps the table.
+    """
+    sources = {name: SourceNode(name, spec.input(name).schema) for name in outside(spec)}
+    stages = {}
+    for lookup in spec.lookups:
+        sources[lookup.name], keeper = table_nodes(lookup)
+        stages[keeper.name] = keeper
+    wiring = {name: name for name in sources}
+    wiring |= {lookup.name: table_of(lookup) for lookup in spec.lookups}
+    stages[_STAGE] = StageNode(_STAGE, spec, MappingProxyType(wiring))
+    return Dataflow("in_memory", sources, stages)

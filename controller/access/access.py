@@ -1,0 +1,114 @@
+"""The access side of a service as one value, and what it does by the clock."""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable
+from datetime import UTC, datetime, timedelta
+
+import structlog
+
+from cbp.errors import CbpError
+from controller.access.attempts import Attempts
+from controller.access.audit import Audit
+from controller.access.authentication import Authentication
+from controller.access.held_sign_ins import HeldSignIns
+from controller.access.oidc import provider_tokens
+from controller.access.sessions import SessionLimits, Sessions
+from controller.access.tokens import Tokens
+from controller.settings import Settings
+from controller.store.access import AccessStore
+
+__all__ = ["FLUSH_SECONDS", "FORGET_SECONDS", "Access"]
+
+FLUSH_SECONDS = 60.0
+"""Time between two entries of the audit log that count refused requests."""
+
+FORGET_SECONDS = 600.0
+"""Time between two removals of what has ended."""
+
+STORE_SECONDS = 15.0
+"""Time between two tries to store what is held."""
+
+_log = structlog.get_logger(__name__)
+
+
+def _utc_now() -> datetime:
+    return datetime.now(UTC)
+
+
+class Access:
+    """Tokens, sessions and the audit log over one store.
+
+    Args:
+        settings: The token of the token file, and the limits of sessions and of the audit log.
+        store: Keeps them.
+        now: The machine's clock.
+        monotonic: A clock in seconds that is never set.
+
+    Attributes:
+        authentication: Finds the caller of a request.
+        tokens: Makes and ends named tokens.
+        sessions: Makes and ends sessions of the page.
+        audit: Writes down what was done.
+        attempts: Limits guesses.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        store: AccessStore,
+        *,
+        now: Callable[[], datetime] = _utc_now,
+        monotonic: Callable[[], float] = time.monotonic,
+    ) -> None:
+        self._store, self._now, self._monotonic = store, now, monotonic
+        self._idle = timedelta(minutes=settings.session_idle_minutes)
+        self._keep = timedelta(days=settings.keep_audit_days)
+        limits = SessionLimits(timedelta(hours=settings.session_hours), self._idle)
+        self._held = HeldSignIns()
+        provider = provider_tokens(settings, monotonic)
+        self.authentication = Authentication(
+            store,
+            self._held,
+            token=settings.ensure_token(),
+            limits=limits,
+            now=now,
+            monotonic=monotonic,
+            identify_foreign=None if provider is None else provider.identify,
+        )
+        self.tokens = Tokens(store, now, self._forget_ended)
+        self.sessions = Sessions(store, self._held, now, limits, self.authentication.forget)
+        self.audit = Audit(store, now, keep=self._keep, rows_max=settings.audit_rows_max)
+        self.attempts = Attempts(monotonic)
+        self._flush_at = monotonic() + FLUSH_SECONDS
+        self._forget_at = self._store_at = monotonic()
+
+    def do_due_work(self) -> None:
+        """Write the counts of refused requests, store what is held, remove what has ended, if due.
+
+        Called often; a failure is logged, and tried again at the next time.
+        """
+        now = self._monotonic()
+        try:
+            if now >= self._store_at:
+                self._store_at = now + STORE_SECONDS
+                self.sessions.store_held()
+            if now >= self._flush_at:
+                self._flush_at = now + FLUSH_SECONDS
+                self.audit.flush()
+            if now >= self._forget_at:
+                self._forget_at = now + FORGET_SECONDS
+                self._forget()
+        except CbpError as error:
+            _log.warning("access.upkeep_failed", error=error.as_dict())
+
+    def _forget_ended(self) -> None:
+        self._held.drop_codes()
+        self.authentication.forget()
+
+    def _forget(self) -> None:
+        now = self._now()
+        self._store.forget_access(now, before=now - self._keep, seen_before=now - self._idle)
+        if self.audit.forget():  # there may be more than one transaction removes
+            self._forget_at = self._monotonic()

@@ -1,0 +1,167 @@
+"""The audit log: who changed what, and how many requests were refused.
+
+Each request that changes something is one entry in the store and one line in the log. An entry is
+an `AuditRecord` (`controller.store.access`), made by `controller.api.security.auditing`. Refused
+requests are only counted, so that nobody can fill the store from outside: per minute one entry for
+each actor, address, action and error, at most `KINDS_MAX`. An entry has no body and no secret.
+"""
+
+from __future__ import annotations
+
+import contextvars
+import threading
+from collections import Counter
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from cbp.errors import CbpError
+from controller.store.access import AccessStore, AuditFilter, AuditRecord
+from controller.store.records import Page
+
+__all__ = ["KINDS_MAX", "OTHERS", "Audit"]
+
+KINDS_MAX = 100
+"""Kinds of refused requests that are counted apart between two flushes."""
+
+OTHERS = "(others)"
+"""The address of refused requests beyond these."""
+
+_log = structlog.get_logger(__name__)
+
+
+class Audit:
+    """See the module header.
+
+    Args:
+        store: Keeps the entries.
+        now: The machine's clock.
+        keep: How long entries stay.
+        rows_max: How many entries stay at most.
+    """
+
+    def __init__(
+        self,
+        store: AccessStore,
+        now: Callable[[], datetime],
+        *,
+        keep: timedelta,
+        rows_max: int,
+    ) -> None:
+        self._store, self._now = store, now
+        self._keep, self._rows_max = keep, rows_max
+        self._lock = threading.Lock()
+        self._refused: Counter[_Kind] = Counter()
+        self._refusals: Counter[str] = Counter()
+        self._unstored = 0
+
+    @property
+    def refusals(self) -> dict[str, int]:
+        """Error code -> requests that this process refused since its start."""
+        with self._lock:
+            return dict(self._refusals)
+
+    @property
+    def unstored(self) -> int:
+        """Entries that the store did not take since the start; only the log has them."""
+        with self._lock:
+            return self._unstored
+
+    def record(self, entry: AuditRecord) -> None:
+        """Write one entry. If the store fails, the log has it: what was done stays done."""
+        _write_line(entry)
+        try:
+            self._store.add_audit([entry])
+        except CbpError as error:
+            with self._lock:
+                self._unstored += 1
+            _log.error("audit.not_stored", request=entry.request, error=error.as_dict())
+
+    def count_refusal(self, entry: AuditRecord) -> None:
+        """Count a refused request; `flush` writes the counts."""
+        kind = _kind_of(entry)
+        with self._lock:
+            self._refusals[entry.error_code] += 1
+            if kind not in self._refused and len(self._refused) >= KINDS_MAX:
+                kind = ("", "", "", "", "", entry.error_code, entry.status, OTHERS)
+            self._refused[kind] += 1
+
+    def flush(self) -> None:
+        """Write how often requests were refused since the last flush; keeps them on a failure."""
+        with self._lock:
+            counts, self._refused = self._refused, Counter()
+        if not counts:
+            return
+        entries = [_entry_of(kind, count, self._now()) for kind, count in counts.items()]
+        try:
+            self._store.add_audit(entries)
+        except CbpError:
+            with self._lock:
+                self._refused.update(counts)
+            raise
+        for entry in entries:
+            # Without the names of the request that happens to flush.
+            contextvars.Context().run(_write_line, entry)
+
+    def list(self, chosen: AuditFilter, *, cursor: str | None, limit: int) -> Page[AuditRecord]:
+        """List entries, newest first; refusals that this process counted are written before."""
+        self.flush()
+        return self._store.audit(chosen, cursor=cursor, limit=limit)
+
+    def forget(self) -> int:
+        """Remove entries beyond the limits, at most some thousand; return how many."""
+        return self._store.forget_audit(self._now() - self._keep, rows_max=self._rows_max)
+
+
+_Kind = tuple[str, str, str, str, str, str, int, str]
+
+
+def _kind_of(entry: AuditRecord) -> _Kind:
+    return (
+        entry.actor,
+        entry.session,
+        entry.scope,
+        entry.action,
+        entry.dataflow,
+        entry.error_code,
+        entry.status,
+        entry.address,
+    )
+
+
+def _entry_of(kind: _Kind, count: int, at: datetime) -> AuditRecord:
+    actor, session, scope, action, dataflow, error_code, status, address = kind
+    return AuditRecord(
+        at=at,
+        actor=actor,
+        session=session,
+        scope=scope,
+        action=action,
+        dataflow=dataflow,
+        outcome="refused",
+        status=status,
+        error_code=error_code,
+        address=address,
+        count=count,
+    )
+
+
+def _write_line(entry: AuditRecord) -> None:
+    fields = {
+        "actor": entry.actor,
+        "session": entry.session,
+        "scope": entry.scope,
+        "user": entry.user,
+        "action": entry.action,
+        "dataflow": entry.dataflow,
+        **entry.target,
+        "reason": entry.reason,
+        "outcome": entry.outcome,
+        "status": entry.status,
+        "error_code": entry.error_code,
+        "request": entry.request,
+        "address": entry.address,
+        "count": entry.count if entry.count > 1 else "",
+    }
+    _log.info("audit", **{name: value for name, value in fields.items() if value != ""})

@@ -1,0 +1,219 @@
+"""From a credential to a caller.
+
+The token of the token file is compared in this process: it works without a database. Named tokens
+and sessions are looked up by their digest. The answer is used again for `REMEMBERED_SECONDS`, so
+that a client with many requests costs few look-ups. If this instance ends a token or a session, it
+is refused at once; if another instance ends it, at the latest after that time.
+"""
+
+from __future__ import annotations
+
+import hmac
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from datetime import datetime, timedelta
+
+import structlog
+
+from cbp.errors import CbpError, NotFoundError
+from controller.access.errors import UnauthenticatedError
+from controller.access.held_sign_ins import HeldSignIns
+from controller.access.identity import Identity
+from controller.access.scopes import Scope
+from controller.access.secret_text import TOKEN_START, digest, is_provider_token, mark_of
+from controller.access.sessions import SessionLimits
+from controller.store.access import AccessStore, SessionRecord, TokenRecord
+
+__all__ = ["REMEMBERED_SECONDS", "Authentication"]
+
+REMEMBERED_SECONDS = 2.0
+USE_NOTED_EVERY = timedelta(minutes=1)
+"""How often the last use of a token or a session is written, at most."""
+
+_REMEMBERED_MAX = 1_000
+_LENGTH_MAX = 500
+
+_log = structlog.get_logger(__name__)
+
+
+class Authentication:
+    """Returns the caller of a token or a session; see the module header.
+
+    Args:
+        store: The store of named tokens and sessions.
+        held: The sessions for which the store had no room.
+        token: The token of the token file; only its digest is kept.
+        limits: How long sessions last.
+        now: The machine's clock.
+        monotonic: A clock in seconds that is never set.
+        identify_foreign: Returns the caller of a token of the identity provider; `None` if there is
+            no provider.
+
+    Attributes:
+        on_forget: Called when a token or a session was ended, before that is answered.
+    """
+
+    def __init__(
+        self,
+        store: AccessStore,
+        held: HeldSignIns,
+        *,
+        token: str,
+        limits: SessionLimits,
+        now: Callable[[], datetime],
+        monotonic: Callable[[], float],
+        identify_foreign: Callable[[str], Identity] | None = None,
+    ) -> None:
+        assert token.strip(), "an empty token would let everybody in"
+        self._store, self._held, self._limits = store, held, limits
+        self._now, self._monotonic = now, monotonic
+        self._identify_foreign = identify_foreign
+        self._digest = digest(token)
+        self._lock = threading.Lock()
+        self._changes = 0
+        self.on_forget: Callable[[], None] = lambda: None
+        self._remembered: OrderedDict[str, tuple[float, Identity]] = OrderedDict()
+
+    @property
+    def admin(self) -> Identity:
+        """The caller that has the token file."""
+        return Identity(scope=Scope.ADMIN, mark=mark_of(self._digest))
+
+    def recall_token(self, token: str) -> Identity | None:
+        """Return the caller of a token if the token file or memory has it; `None`: look it up."""
+        sha256 = digest(token)
+        if hmac.compare_digest(sha256, self._digest):
+            return self.admin
+        return self._recall(sha256, of_session=False)
+
+    def recall_session(self, cookie: str) -> Identity | None:
+        """Return the caller of a session if it is remembered; `None`: look it up."""
+        return self._recall(digest(cookie), of_session=True)
+
+    def identify_token(self, token: str, *, note_use: bool = True) -> Identity:
+        """Return the caller that has a token.
+
+        Args:
+            token: What the caller sent.
+            note_use: Whether this is a use of the token, and not only a question.
+
+        Raises:
+            UnauthenticatedError: If it is not, or no longer, a token of this service.
+            OperatingError: If the store, or the identity provider, does not answer.
+        """
+        changes = self._changes
+        if (known := self.recall_token(token)) is not None:
+            return known
+        if self._identify_foreign is not None and is_provider_token(token):
+            return self._remember(digest(token), self._identify_foreign(token), changes)
+        if not token.startswith(TOKEN_START) or len(token) > _LENGTH_MAX:
+            raise UnauthenticatedError("unknown" if token else "missing")
+        sha256, now = digest(token), self._now()
+        record = self._store.find_token(sha256)
+        if record is None:
+            raise UnauthenticatedError("unknown")
+        if record.revoked_at is not None:
+            raise UnauthenticatedError("revoked")
+        end = record.expires_at
+        if not hmac.compare_digest(record.sha256, sha256):  # the secret before a rotation
+            end = record.old_until or now
+        if _is_over(end, now):
+            raise UnauthenticatedError("expired")
+        if note_use:
+            self._note_use(record, now)
+        caller = Identity(
+            scope=Scope(record.scope),
+            token=record.name,
+            mark=mark_of(sha256),
+            dataflows=record.dataflows,
+            expires_at=end,
+        )
+        return self._remember(sha256, caller, changes)
+
+    def identify_session(self, cookie: str, *, note_use: bool = True) -> Identity:
+        """Return the caller that has a session.
+
+        Args:
+            cookie: What the caller sent.
+            note_use: Whether this is a use of the session, which makes it last longer.
+
+        Raises:
+            UnauthenticatedError: If the session is unknown, or has ended: by time, by hand, or with
+                its token.
+            OperatingError: If the store does not answer.
+        """
+        changes = self._changes
+        if (known := self.recall_session(cookie)) is not None:
+            return known
+        sha256, now = digest(cookie), self._now()
+        record = self._held.find_session(sha256) or self._store.find_session(sha256)
+        if record is None or self._has_ended(record, now):
+            raise UnauthenticatedError("session_ended")
+        if note_use:
+            self._note_use(record, now)
+        caller = Identity(
+            scope=Scope(record.scope),
+            token=record.token,
+            mark=record.mark,
+            session=record.id,
+            expires_at=record.expires_at,
+        )
+        return self._remember(sha256, caller, changes)
+
+    def forget(self) -> None:
+        """Look everything up anew: a token or a session was ended."""
+        with self._lock:
+            self._changes += 1
+            self._remembered.clear()
+            self.on_forget()
+
+    def _recall(self, sha256: str, *, of_session: bool) -> Identity | None:
+        with self._lock:
+            until, caller = self._remembered.get(sha256, (0.0, None))
+        if caller is None or bool(caller.session) is not of_session or until <= self._monotonic():
+            return None
+        return None if _is_over(caller.expires_at, self._now()) else caller
+
+    def _has_ended(self, session: SessionRecord, now: datetime) -> bool:
+        is_idle = session.last_seen_at + self._limits.idle <= now
+        return session.expires_at <= now or is_idle or not self._has_token(session, now)
+
+    def _has_token(self, session: SessionRecord, now: datetime) -> bool:
+        """Return whether the token that a session was made from is still valid, and the same."""
+        if not session.token:
+            return hmac.compare_digest(session.mark, mark_of(self._digest))
+        try:
+            token = self._store.token(session.token)
+        except NotFoundError:
+            return False
+        same = hmac.compare_digest(session.mark, mark_of(token.sha256))
+        return same and token.revoked_at is None and not _is_over(token.expires_at, now)
+
+    def _note_use(self, record: TokenRecord | SessionRecord, now: datetime) -> None:
+        try:
+            if isinstance(record, TokenRecord):
+                if _is_due(record.last_used_at, now):
+                    self._store.use_token(record.name, now)
+            elif _is_due(record.last_seen_at, now) and not self._held.use_session(record.id, now):
+                self._store.use_session(record.id, now)
+        except CbpError as error:  # a note; the request itself is served
+            _log.warning("access.use_not_noted", error=error.as_dict())
+
+    def _remember(self, sha256: str, caller: Identity, changes: int) -> Identity:
+        with self._lock:
+            if self._changes != changes:  # ended while it was looked up, perhaps
+                return caller
+            self._remembered[sha256] = self._monotonic() + REMEMBERED_SECONDS, caller
+            self._remembered.move_to_end(sha256)
+            while len(self._remembered) > _REMEMBERED_MAX:
+                self._remembered.popitem(last=False)
+        return caller
+
+
+def _is_over(end: datetime | None, now: datetime) -> bool:
+    return end is not None and end <= now
+
+
+def _is_due(last: datetime | None, now: datetime) -> bool:
+    return last is None or not timedelta() <= now - last < USE_NOTED_EVERY

@@ -1,0 +1,47 @@
+"""The caller of a request, as its credential shows it."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from datetime import datetime
+
+from controller.access.scopes import Scope
+
+__all__ = ["TOKEN_FILE", "Identity"]
+
+TOKEN_FILE = "token-file"
+"""The actor that has the token of the token file, or of `CBP_TOKEN`."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Identity:
+    """The caller of a request.
+
+    Attributes:
+        scope: What it may do.
+        token: The name of its token; `""` means the token file.
+        mark: Beginning of the token's digest.
+        subject: Whom the identity provider names, if it sent a token of that.
+        session: The id of its session; `""` if it sent the token itself.
+        dataflows: The only dataflows that it may touch; `None` means all.
+        expires_at: When its credential ends; `None` means never.
+    """
+
+    scope: Scope
+    token: str = ""
+    mark: str = ""
+    subject: str = ""
+    session: str = ""
+    dataflows: tuple[str, ...] | None = None
+    expires_at: datetime | None = None
+
+    def may_touch(self, dataflow: str | None) -> bool:
+        """Tell whether its token has no limit, or allows a dataflow; `None`: all, or several."""
+        return self.dataflows is None or dataflow in self.dataflows
+
+    @property
+    def actor(self) -> str:
+        """Whose credential it is, for records: `token-file`, `token:NAME` or `oidc:SUBJECT`."""
+        if self.subject:
+            return f"oidc:{self.subject}"
+        return f"token:{self.token}" if self.token else TOKEN_FILE

@@ -1,0 +1,205 @@
+"""Tokens of an identity provider (OpenID Connect): who sent one, and what it may do.
+
+A token counts if the provider signed it for this service (`aud`), by a key that it publishes, and
+its time has come and not passed, give or take a minute. The algorithm is that of the key, never one
+that the token chooses: no `none`, and no secret shared with everybody (a public key used for HMAC).
+
+What its sender may do stands in a claim, such as `roles` or `realm_access.roles`; `oidc_scopes`
+maps its values to scopes, and the highest counts. Where `oidc_dataflows_claim` is set, that claim
+lists the dataflows that it may touch, `*` for all; without the claim none.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Mapping
+from datetime import UTC, datetime, timedelta
+from typing import Any
+
+from controller.access.errors import OidcPackagesMissingError, UnauthenticatedError
+from controller.access.identity import Identity
+from controller.access.oidc_keys import SigningKeys
+from controller.access.scopes import Scope
+from controller.access.secret_text import digest, mark_of
+from controller.outbound.addresses import AddressRules
+from controller.outbound.web_client import fetch_json, outbound_client
+from controller.settings import Settings
+
+__all__ = ["LEEWAY", "ProviderTokens", "provider_tokens"]
+
+LEEWAY = timedelta(minutes=1)
+LENGTH_MAX = 16_384
+SUBJECT_LENGTH_MAX = 200
+
+_ALGORITHMS: Mapping[str, tuple[str, ...]] = {
+    "RSA": ("RS256", "RS384", "RS512", "PS256", "PS384", "PS512"),
+    "P-256": ("ES256",),
+    "P-384": ("ES384",),
+    "P-521": ("ES512",),
+    "Ed25519": ("EdDSA",),
+}
+"""Maps types of public keys, by their curves if they have one, to what they may have signed."""
+
+
+def provider_tokens(
+    settings: Settings, monotonic: Callable[[], float] = time.monotonic
+) -> ProviderTokens | None:
+    """Return what checks tokens of the provider in the settings; `None` if there is none.
+
+    Raises:
+        OidcPackagesMissingError: If what checks signatures is not installed.
+    """
+    if not settings.oidc_issuer:
+        return None
+    try:
+        import cryptography  # noqa: F401 - PyJWT asks for it when a key is loaded
+        import jwt  # noqa: F401
+    except ImportError as error:
+        raise OidcPackagesMissingError(error.name or "pyjwt") from error
+
+    def fetch(url: str) -> Mapping[str, Any]:
+        with outbound_client(AddressRules.of_operator()) as http:
+            return fetch_json(http, url)
+
+    keys = SigningKeys(settings.oidc_issuer, fetch, _load, monotonic)
+    return ProviderTokens(settings, keys)
+
+
+class ProviderTokens:
+    """Checks tokens of one provider.
+
+    Args:
+        settings: The issuer, the audience, and what claims mean.
+        keys: The provider's keys.
+    """
+
+    def __init__(self, settings: Settings, keys: SigningKeys[_Key]) -> None:
+        self._settings, self._keys = settings, keys
+
+    def identify(self, token: str) -> Identity:
+        """Return the caller that has a token.
+
+        Raises:
+            UnauthenticatedError: If it is not one of the provider for this service, or allows
+                nothing here.
+            IdentityProviderError: If the provider's keys cannot be read.
+        """
+        claims = self._verified(token)
+        subject = _text(_claim(claims, self._settings.oidc_subject_claim))
+        if not subject or len(subject) > SUBJECT_LENGTH_MAX or not subject.isprintable():
+            raise UnauthenticatedError("provider", "it names no subject that can be shown")
+        return Identity(
+            scope=self._scope(claims),
+            subject=subject,
+            mark=mark_of(digest(token)),
+            dataflows=self._dataflows(claims),
+            expires_at=datetime.fromtimestamp(int(claims["exp"]), UTC) + LEEWAY,
+        )
+
+    def _verified(self, token: str) -> Mapping[str, Any]:
+        import jwt
+
+        if len(token) > LENGTH_MAX:
+            raise UnauthenticatedError("provider", "it is too long")
+        try:
+            header = jwt.get_unverified_header(token)
+            name, algorithm = header.get("kid"), header.get("alg")
+            if not isinstance(name, str):
+                raise UnauthenticatedError("provider", "it does not name its key")
+            key = self._keys.find(name)
+            if key is None:
+                raise UnauthenticatedError("provider", "the provider has no such key")
+            if algorithm not in key.algorithms:
+                raise UnauthenticatedError("provider", "its algorithm is not that of its key")
+            claims: Mapping[str, Any] = jwt.decode(
+                token,
+                key.key,
+                algorithms=list(key.algorithms),
+                audience=self._settings.oidc_audience,
+                issuer=self._settings.oidc_issuer,
+                leeway=LEEWAY,
+                options={"require": ["exp", "iat", "iss", "aud", "sub"]},
+            )
+        except jwt.PyJWTError as error:
+            raise UnauthenticatedError("provider", _reason(error)) from error
+        except (ValueError, TypeError, OverflowError, RecursionError) as error:
+            raise UnauthenticatedError("provider", "it cannot be read") from error
+        return claims
+
+    def _scope(self, claims: Mapping[str, Any]) -> Scope:
+        given = _texts(_claim(claims, self._settings.oidc_scope_claim))
+        scopes = [
+            Scope(scope) for value, scope in self._settings.oidc_scopes.items() if value in given
+        ]
+        if not scopes:
+            raise UnauthenticatedError("provider", "none of its roles is one of this service")
+        return max(scopes, key=list(Scope).index)
+
+    def _dataflows(self, claims: Mapping[str, Any]) -> tuple[str, ...] | None:
+        if not self._settings.oidc_dataflows_claim:
+            return None
+        granted = _texts(_claim(claims, self._settings.oidc_dataflows_claim))
+        return None if "*" in granted else tuple(sorted(granted))
+
+
+class _Key:
+    """A public key, and the algorithms by which it may have signed."""
+
+    def __init__(self, key: Any, algorithms: tuple[str, ...]) -> None:
+        self.key, self.algorithms = key, algorithms
+
+
+def _load(described: Mapping[str, Any]) -> _Key | None:
+    """Return a key that signs tokens; `None` for secrets, other uses, and what is unknown."""
+    import jwt
+
+    kind = described.get("kty") if described.get("kty") == "RSA" else described.get("crv")
+    allowed = _ALGORITHMS.get(str(kind), ()) if described.get("kty") != "oct" else ()
+    if "alg" in described:
+        allowed = tuple(name for name in allowed if name == described["alg"])
+    if not allowed or described.get("use", "sig") != "sig":
+        return None
+    try:
+        key = jwt.PyJWK.from_dict({**described, "alg": allowed[0]})
+    except (jwt.PyJWTError, ValueError, TypeError, KeyError):
+        return None
+    return _Key(key.key, allowed)
+
+
+def _reason(error: Exception) -> str:
+    """Return in words what is wrong; the library's own text can quote the token."""
+    words = {
+        "ExpiredSignatureError": "it has expired",
+        "ImmatureSignatureError": "its time has not come",
+        "InvalidAudienceError": "it is for another service",
+        "InvalidIssuerError": "it is of another issuer",
+        "InvalidSignatureError": "its signature is wrong",
+        "MissingRequiredClaimError": "it lacks a claim that is required",
+    }
+    return words.get(type(error).__name__, "it cannot be read")
+
+
+def _claim(claims: Mapping[str, Any], path: str) -> Any:
+    """Return a claim by its path, such as `realm_access.roles`; `None` if there is none.
+
+    A claim that has the whole path as its name comes first: such names are often URLs.
+    """
+    if path in claims:
+        return claims[path]
+    value: Any = claims
+    for name in path.split("."):
+        value = value.get(name) if isinstance(value, Mapping) else None
+    return value
+
+
+def _text(value: Any) -> str:
+    return value if isinstance(value, str) else ""
+
+
+def _texts(value: Any) -> frozenset[str]:
+    """Return a claim of several values: a list, or words with spaces between."""
+    if isinstance(value, str):
+        return frozenset(value.split())
+    if isinstance(value, list):
+        return frozenset(one for one in value if isinstance(one, str))
+    return frozenset()

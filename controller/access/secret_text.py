@@ -1,0 +1,98 @@
+"""Random secrets and their digests.
+
+A secret of 256 random bits cannot be guessed or found from its digest, so a plain SHA-256 is
+enough, and a look-up by the digest tells nothing by its time.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import secrets
+import string
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.errors.masks import MASK
+
+__all__ = [
+    "MARK_LENGTH",
+    "TOKEN_START",
+    "NewToken",
+    "digest",
+    "is_provider_token",
+    "mark_of",
+    "mask_tokens",
+    "new_id",
+    "new_secret",
+]
+
+TOKEN_START = "cbp_"
+"""How every named token begins; scanners for leaked secrets look for such beginnings."""
+
+MARK_LENGTH = 16
+_SECRET_BYTES = 32
+_TOKEN = re.compile(r"(cbp_[a-z0-9]{8}_)[A-Za-z0-9_-]{8,}")
+_PROVIDER_TOKEN = re.compile(r"eyJ[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]{5,}\.[A-Za-z0-9_-]*")
+_SECRET = re.compile(
+    r"(?<![A-Za-z0-9_-])(?=[A-Z0-9_-]*[a-z])(?=[a-z0-9_-]*[A-Z])[A-Za-z0-9_-]{43}(?![A-Za-z0-9_-])"
+)
+"""What `new_secret` makes: links, cookies, the token file's token. A digest has no capitals."""
+_LETTERS = string.ascii_lowercase + string.digits
+
+
+@dataclass(frozen=True, slots=True)
+class NewToken:
+    """A new token: `text` is shown once, `prefix` and `sha256` are kept."""
+
+    text: str
+    prefix: str
+    sha256: str
+
+    @classmethod
+    def make(cls) -> NewToken:
+        """Return a token of 256 random bits behind a prefix that may be shown."""
+        prefix = TOKEN_START + new_id()
+        text = f"{prefix}_{new_secret()}"
+        return cls(text, prefix, digest(text))
+
+    def __repr__(self) -> str:
+        """Return the token without its secret."""
+        return f"NewToken({self.prefix})"
+
+
+def new_secret() -> str:
+    """Return 256 random bits as text for URLs and cookies."""
+    return secrets.token_urlsafe(_SECRET_BYTES)
+
+
+def new_id() -> str:
+    """Return a short random name that is no secret."""
+    return "".join(secrets.choice(_LETTERS) for _ in range(8))
+
+
+def digest(text: str) -> str:
+    """Return the SHA-256 of a secret, in hex."""
+    return hashlib.sha256(text.encode("utf-8", "surrogatepass")).hexdigest()
+
+
+def mark_of(sha256: str) -> str:
+    """Return the beginning of a digest: tells one secret from its successor."""
+    return sha256[:MARK_LENGTH]
+
+
+def is_provider_token(text: str) -> bool:
+    """Tell whether a text has the form of a signed token of an identity provider (a JWT)."""
+    return text.count(".") == 2 and not text.startswith(TOKEN_START)
+
+
+def mask_tokens(value: Any) -> Any:
+    """Mask what looks like a credential in a JSON value, such as a path with a pasted token."""
+    if isinstance(value, str):
+        value = _PROVIDER_TOKEN.sub(MASK, value)
+        return _SECRET.sub(MASK, _TOKEN.sub(rf"\1{MASK}", value))
+    if isinstance(value, dict):
+        return {name: mask_tokens(item) for name, item in value.items()}
+    if isinstance(value, list):
+        return [mask_tokens(item) for item in value]
+    return value

@@ -1,0 +1,46 @@
+"""A count that several processes see at once: how often a token or a session was ended.
+
+The service's own process ends them, and counts. Processes that only read remember callers, too, and
+forget them when the count has changed; a message would come too late for the next request.
+"""
+
+from __future__ import annotations
+
+import mmap
+import os
+import tempfile
+from typing import Self
+
+__all__ = ["SharedChanges"]
+
+_BYTES = 8
+
+
+class SharedChanges:
+    """The count, in memory that is shared by a file descriptor.
+
+    Args:
+        descriptor: Of the shared memory; it is closed here.
+    """
+
+    def __init__(self, descriptor: int) -> None:
+        try:
+            self._memory = mmap.mmap(descriptor, mmap.PAGESIZE)
+        finally:
+            os.close(descriptor)
+
+    @classmethod
+    def make(cls) -> tuple[Self, int]:
+        """Return a new count, and a descriptor by which other processes share it."""
+        with tempfile.TemporaryFile() as file:
+            file.truncate(mmap.PAGESIZE)
+            return cls(os.dup(file.fileno())), os.dup(file.fileno())
+
+    @property
+    def count(self) -> int:
+        """How often something was ended."""
+        return int.from_bytes(self._memory[:_BYTES], "little")
+
+    def note(self) -> None:
+        """Count once more; only one process calls this, under a lock of its own."""
+        self._memory[:_BYTES] = (self.count + 1).to_bytes(_BYTES, "little")

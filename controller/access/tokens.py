@@ -1,0 +1,139 @@
+"""Named tokens: made, listed, rotated, revoked."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import replace
+from datetime import datetime, timedelta
+
+from cbp.errors import AlreadyExistsError
+from controller.access.errors import TokenEndedError, TokensTooManyError
+from controller.access.identity import TOKEN_FILE
+from controller.access.scopes import Scope
+from controller.access.secret_text import NewToken
+from controller.store.access import AccessStore, TokenRecord
+from controller.store.records import Page
+
+__all__ = ["TOKENS_MAX", "Tokens"]
+
+TOKENS_MAX = 500
+"""Named tokens that may exist, those that were revoked lately included."""
+
+
+class Tokens:
+    """See the module header.
+
+    Args:
+        store: Keeps them.
+        now: The machine's clock: an expiry is a date of the calendar.
+        on_change: Called after a token was rotated or revoked.
+    """
+
+    def __init__(
+        self,
+        store: AccessStore,
+        now: Callable[[], datetime],
+        on_change: Callable[[], None] = lambda: None,
+    ) -> None:
+        self._store, self._now, self._on_change = store, now, on_change
+
+    def create(
+        self,
+        name: str,
+        scope: Scope,
+        *,
+        by: str,
+        life: timedelta | None,
+        dataflows: tuple[str, ...] | None = None,
+    ) -> tuple[TokenRecord, NewToken]:
+        """Make a token; its text exists only in what this returns.
+
+        Args:
+            name: Names it in records.
+            scope: What it may do.
+            by: The actor that asked for it.
+            life: How long it is valid; `None` means until it is revoked.
+            dataflows: The only dataflows that it may touch; `None` means all.
+
+        Raises:
+            AlreadyExistsError: If the name is taken, by a revoked token too.
+            TokensTooManyError: If there are too many.
+        """
+        if name == TOKEN_FILE:
+            raise AlreadyExistsError(kind="token", name=name)
+        if len(self._store.tokens(limit=TOKENS_MAX).items) >= TOKENS_MAX:
+            raise TokensTooManyError(TOKENS_MAX)
+        made, now = NewToken.make(), self._now()
+        record = TokenRecord(
+            name=name,
+            scope=scope.value,
+            prefix=made.prefix,
+            sha256=made.sha256,
+            dataflows=dataflows,
+            created_by=by,
+            created_at=now,
+            expires_at=None if life is None else now + life,
+        )
+        self._store.add_token(record)
+        return record, made
+
+    def list(self, *, cursor: str | None, limit: int) -> Page[TokenRecord]:
+        """List tokens, newest first."""
+        return self._store.tokens(cursor=cursor, limit=limit)
+
+    def rotate(self, name: str, *, overlap: timedelta) -> tuple[TokenRecord, NewToken]:
+        """Give a token a new secret and its full life again; sessions made from it end.
+
+        Args:
+            name: The name of the token.
+            overlap: For how long the old secret is accepted too.
+
+        Raises:
+            NotFoundError: If there is no such token.
+            TokenEndedError: If it was revoked.
+        """
+        old, now = self._store.token(name), self._now()
+        if old.revoked_at is not None:
+            raise TokenEndedError(name)
+        made = NewToken.make()
+        life = (
+            None if old.expires_at is None else old.expires_at - (old.rotated_at or old.created_at)
+        )
+        new = replace(
+            old,
+            prefix=made.prefix,
+            sha256=made.sha256,
+            rotated_at=now,
+            expires_at=None if life is None else now + life,
+            old_sha256=old.sha256 if overlap else "",
+            old_until=_until(now + overlap, old.expires_at) if overlap else None,
+        )
+        self._store.replace_token(new)
+        self._on_change()
+        return new, made
+
+    def revoke(self, name: str) -> TokenRecord:
+        """End a token and the sessions made from it, at once; does nothing the second time.
+
+        Raises:
+            NotFoundError: If there is no such token.
+        """
+        old = self._store.token(name)
+        if old.revoked_at is not None:
+            return old
+        new = replace(old, revoked_at=self._now())
+        self._store.replace_token(new)
+        self._on_change()
+        return new
+
+
+def _life(token: TokenRecord) -> timedelta | None:
+    """Return how long a token's secret is valid from its making on."""
+    if token.expires_at is None:
+        return None
+    return token.expires_at - (token.rotated_at or token.created_at)
+
+
+def _until(end: datetime, expires_at: datetime | None) -> datetime:
+    """Return when an old secret ends: rotation makes no secret live longer."""
+    return end if expires_at is None else min(end, expires_at)

@@ -1,0 +1,178 @@
+"""Sends notices: as JSON to a webhook, or as e-mail.
+
+A webhook gets one POST for all notices of a moment:
+
+    {"service": "http://127.0.0.1:8420",
+     "text": "clicks has stopped: a stage does not go on by itself",
+     "alerts": [{"status": "firing", "kind": "stopped", "severity": "critical",
+                 "dataflow": "clicks", "summary": "...", "detail": "...", "action": "...",
+                 "since": "2026-11-23T04:00:00+00:00", "link": "http://.../ui/dataflows/clicks"}]}
+
+`text` is what chat services show. Redirects are not followed, since the address may be secret.
+Addresses come from the settings of the service, never from a request. One that leads to a cloud's
+metadata service is refused all the same.
+"""
+
+from __future__ import annotations
+
+import smtplib
+import ssl
+from collections.abc import Sequence
+from email.message import EmailMessage
+from typing import Any, Protocol
+from urllib.parse import quote, unquote, urlsplit
+
+import httpx
+
+from controller.alerts.notices import Notice
+from controller.outbound.addresses import AddressRules
+from controller.outbound.errors import AddressRefusedError, OutboundFailedError
+from controller.outbound.web_client import outbound_client
+
+__all__ = ["Channel", "EmailChannel", "WebhookChannel"]
+
+SECONDS_MAX = 10.0
+_SUBJECT_MAX = 150
+
+
+class Channel(Protocol):
+    """A way to people.
+
+    Attributes:
+        name: Shown in listings; has no secret.
+    """
+
+    name: str
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        """Send notices (at least one).
+
+        Raises:
+            OSError: The receiver could not be reached.
+            RuntimeError: The receiver refused.
+        """
+        ...
+
+
+class WebhookChannel:
+    """Posts to a URL.
+
+    Args:
+        url: May have secrets in its path and query.
+        service_url: Where this service is reached; base of the links.
+    """
+
+    def __init__(self, url: str, *, service_url: str) -> None:
+        self._url, self._service_url = url, service_url
+        self.name = f"webhook {urlsplit(url).hostname}"
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        """See `Channel.send`."""
+        body = {
+            "service": self._service_url,
+            "text": "\n".join(_line(notice) for notice in notices),
+            "alerts": [_json(notice, self._service_url) for notice in notices],
+        }
+        try:
+            with outbound_client(AddressRules.of_operator(), seconds=SECONDS_MAX) as http:
+                answer = http.post(self._url, json=body)
+        except httpx.HTTPError as error:  # its text can have the URL
+            raise OSError(_reason(error)) from None
+        except (AddressRefusedError, OutboundFailedError) as error:
+            raise OSError(error.message) from None
+        if not answer.is_success:
+            message = f"the webhook answered {answer.status_code}"
+            raise RuntimeError(message)
+
+
+class EmailChannel:
+    """Sends e-mail over SMTP.
+
+    Args:
+        smtp_url: `smtp://user:password@host:587` (STARTTLS if the server offers it, and always
+            with a password) or `smtps://...`.
+        sender: The address in From.
+        recipients: The addresses in To.
+        service_url: Where this service is reached; base of the links.
+    """
+
+    def __init__(
+        self, smtp_url: str, *, sender: str, recipients: Sequence[str], service_url: str
+    ) -> None:
+        self._smtp, self._sender = urlsplit(smtp_url), sender
+        self._recipients, self._service_url = tuple(recipients), service_url
+        self.name = f"e-mail {', '.join(self._recipients)}"
+
+    def send(self, notices: Sequence[Notice]) -> None:
+        """See `Channel.send`."""
+        message = EmailMessage()
+        message["From"], message["To"] = self._sender, ", ".join(self._recipients)
+        more = f" and {len(notices) - 1} more" if len(notices) > 1 else ""
+        message["Subject"] = f"[cbp] {_line(notices[0])[:_SUBJECT_MAX]}{more}"
+        message.set_content("\n\n".join(self._paragraph(notice) for notice in notices))
+        try:
+            with self._connected() as server:
+                server.send_message(message)
+        except smtplib.SMTPException as error:
+            raise RuntimeError(type(error).__name__) from error
+
+    def _connected(self) -> smtplib.SMTP:
+        host, context = self._smtp.hostname or "", ssl.create_default_context()
+        server: smtplib.SMTP
+        if self._smtp.scheme == "smtps":
+            server = smtplib.SMTP_SSL(
+                host, self._smtp.port or 465, timeout=SECONDS_MAX, context=context
+            )
+        else:
+            server = smtplib.SMTP(host, self._smtp.port or 25, timeout=SECONDS_MAX)
+        try:
+            server.ehlo()
+            if self._smtp.scheme == "smtp" and (
+                server.has_extn("starttls") or self._smtp.password is not None
+            ):
+                server.starttls(context=context)  # a password never goes in the clear
+            if self._smtp.username is not None:
+                server.login(unquote(self._smtp.username), unquote(self._smtp.password or ""))
+        except BaseException:
+            server.close()
+            raise
+        return server
+
+    def _paragraph(self, notice: Notice) -> str:
+        link = _link(notice, self._service_url)
+        lines = [
+            _line(notice),
+            f"Reason: {notice.alert.detail}" if notice.alert.detail else "",
+            f"What to do: {notice.alert.action}",
+            f"Since {notice.since:%Y-%m-%d %H:%M:%S} UTC. {link}",
+        ]
+        return "\n".join(line for line in lines if line)
+
+
+def _line(notice: Notice) -> str:
+    before = {"firing": "", "resolved": "Resolved: ", "test": "Test: "}[notice.status]
+    return f"{before}{notice.alert.summary}".replace("\n", " ")
+
+
+def _json(notice: Notice, service_url: str) -> dict[str, Any]:
+    alert = notice.alert
+    return {
+        "status": notice.status,
+        "kind": alert.kind,
+        "severity": alert.severity,
+        "dataflow": alert.dataflow,
+        "summary": alert.summary,
+        "detail": alert.detail,
+        "action": alert.action,
+        "since": notice.since.isoformat(),
+        "link": _link(notice, service_url),
+    }
+
+
+def _link(notice: Notice, service_url: str) -> str:
+    name = notice.alert.dataflow
+    return f"{service_url}/ui/dataflows/{quote(name, safe='')}" if name else f"{service_url}/ui/"
+
+
+def _reason(error: httpx.HTTPError) -> str:
+    return f"the webhook was not reached ({type(error).__name__})"

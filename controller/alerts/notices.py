@@ -1,0 +1,121 @@
+"""Notices: when an alert is sent, sent again, and reported as over. Pure.
+
+An alert is sent once it has held for a while, again while it goes on for long, again if it gets
+worse, and once more when it is over. A short disturbance sends nothing.
+
+Invariants (tests/controller/alerts/test_notices.py): what was never sent is never resolved; between
+two notices of an alert that does not get worse lies `repeat_seconds`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime, timedelta
+from types import MappingProxyType
+from typing import Literal
+
+from controller.alerts.conditions import Alert
+
+__all__ = ["AlertLimits", "Book", "Notice", "Standing", "decide"]
+
+
+@dataclass(frozen=True, slots=True)
+class AlertLimits:
+    """When alerts are sent.
+
+    Attributes:
+        lag_seconds: Age of the oldest waiting increment from which a dataflow is late; 0 means
+            never.
+        hold_seconds: How long a warning must hold before it is sent. What is critical is sent at
+            once.
+        repeat_seconds: How long until an alert that goes on is sent again; 0 means never.
+    """
+
+    lag_seconds: float = 900.0
+    hold_seconds: float = 60.0
+    repeat_seconds: float = 4 * 3600.0
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """An alert that holds.
+
+    Attributes:
+        since: When it was first seen.
+        sent_at: When it was last sent; `None` if it has not held for long enough.
+    """
+
+    alert: Alert
+    since: datetime
+    sent_at: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Book:
+    """The memory of `decide`: the alerts that hold, by key, and when each was sent."""
+
+    standing: Mapping[str, Standing] = field(default_factory=lambda: MappingProxyType({}))
+
+
+@dataclass(frozen=True, slots=True)
+class Notice:
+    """Something to send.
+
+    Attributes:
+        status: `firing`, `resolved`, or `test`.
+        since: When the alert was first seen.
+    """
+
+    status: Literal["firing", "resolved", "test"]
+    alert: Alert
+    since: datetime
+
+
+def observe(book: Book, alerts: Iterable[Alert], now: datetime) -> Book:
+    """Return which alerts hold, and since when; nothing is sent.
+
+    Args:
+        book: What was known before.
+        alerts: All that hold now; each key comes once.
+        now: Aware, in UTC.
+    """
+    standing: dict[str, Standing] = {}
+    for alert in alerts:
+        before = book.standing.get(alert.key)
+        since, sent_at = (now, None) if before is None else (before.since, before.sent_at)
+        standing[alert.key] = Standing(alert, since, sent_at)
+    return Book(MappingProxyType(standing))
+
+
+def decide(
+    book: Book, alerts: Iterable[Alert], now: datetime, limits: AlertLimits
+) -> tuple[Book, tuple[Notice, ...]]:
+    """Return what to remember about these alerts, and what to send now.
+
+    Args:
+        book: What the previous call returned.
+        alerts: All that hold now; each key comes once.
+        now: Aware, in UTC.
+        limits: When alerts are sent.
+    """
+    standing = dict(observe(book, alerts, now).standing)
+    notices: list[Notice] = []
+    for key, one in standing.items():
+        if _is_due(one, book.standing.get(key), now, limits):
+            notices.append(Notice("firing", one.alert, one.since))
+            standing[key] = replace(one, sent_at=now)
+    for key, one in book.standing.items():
+        if key not in standing and one.sent_at is not None:
+            notices.append(Notice("resolved", one.alert, one.since))
+    return Book(MappingProxyType(standing)), tuple(notices)
+
+
+def _is_due(one: Standing, before: Standing | None, now: datetime, limits: AlertLimits) -> bool:
+    if one.sent_at is None:
+        hold = 0.0 if one.alert.severity == "critical" else limits.hold_seconds
+        return now - one.since >= timedelta(seconds=hold)
+    if before is not None and one.alert.size > before.alert.size:
+        return True
+    repeat = timedelta(seconds=limits.repeat_seconds)
+    return bool(repeat) and now - one.sent_at >= repeat

@@ -1,0 +1,158 @@
+"""Looks every half minute at what is wrong, and sends what is due, in a thread of its own.
+
+It looks without a channel too: what is wrong is listed, and since when, whether or not there is a
+receiver. Only the leader sends. A channel that fails is tried again with the next look, for as long
+as there is something to send; the other channels go on. After a restart, alerts that still hold are
+sent again: this is preferred over one that is never sent.
+"""
+
+from __future__ import annotations
+
+import threading
+import time
+from collections import deque
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+import structlog
+
+from controller.alerts.channels import Channel
+from controller.alerts.conditions import Alert, DataflowHealth, alerts_of
+from controller.alerts.notices import AlertLimits, Book, Notice, Standing, decide, observe
+
+__all__ = ["AlertWatch", "Delivery", "silent_watch"]
+
+LOOK_SECONDS = 30.0
+PAUSES_PER_LOOK = 20
+DELIVERIES_MAX = 100
+UNSENT_MAX = 200
+"""Notices that wait for a channel that fails; the oldest are dropped, and counted in the log."""
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Delivery:
+    """One try to send.
+
+    Attributes:
+        error: Why it failed; `None` if it was sent.
+    """
+
+    at: datetime
+    channel: str
+    summaries: tuple[str, ...]
+    error: str | None
+
+
+class AlertWatch:
+    """See the module header.
+
+    Args:
+        health: Returns the health of every dataflow; may take a while.
+        leads: Tells whether this instance leads.
+        channels: Where notices go; there may be none.
+        limits: When they are sent.
+        clock: Returns the time.
+    """
+
+    def __init__(
+        self,
+        *,
+        health: Callable[[], Iterable[DataflowHealth]],
+        leads: Callable[[], bool],
+        channels: Iterable[Channel],
+        limits: AlertLimits,
+        clock: Callable[[], datetime],
+    ) -> None:
+        self._health, self._leads = health, leads
+        self.channels, self._limits, self._clock = tuple(channels), limits, clock
+        self._lock = threading.Lock()
+        self._book = Book()
+        self._unsent: dict[str, deque[Notice]] = {
+            channel.name: deque(maxlen=UNSENT_MAX) for channel in self.channels
+        }
+        self._deliveries: deque[Delivery] = deque(maxlen=DELIVERIES_MAX)
+
+    def watch(self, stopped: threading.Event) -> None:
+        """Look until the event is set; to be called in a thread of its own."""
+        pause = LOOK_SECONDS
+        while not stopped.wait(pause):
+            begun = time.monotonic()
+            try:
+                self.look()
+            except Exception:  # last resort of the thread: the store may come back
+                _log.exception("alerts.failed")
+            # With very many dataflows a look takes long, and must not take the service's time.
+            pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (time.monotonic() - begun))
+
+    def look(self) -> None:
+        """Look once, and send what is due."""
+        if not self._leads():
+            self._book = Book()
+            return
+        alerts = self._alerts()
+        with self._lock:
+            if not self.channels:  # so none of them counts as sent
+                self._book = observe(self._book, alerts, self._clock())
+                return
+            self._book, notices = decide(self._book, alerts, self._clock(), self._limits)
+        for channel in self.channels:
+            self._unsent[channel.name].extend(notices)
+            self._send(channel)
+
+    def test(self) -> list[Delivery]:
+        """Send a test notice by each channel, now; return what became of it."""
+        alert = Alert("test", "test", "warning", "", "this is a test of alerts", "", "nothing")
+        notice = Notice("test", alert, self._clock())
+        return [self._deliver(channel, [notice]) for channel in self.channels]
+
+    def standing(self) -> list[Standing]:
+        """Look anew, and return the alerts that hold, longest first; sends nothing.
+
+        An instance that follows returns none.
+        """
+        if not self._leads():
+            return []
+        alerts = self._alerts()
+        with self._lock:
+            book = observe(self._book, alerts, self._clock())
+        return sorted(book.standing.values(), key=lambda one: one.since)
+
+    def deliveries(self) -> list[Delivery]:
+        """Return the last tries to send, newest first."""
+        with self._lock:
+            return list(reversed(self._deliveries))
+
+    def _alerts(self) -> Sequence[Alert]:
+        return alerts_of(self._health(), lag_seconds=self._limits.lag_seconds)
+
+    def _send(self, channel: Channel) -> None:
+        unsent = self._unsent[channel.name]
+        if unsent and self._deliver(channel, list(unsent)).error is None:
+            unsent.clear()
+
+    def _deliver(self, channel: Channel, notices: Sequence[Notice]) -> Delivery:
+        error = None
+        try:
+            channel.send(notices)
+        except Exception as raised:  # whatever a channel does, the other channels go on
+            error = f"{type(raised).__name__}: {raised}"[:300]
+            _log.warning("alerts.not_sent", channel=channel.name, error=error, count=len(notices))
+        summaries = tuple(notice.alert.summary for notice in notices)
+        delivery = Delivery(self._clock(), channel.name, summaries, error)
+        with self._lock:
+            self._deliveries.append(delivery)
+        return delivery
+
+
+def silent_watch() -> AlertWatch:
+    """Return a watch that sees nothing and tells nobody."""
+    return AlertWatch(
+        health=tuple,
+        leads=lambda: False,
+        channels=(),
+        limits=AlertLimits(),
+        clock=lambda: datetime.now(UTC),
+    )

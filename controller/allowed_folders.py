@@ -1,0 +1,56 @@
+"""Folders that an operator allows: where sinks write, and where sources find tables.
+
+A document is written by someone who may register dataflows, not by the operator of the machine. So
+a path outside of these folders is refused at registration, and again whenever it is opened: a
+symbolic link may lead out of them by then.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+__all__ = ["AllowedFolders"]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedFolders:
+    """Folders below which documents may name paths.
+
+    Attributes:
+        setting: The setting that has them, for messages.
+        roots: The folders, absolute; the first one is where relative paths begin.
+        taken: Folders of the service itself, which no document may name.
+    """
+
+    setting: str
+    roots: tuple[Path, ...] = ()
+    taken: tuple[Path, ...] = ()
+
+    def refusal(self, path: str) -> str:
+        """Return why a path is not allowed; `""` if it is."""
+        folder = Path(self.locate(path))
+        inside = [one for one in self._real_roots() if folder.is_relative_to(one)]
+        if not inside:
+            return f"{path!r} lies in no folder of {self.setting}; ask for one there"
+        if folder in inside:
+            return f"{path!r} is a folder of {self.setting} itself; name one below it"
+        own = (Path(os.path.realpath(one)) for one in self.taken)
+        if any(folder.is_relative_to(one) or one.is_relative_to(folder) for one in own):
+            return f"{path!r} is a folder of the service itself"
+        return ""
+
+    def locate(self, path: str) -> str:
+        """Return the folder that a path names, after following links; perhaps not allowed."""
+        given = Path(path)
+        absolute = given.is_absolute() or not self.roots
+        return os.path.realpath(given if absolute else self.roots[0] / given)
+
+    def root_of(self, folder: str) -> str:
+        """Return the root of a folder that `locate` returned and `refusal` allows."""
+        return str(next(one for one in self._real_roots() if Path(folder).is_relative_to(one)))
+
+    def _real_roots(self) -> Iterator[Path]:
+        return (Path(os.path.realpath(root)) for root in self.roots)

@@ -1,0 +1,239 @@
+"""Errors of requests: what was sent is wrong, comes too late, or is for another instance.
+
+`problems.py` says with which status each is answered.
+"""
+
+from __future__ import annotations
+
+from typing import ClassVar
+
+from cbp.errors import CbpError, OperatingError
+from cbp.errors.message_limits import MISTAKES_MAX, shortened
+
+__all__ = [
+    "BodyTooLargeError",
+    "ClientTooSlowError",
+    "ContentEncodingError",
+    "HostRefusedError",
+    "IdempotencyKeyBusyError",
+    "IdempotencyKeyReusedError",
+    "InternalError",
+    "LedElsewhereError",
+    "MediaTypeError",
+    "NotLeadingError",
+    "OriginRefusedError",
+    "RequestError",
+    "RequestInvalidError",
+    "RequestUnmarkedError",
+    "RunEndedError",
+    "RunNotDueError",
+    "VersionDiffersError",
+]
+
+
+class RequestError(CbpError):
+    """A request cannot be served as it was sent."""
+
+    code: ClassVar[str] = "request_refused"
+
+
+class RequestInvalidError(RequestError):
+    """Parameters of a request are wrong; lists the first `MISTAKES_MAX` mistakes."""
+
+    code = "request_invalid"
+
+    def __init__(self, mistakes: list[dict[str, str]]) -> None:
+        shown = [{k: shortened(v, 300) for k, v in m.items()} for m in mistakes[:MISTAKES_MAX]]
+        first = f" (the first {len(shown)} of {len(mistakes)} mistakes)"
+        more = first if len(mistakes) > len(shown) else ""
+        lines = "; ".join(f"{m['where']}: {m['message']}" for m in shown)
+        super().__init__(f"the request is wrong{more}: {lines}", mistakes=shown)
+
+
+class VersionDiffersError(RequestError):
+    """The header If-Match names another version than the one that is in force."""
+
+    code = "version_differs"
+
+    def __init__(self, dataflow: str, given: str, version: int) -> None:
+        given = shortened(given, 100)
+        super().__init__(
+            f"{dataflow!r} is at version {version}, and If-Match names {given}; read the version "
+            'that is in force, and send its ETag, such as If-Match: "3"',
+            dataflow=dataflow,
+            if_match=given,
+            version=version,
+        )
+
+
+class HostRefusedError(RequestError):
+    """The Host header names another host (DNS rebinding)."""
+
+    code = "host_refused"
+
+    def __init__(self, host: str) -> None:
+        host = shortened(host, 100)
+        super().__init__(
+            f"the Host header {host!r} names no host of this service; use the address that it "
+            "listens on, or set CBP_ADVERTISE_URL to the address that clients use and restart it",
+            host=host,
+        )
+
+
+class OriginRefusedError(RequestError):
+    """A page of another origin made the request."""
+
+    code = "origin_refused"
+
+    def __init__(self, origin: str) -> None:
+        origin = shortened(origin, 100)
+        super().__init__(
+            f"the Origin header {origin!r} is not this service's address: requests from pages of "
+            "other sites are refused; send the request from a program, without that header",
+            origin=origin,
+        )
+
+
+class RequestUnmarkedError(RequestError):
+    """A request with a session's cookie lacks the header that only the page itself can send."""
+
+    code = "request_unmarked"
+
+    def __init__(self, header: str) -> None:
+        super().__init__(
+            f"a request that changes something with a session's cookie needs the header {header}: "
+            "1, which a forged form cannot send; programs send a bearer token instead",
+            header=header,
+        )
+
+
+class BodyTooLargeError(RequestError):
+    """The body is above its limit; nothing of it was kept."""
+
+    code = "body_too_large"
+
+    def __init__(self, bytes_max: int, *, setting: str) -> None:
+        super().__init__(
+            f"the body is larger than {bytes_max} bytes; send less at once, or raise {setting} "
+            "and restart the service",
+            bytes_max=bytes_max,
+            setting=setting,
+        )
+
+
+class ClientTooSlowError(RequestError):
+    """The client sent nothing for too long, or too little; nothing of its body was kept."""
+
+    code = "client_too_slow"
+    retryable = True
+
+    def __init__(self, seconds: float, *, bytes_per_second_min: int) -> None:
+        super().__init__(
+            f"the body came too slowly: nothing for {seconds:g} s, or less than "
+            f"{bytes_per_second_min} bytes/s; send it again, or raise CBP_CLIENT_IDLE_SECONDS",
+            idle_seconds=seconds,
+            bytes_per_second_min=bytes_per_second_min,
+        )
+
+
+class MediaTypeError(RequestError):
+    """The route does not read bodies of this content type."""
+
+    code = "media_type_unsupported"
+
+    def __init__(self, media_type: str, allowed: tuple[str, ...]) -> None:
+        super().__init__(
+            f"content type {media_type or 'none'!r}; use one of {', '.join(allowed)}",
+            found=media_type,
+            allowed=list(allowed),
+        )
+
+
+class ContentEncodingError(RequestError):
+    """A body is compressed, which no route takes."""
+
+    code = "content_encoding_unsupported"
+
+    def __init__(self, encoding: str) -> None:
+        super().__init__(
+            f"content encoding {shortened(encoding, 100)!r}; send the body as it is, without "
+            "Content-Encoding (a file whose name ends in .gz may be compressed)",
+            found=shortened(encoding, 100),
+        )
+
+
+class IdempotencyKeyReusedError(RequestError):
+    """An Idempotency-Key came with a different body than the first time."""
+
+    code = "idempotency_key_reused"
+
+    def __init__(self) -> None:
+        super().__init__("this Idempotency-Key was used for another request; make a new one")
+
+
+class IdempotencyKeyBusyError(RequestError):
+    """The first request with this Idempotency-Key is still being served."""
+
+    code = "idempotency_key_busy"
+    retryable = True
+
+    def __init__(self) -> None:
+        super().__init__(
+            "the first request with this Idempotency-Key is still being served; send it again "
+            "later, and it gets the first one's answer"
+        )
+
+
+class RunEndedError(RequestError):
+    """A run that has ended cannot be cancelled."""
+
+    code = "run_ended"
+
+    def __init__(self, run: str, status: str) -> None:
+        super().__init__(
+            f"run {run} had finished before it was cancelled: it is {status}",
+            run=run,
+            status=status,
+        )
+
+
+class RunNotDueError(RequestError):
+    """A run cannot be tried again: it has not failed, or its epoch is done."""
+
+    code = "run_not_due"
+
+    def __init__(self, run: str, why: str) -> None:
+        super().__init__(
+            f"run {run} cannot be tried again: {why}; only a failed run of its stage's next "
+            "epoch can",
+            run=run,
+        )
+
+
+class NotLeadingError(OperatingError):
+    """This controller starts no more work: another one leads."""
+
+    code = "not_leading"
+
+    def __init__(self, why: str) -> None:
+        super().__init__(f"this instance starts no more runs: {why}", cause=why)
+
+
+class LedElsewhereError(RequestError):
+    """Only the leading instance can do this; gives the leader's address."""
+
+    code = "led_elsewhere"
+
+    def __init__(self, leader: str) -> None:
+        super().__init__(f"only the leader does this; send the request to {leader}", leader=leader)
+
+
+class InternalError(CbpError):
+    """An unexpected failure; the log has the stack."""
+
+    code = "internal_error"
+
+    def __init__(self) -> None:
+        super().__init__(
+            "unexpected error in the service; its log has the stack: send it with a bug report"
+        )

@@ -1,0 +1,67 @@
+"""The last runs of a dataflow, and what fails in it: since when, with which error."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from itertools import takewhile
+
+from cbp.model.run.intention import RunStatus
+from controller.api.answers.schemas import FailingOut, RecentRunOut
+from controller.store.base import RunRecord, StageRecord, Store
+
+__all__ = ["RUNS_SHOWN", "failing_stages", "first_of_row", "recent_runs"]
+
+RUNS_SHOWN = 24
+ROW_READ_MAX = 50
+"""Maximum number of attempts of a row of failures that are read.
+
+An older row is as old as the last of these.
+"""
+
+
+def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
+    """Return those of the last runs, newest first, that ended: the oldest first."""
+    return [
+        RecentRunOut(
+            id=run.id,
+            stage=run.stage,
+            status=run.status.value,
+            finished_at=run.finished_at,
+            seconds=(run.finished_at - run.started_at).total_seconds(),
+        )
+        for run in reversed(runs)
+        if run.finished_at is not None
+    ]
+
+
+def failing_stages(store: Store, dataflow: str, stages: Iterable[StageRecord]) -> list[FailingOut]:
+    """Return each stage whose next run has failed or cannot begin, with its last error."""
+    failing = []
+    for stage in stages:
+        if not stage.failures and stage.error is None:
+            continue
+        runs = store.runs(dataflow, stage=stage.stage, epoch=stage.epoch, limit=ROW_READ_MAX).items
+        last, first = first_of_row(runs)
+        error = stage.error if last is None or last.error is None else last.error
+        failing.append(
+            FailingOut(
+                stage=stage.stage,
+                since=None if first is None else first.finished_at,
+                run=None if last is None else last.id,
+                tries=stage.failures,
+                retry_at=stage.retry_at,
+                error=None if error is None else dict(error),
+            )
+        )
+    return failing
+
+
+def first_of_row(runs: Sequence[RunRecord]) -> tuple[RunRecord | None, RunRecord | None]:
+    """Return the last and the first of the failed attempts without a success between.
+
+    Args:
+        runs: The attempts of one epoch, newest first; one that goes on does not end the row.
+    """
+    ended = (run for run in runs if run.finished_at is not None)
+    row = list(takewhile(lambda run: run.status is RunStatus.FAILED, ended))
+    return (row[0], row[-1]) if row else (None, None)

@@ -1,0 +1,88 @@
+"""Examples of requests for the OpenAPI document: one story about the dataflow `clicks`.
+
+The dataflow of `dataflows_register` counts URLs; the file of `sources_upload` is what it reads; all
+other examples speak of the two. A test sends each in this order, and then asks every route that
+reads with the examples of its parameters (tests/controller/api/test_examples.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Mapping
+from types import MappingProxyType
+from typing import Any
+
+__all__ = ["BODIES", "PARAMETERS", "add_examples"]
+
+_CLICKS: dict[str, Any] = {
+    "name": "clicks",
+    "sources": {"urls": {"schema": "url STRING", "format": "jsonl"}},
+    "stages": {"count": {"translator": "url_count_view", "inputs": {"urls": "urls"}}},
+}
+_LINES = '{"url": "/docs"}\n{"url": "/"}\n{"url": "/docs"}\n'
+_CORRECTION = {"corrections": [{"key": {"url": "/docs"}, "set": {"n": 3}}]}
+_RUNS = {"runs": ["01970e2f6c5b7d3f8a41"]}
+
+BODIES: Mapping[str, Any] = MappingProxyType(
+    {
+        "dataflows_validate": _CLICKS,
+        "dataflows_register": _CLICKS,
+        "sources_upload": _LINES,
+        "quarantine_readmit": _LINES,
+        "dataflows_change": {**_CLICKS, "description": "Counts how often each URL was seen."},
+        "queries_query": {"sql": "SELECT url, n FROM count.counts ORDER BY n DESC LIMIT 10"},
+        "corrections_preview": _CORRECTION,
+        "corrections_correct": _CORRECTION,
+        "verifications_start": {"seconds_max": 60},
+        "runs_cancel_many": _RUNS,
+        "runs_retry_many": _RUNS,
+        "tokens_create": {"name": "shop-producer", "scope": "operator", "dataflows": ["clicks"]},
+        "sessions_sign_in": {"token": "the content of the token file, or a token of yours"},
+    }
+)
+"""A body for each operation that takes one."""
+
+PARAMETERS: Mapping[str, str] = MappingProxyType(
+    {
+        "name": "clicks",
+        "source": "urls",
+        "stage": "count",
+        "state": "counts",
+        "flow": "count.counts",
+        "index": "0",
+        "example": "crawl_queue",
+        "guide": "roll-back",
+        "priority": "high",
+        "table": "count.counts",
+        "version": "1",
+    }
+)
+"""A value for each parameter of a path that is no id, which nobody knows beforehand."""
+
+_BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
+    {
+        "sources_upload": {"name": "monday.jsonl"},
+        "corrections_correct": {"reason": "the third one was lost"},
+        "corrections_preview": {"reason": "the third one was lost"},
+        "quarantine_readmit": {"reason": "a number for a text"},
+    }
+)
+"""Values of a query that an operation needs beside its body."""
+
+
+def add_examples(document: dict[str, Any]) -> None:
+    """Put the examples into an OpenAPI document."""
+    for operation in _operations(document):
+        name = operation["operationId"]
+        contents = operation.get("requestBody", {}).get("content", {})
+        if name in BODIES:
+            for content in contents.values():
+                content["examples"] = {"clicks": {"value": BODIES[name]}}
+        for parameter in operation.get("parameters", ()):
+            queries = _BODY_PARAMETERS.get(name, {}) if parameter["in"] == "query" else PARAMETERS
+            if parameter["name"] in queries and parameter["in"] in ("path", "query"):
+                parameter["example"] = queries[parameter["name"]]
+
+
+def _operations(document: dict[str, Any]) -> Iterator[dict[str, Any]]:
+    for methods in document["paths"].values():
+        yield from (one for one in methods.values() if "operationId" in one)

@@ -1,0 +1,117 @@
+"""Cursors of lists: each is bound to its list, and to what the list is about.
+
+A list says where its next page begins in a text of its own, such as `count/7`. Those texts look
+alike, so a client that mixes cursors up would be answered with a page from anywhere. `ListCursors`
+puts a digest before the text: of the route, of the names in its path, and of what else decides
+which items the list has. A cursor from elsewhere, or from an earlier version, is refused.
+
+No secret is in the digest: a list still checks the text of each cursor, as clients can make one.
+
+Absent on purpose: places in the stream of events, which are the same in its list, in the stream
+and in the header `Last-Event-ID` (`controller.store.records.EventCursor`).
+"""
+
+from __future__ import annotations
+
+import base64
+import hashlib
+import json
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from typing import Annotated, TypeVar
+
+from fastapi import Depends, Request
+
+from controller.api.security.exchange import exchange_of
+from controller.store.errors import CursorInvalidError
+
+__all__ = ["CURSOR_MAX", "CursorsDep", "ListCursors", "page_behind"]
+
+T = TypeVar("T")
+
+CURSOR_MAX = 1000
+"""Maximum number of characters of a cursor."""
+
+_FIRST = "c"  # so that no cursor looks like an option of a command
+_DIGEST_BYTES = 8
+
+
+@dataclass(frozen=True, slots=True)
+class ListCursors:
+    """Opens and seals the cursors of one list.
+
+    Attributes:
+        subject: The route, the names in its path as (parameter, value), and what `about` added.
+    """
+
+    subject: tuple[str | tuple[str, str], ...]
+
+    def about(self, *parts: str) -> ListCursors:
+        """Return the cursors of the list that these parts of the query choose."""
+        return ListCursors((*self.subject, *parts))
+
+    def of_list(self, action: str) -> ListCursors:
+        """Return the cursors of the route `action`, whose path has the same names."""
+        return ListCursors((action, *self.subject[1:]))
+
+    def seal(self, place: str | None) -> str | None:
+        """Return the cursor for a place in this list; `None` for none."""
+        if place is None:
+            return None
+        content = base64.urlsafe_b64encode(self._digest() + place.encode())
+        return _FIRST + content.decode().rstrip("=")
+
+    def open(self, cursor: str | None) -> str | None:
+        """Return the place that a client's cursor names; `None` for none.
+
+        Raises:
+            CursorInvalidError: If it is not a cursor of this list.
+        """
+        if cursor is None:
+            return None
+        sealed = cursor.removeprefix(_FIRST)
+        padded = sealed + "=" * (-len(sealed) % 4)
+        try:
+            content = base64.b64decode(padded, altchars=b"-_", validate=True)
+            place = content[_DIGEST_BYTES:].decode()
+        except ValueError as exc:
+            raise CursorInvalidError(cursor) from exc
+        if not cursor.startswith(_FIRST) or content[:_DIGEST_BYTES] != self._digest():
+            raise CursorInvalidError(cursor)
+        return place
+
+    def _digest(self) -> bytes:
+        text = json.dumps(self.subject, separators=(",", ":"))
+        return hashlib.sha256(text.encode()).digest()[:_DIGEST_BYTES]
+
+
+def page_behind(
+    items: Sequence[T],
+    place_of: Callable[[T], str],
+    *,
+    place: str | None,
+    size: int | None,
+) -> tuple[Sequence[T], str | None]:
+    """Return a page of a list that loses its last items only, and the place behind the page.
+
+    Args:
+        items: The whole list. Each item has a place of its own.
+        place_of: Returns the place of an item.
+        place: The place of the last item before the page; `None` for the first page. If the item
+            is lost, so is all that was behind it: then the page is empty.
+        size: Maximum number of items; `None`: no limit.
+    """
+    if place is not None:
+        before = next((n for n, one in enumerate(items) if place_of(one) == place), len(items))
+        items = items[before + 1 :]
+    if size is None or len(items) <= size:
+        return items, None
+    return items[:size], place_of(items[size - 1])
+
+
+async def _cursors(request: Request) -> ListCursors:
+    names = ((name, str(value)) for name, value in sorted(request.path_params.items()))
+    return ListCursors((exchange_of(request.scope).action, *names))
+
+
+CursorsDep = Annotated[ListCursors, Depends(_cursors)]

@@ -1,0 +1,49 @@
+"""Runs that a caller may touch: routes of runs do not name the dataflow, but each run has one."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Annotated
+
+from fastapi import Depends
+
+from controller.api.routing.dependencies import ExchangeDep, StoreDep
+from controller.api.routing.scopes import require_granted, require_touchable
+from controller.api.security.exchange import Exchange
+from controller.store.base import RunRecord, Store
+
+__all__ = ["GrantedRunDep", "GrantedRuns", "GrantedRunsDep"]
+
+
+@dataclass(frozen=True, slots=True)
+class GrantedRuns:
+    """Looks runs up for a request that names many, which may be of several dataflows."""
+
+    store: Store
+    exchange: Exchange
+
+    def of(self, run: str) -> RunRecord:
+        """Return a run.
+
+        Raises:
+            DataflowNotGrantedError: If the caller may not touch its dataflow.
+            NotFoundError: If there is no such run.
+        """
+        record = self.store.run(run)
+        require_touchable(self.exchange, record.dataflow)
+        return record
+
+
+def _granted_run(run: str, store: StoreDep, exchange: ExchangeDep) -> RunRecord:
+    record = store.run(run)
+    require_granted(exchange, record.dataflow)
+    return record
+
+
+async def _granted_runs(store: StoreDep, exchange: ExchangeDep) -> GrantedRuns:
+    return GrantedRuns(store, exchange)
+
+
+GrantedRunDep = Annotated[RunRecord, Depends(_granted_run)]
+"""The run that the path names, by `{run}`."""
+GrantedRunsDep = Annotated[GrantedRuns, Depends(_granted_runs)]

@@ -1,0 +1,47 @@
+"""Routes that a process which only reads can serve, beside the one that leads and runs.
+
+Such a process has the store, the tables and the code of translators. What only the memory of the
+service's own process holds it does not know (sessions that could not be stored, counts of attempts,
+what was decided last), except for what `PresentState` asks for. So a route is served there only if
+it says so, with `@read_anywhere`; a new route is not.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable
+from typing import Any, TypeVar
+
+from starlette.routing import BaseRoute, Match
+
+from controller.api.routing.route_index import RouteIndex
+
+__all__ = ["ReadRoutes", "read_anywhere"]
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+_ANYWHERE: set[Any] = set()
+
+
+def read_anywhere(endpoint: Endpoint) -> Endpoint:
+    """Mark a route whose answer is made of the store, the tables and registered code alone."""
+    _ANYWHERE.add(endpoint)
+    return endpoint
+
+
+class ReadRoutes:
+    """Tells which paths a process that only reads serves.
+
+    Args:
+        routes: All routes of the application, in their order.
+    """
+
+    def __init__(self, routes: Iterable[BaseRoute]) -> None:
+        self._index = RouteIndex(routes)
+
+    def serve(self, path: str) -> bool:
+        """Tell whether a GET of this path meets a marked route."""
+        scope = {"type": "http", "path": path, "method": "GET"}
+        for route in self._index.candidates(path):
+            if route.matches(scope)[0] is Match.FULL:
+                return getattr(route, "endpoint", None) in _ANYWHERE
+        return False

@@ -1,0 +1,171 @@
+"""What a caller needs for each route: declared beside the route, and checked before its body.
+
+    @routes.post("/dataflows/{name}/pause")
+    @needs(Scope.OPERATOR)
+    def pause(name: str, ...) -> DataflowSummary: ...
+
+Deny by default: a route that declares nothing cannot be made, so the service does not start. The
+check comes before the body is read, and before anything else of the route. `deploy/README.md` says
+why a route needs what it needs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Coroutine
+from dataclasses import dataclass
+from typing import Any, TypeVar
+
+from fastapi import Request, Response
+from fastapi.routing import APIRoute
+
+from controller.access.errors import (
+    DataflowNotGrantedError,
+    ScopeTooLowError,
+    UnauthenticatedError,
+)
+from controller.access.identity import Identity
+from controller.access.scopes import Scope
+from controller.api.routing.short_path import Shortened
+from controller.api.security.callers import READS
+from controller.api.security.exchange import Exchange, exchange_of
+
+__all__ = [
+    "Need",
+    "ScopedRoute",
+    "need_of",
+    "needs",
+    "operation_id",
+    "public",
+    "require_granted",
+    "require_touchable",
+]
+
+Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
+
+_OF_ONE_DATAFLOW = "/dataflows/{name}"
+
+
+@dataclass(frozen=True, slots=True)
+class Need:
+    """What a caller needs for a route.
+
+    Attributes:
+        scope: The scope that a caller needs; `None` if the route is public.
+        changes: Whether the route can change something; else it is not audited. By default every
+            method but GET does.
+        any_dataflow: Whether tokens that are limited to dataflows may use it though its path names
+            none. Such a route is about no dataflow, or it asks `require_granted` once it knows of
+            which dataflow a record is, or it leaves out what is about others.
+    """
+
+    scope: Scope | None
+    changes: bool = True
+    any_dataflow: bool = False
+
+
+_NEED = "cbp_need"
+
+
+def needs(
+    scope: Scope, *, changes: bool = True, any_dataflow: bool = False
+) -> Callable[[Endpoint], Endpoint]:
+    """Declare what a caller needs for a route; stands below the route's own decorator."""
+
+    def declare(endpoint: Endpoint) -> Endpoint:
+        setattr(endpoint, _NEED, Need(scope, changes, any_dataflow))
+        return endpoint
+
+    return declare
+
+
+def public(endpoint: Endpoint) -> Endpoint:
+    """Declare that a route needs no credential; the guard must let it through, too."""
+    setattr(endpoint, _NEED, Need(None))
+    return endpoint
+
+
+def need_of(endpoint: Any) -> Need:
+    """Return what a route declared; raises `LookupError` with what to do if it did not."""
+    need = getattr(endpoint, _NEED, None)
+    if not isinstance(need, Need):
+        message = (
+            f"the route {endpoint.__module__}.{endpoint.__qualname__} does not declare who may "
+            "call it: add @needs(Scope.VIEWER), OPERATOR or ADMIN below its route decorator "
+            "(controller.api.routing.scopes), and a row to the table in deploy/README.md if it "
+            "is not obvious"
+        )
+        raise LookupError(message)
+    return need
+
+
+def require_granted(exchange: Exchange, dataflow: str) -> None:
+    """Refuse a caller whose token is limited to other dataflows than that of a record.
+
+    Also notes the dataflow for the audit log, since the path does not say it.
+
+    Raises:
+        DataflowNotGrantedError: If the caller may not touch the dataflow.
+    """
+    exchange.dataflow = dataflow
+    require_touchable(exchange, dataflow)
+
+
+def require_touchable(exchange: Exchange, dataflow: str | None) -> None:
+    """Refuse a caller whose token is limited to other dataflows; `None`: to any.
+
+    Raises:
+        DataflowNotGrantedError: If the caller may not touch the dataflow.
+    """
+    assert exchange.caller is not None, "a route that is not public has a caller"
+    if not exchange.caller.may_touch(dataflow):
+        raise DataflowNotGrantedError(exchange.action, exchange.caller.dataflows or ())
+
+
+def operation_id(route: APIRoute) -> str:
+    """Return the stable name of an operation, such as `dataflows_pause`; it has no spaces."""
+    return "_".join([*map(str, route.tags[:1]), route.name]).replace(" ", "_")
+
+
+class ScopedRoute(APIRoute):
+    """A route that checks its caller first."""
+
+    def __init__(self, path: str, endpoint: Callable[..., Any], **more: Any) -> None:
+        need = need_of(endpoint)
+        if need.scope is not None:
+            more["openapi_extra"] = {
+                **(more.get("openapi_extra") or {}),
+                "x-cbp-scope": need.scope.value,
+            }
+        super().__init__(path, endpoint, **more)
+
+    def get_route_handler(self) -> Callable[[Request], Coroutine[Any, Any, Response]]:
+        """Return what serves a request; it checks the caller before the body is read."""
+        short, need = Shortened.of(self), need_of(self.endpoint)
+        whole, self.dependant = self.dependant, short.dependant
+        serve = super().get_route_handler()
+        self.dependant = whole  # which the OpenAPI document describes
+        action = operation_id(self)
+        of_one_dataflow = f"{_OF_ONE_DATAFLOW}/" in f"{self.path}/"
+
+        async def check_and_serve(request: Request) -> Response:
+            exchange = exchange_of(request.scope)
+            exchange.action = action
+            exchange.changes = need.changes and request.method not in READS
+            if need.scope is not None:
+                if exchange.caller is None:  # the guard let through what is not public
+                    raise UnauthenticatedError
+                dataflow = request.path_params["name"] if of_one_dataflow else None
+                _authorise(exchange.caller, need, action, dataflow)
+            await short.prepare(request)
+            return await serve(request)
+
+        return check_and_serve
+
+
+def _authorise(caller: Identity, need: Need, action: str, dataflow: str | None) -> None:
+    """Raise if a caller may not do this; `dataflow`: the only one that the route is about."""
+    assert need.scope is not None
+    if not caller.scope.includes(need.scope):
+        raise ScopeTooLowError(need.scope, caller.scope, action)
+    if not (need.any_dataflow or caller.may_touch(dataflow)):
+        raise DataflowNotGrantedError(action, caller.dataflows or ())

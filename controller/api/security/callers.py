@@ -1,0 +1,87 @@
+"""The caller of a request: by its bearer token, or by the cookie of a session.
+
+A browser sends a cookie by itself, with requests that another page made it send, too. So a cookie
+counts only where the browser does not say that another page asks, and with the header
+`X-CBP-Request` where something is changed. A form cannot send that header, and a script of another
+origin cannot either, since this service grants no CORS.
+"""
+
+from __future__ import annotations
+
+from starlette.concurrency import run_in_threadpool
+from starlette.datastructures import Headers
+from starlette.types import Scope as AsgiScope
+
+from cbp.errors import OperatingError
+from controller.access.authentication import Authentication
+from controller.access.errors import UnauthenticatedError
+from controller.access.identity import Identity
+from controller.api.answers.request_errors import OriginRefusedError, RequestUnmarkedError
+from controller.api.security.cookies import read_cookie
+
+__all__ = ["MARK_HEADER", "READS", "identify", "is_still_valid", "require_own_page"]
+
+MARK_HEADER = "X-CBP-Request"
+READS = frozenset({"GET", "HEAD", "OPTIONS"})
+
+
+async def identify(
+    scope: AsgiScope, authentication: Authentication, *, note_use: bool = True
+) -> Identity:
+    """Return the caller of a request.
+
+    Args:
+        scope: The request.
+        authentication: Knows the callers.
+        note_use: Whether the request is a use of the credential, and not only a question.
+
+    Raises:
+        UnauthenticatedError: If it has no valid credential.
+        RequestUnmarkedError, OriginRefusedError: If it has a cookie, and may be forged.
+    """
+    headers = Headers(scope=scope)
+    if (given := headers.get("authorization")) is not None:
+        scheme, _, token = given.partition(" ")
+        token = token.strip()
+        if scheme.lower() != "bearer" or not token:
+            raise UnauthenticatedError("missing")
+        if (known := authentication.recall_token(token)) is not None:
+            return known
+        return await run_in_threadpool(authentication.identify_token, token, note_use=note_use)
+    cookie = read_cookie(scope)
+    if not cookie:
+        raise UnauthenticatedError("missing")
+    require_own_page(scope)
+    if (known := authentication.recall_session(cookie)) is not None:
+        return known
+    return await run_in_threadpool(authentication.identify_session, cookie, note_use=note_use)
+
+
+async def is_still_valid(scope: AsgiScope, authentication: Authentication) -> bool:
+    """Tell whether the credential of a request that is being answered has not ended since.
+
+    This is no use of a session, which would never be idle otherwise. While the store does not
+    answer, a credential counts as valid: nothing can be said about it.
+    """
+    try:
+        await identify(scope, authentication, note_use=False)
+    except UnauthenticatedError:
+        return False
+    except OperatingError:
+        return True
+    return True
+
+
+def require_own_page(scope: AsgiScope) -> None:
+    """Refuse a request that a page other than ours may have made a browser send.
+
+    Raises:
+        OriginRefusedError: If the browser says that another page asks.
+        RequestUnmarkedError: If the request changes something, and lacks the header.
+    """
+    headers = Headers(scope=scope)
+    site = headers.get("sec-fetch-site", "none")
+    if site not in ("same-origin", "none"):
+        raise OriginRefusedError(headers.get("origin") or f"a page that is {site}")
+    if scope["method"] not in READS and headers.get(MARK_HEADER) != "1":
+        raise RequestUnmarkedError(MARK_HEADER)

@@ -1,0 +1,45 @@
+"""What is known about a request besides what it says: its id, its caller, what it is about."""
+
+from __future__ import annotations
+
+from dataclasses import dataclass, field
+from typing import Any
+
+from starlette.types import Scope as AsgiScope
+
+from controller.access.identity import Identity
+
+__all__ = ["Exchange", "exchange_of"]
+
+_KEY = "cbp.exchange"
+
+
+@dataclass(slots=True, kw_only=True)
+class Exchange:
+    """One request and its answer, for the audit log.
+
+    Attributes:
+        id: Random; also in the answer's header `X-Request-Id` and in each line of the log.
+        caller: `None` if it was not recognised, or the route is public.
+        action: The operationId; `""` if no route matches.
+        changes: Whether the request changes something, if it succeeds.
+        dataflow, target, reason: What it is about, where the path does not say it.
+    """
+
+    id: str
+    caller: Identity | None = None
+    action: str = ""
+    changes: bool = False
+    dataflow: str = ""
+    target: dict[str, str] = field(default_factory=dict)
+    reason: str = ""
+
+    def put(self, scope: AsgiScope) -> None:
+        """Keep it with the request."""
+        scope[_KEY] = self
+
+
+def exchange_of(scope: Any) -> Exchange:
+    """Return what is known about a request; there is none before the guard has seen it."""
+    exchange: Exchange = scope[_KEY]
+    return exchange

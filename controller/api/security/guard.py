@@ -1,0 +1,222 @@
+"""Access control of the API, and the headers of every response.
+
+`Guard` stands before every route, known or not: deny by default. It checks, in this order, the Host
+header (DNS rebinding), the Origin header (pages of other sites) and the credential; only
+`OPEN_PATHS`, the page's files and signing in need none. Then it refuses what can be read in two
+ways. What a caller may do is checked by its route (`controller.api.routing.scopes`). The guard also
+turns unexpected errors into problem documents, adds the security headers, and lets every answer be
+audited.
+
+Absent on purpose: CORS, tokens in URLs.
+"""
+
+from __future__ import annotations
+
+import ipaddress
+import secrets
+from collections.abc import Iterable, Mapping
+from urllib.parse import unquote_to_bytes
+
+from fastapi.security import HTTPBearer
+from starlette.datastructures import Headers, MutableHeaders
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+from structlog.contextvars import bind_contextvars, bound_contextvars, unbind_contextvars
+
+from cbp.errors import CbpError
+from controller.access.access import Access
+from controller.api.answers.problems import ERROR_CODE, answer
+from controller.api.answers.request_errors import (
+    ContentEncodingError,
+    HostRefusedError,
+    InternalError,
+    OriginRefusedError,
+    RequestError,
+)
+from controller.api.page import is_open
+from controller.api.requests.bounds import Bounds
+from controller.api.security.auditing import audit_answer
+from controller.api.security.callers import MARK_HEADER, identify, require_own_page
+from controller.api.security.exchange import Exchange
+
+__all__ = ["HSTS", "ONCE", "OPEN_PATHS", "SECURITY_HEADERS", "SIGN_IN", "Guard", "bearer_scheme"]
+
+OPEN_PATHS = frozenset({"/api/v1/health/live", "/api/v1/health/ready"})
+"""What needs no credential."""
+
+SIGN_IN = ("POST", "/api/v1/session")
+"""Where a credential is exchanged for a session; needs the mark of the page instead of one."""
+
+SECURITY_HEADERS = {
+    "Cache-Control": "no-store",
+    "Content-Security-Policy": "default-src 'none'; frame-ancestors 'none'",
+    "Cross-Origin-Resource-Policy": "same-origin",
+    "Referrer-Policy": "no-referrer",
+    "X-Content-Type-Options": "nosniff",
+    "X-Frame-Options": "DENY",
+}
+
+HSTS = "max-age=31536000"
+"""For a year, browsers use nothing but HTTPS with the host. Not sent for loopback names: there, a
+developer's other services could not be reached any more."""
+
+ONCE = (
+    "authorization",
+    "content-encoding",
+    "content-type",
+    "cookie",
+    "idempotency-key",
+    "origin",
+    MARK_HEADER.lower(),
+)
+"""Headers that a request has at most once."""
+
+_CALLER_FIELDS = ("actor", "session")
+"""Fields of every line of the log that a request with a credential writes."""
+
+_LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
+
+# Tells OpenAPI that a token is needed; `Guard` enforces it.
+bearer_scheme = HTTPBearer(
+    auto_error=False, description="The content of the token file, or a token of `cbp tokens new`."
+)
+
+
+class Guard:
+    """ASGI middleware; see the module header.
+
+    Args:
+        access: Knows the callers, and writes down what they did.
+        host: The address that the service listens on.
+        allowed_hosts: Further names under which clients may reach it.
+        bounds: Bounds of bodies; a body is read only after the checks above.
+        tls: Whether this service ends TLS itself: then nothing of it is served without, and
+            browsers are told to remember that.
+    """
+
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        access: Access,
+        host: str,
+        allowed_hosts: Iterable[str] = (),
+        bounds: Bounds | None = None,
+        tls: bool = False,
+    ) -> None:
+        self._app, self._access, self._bounds = app, access, bounds
+        self._hosts = _LOOPBACK_NAMES | {name.lower() for name in (host, *allowed_hosts)}
+        self._any_address = _is_unspecified(host)
+        self._schemes = ("https",) if tls else ("http", "https")
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve one request, or refuse it."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        exchange = Exchange(id=secrets.token_hex(8))
+        exchange.put(scope)
+        with bound_contextvars(request=exchange.id):
+            try:
+                await self._serve(scope, receive, send, exchange)
+            finally:
+                unbind_contextvars(*_CALLER_FIELDS)
+
+    async def _serve(self, scope: Scope, receive: Receive, send: Send, exchange: Exchange) -> None:
+        started = False
+
+        async def send_safely(message: Message) -> None:
+            nonlocal started
+            if message["type"] == "http.response.start":
+                started = True
+                headers = MutableHeaders(scope=message)
+                for name, value in self._headers(scope).items():
+                    headers.setdefault(name, value)
+                headers["X-Request-Id"] = exchange.id
+                await audit_answer(self._access.audit, scope, exchange, message["status"])
+            await send(message)
+
+        try:
+            await self._check(scope, exchange)
+            bounded = self._bounds.bounded(scope, receive) if self._bounds else receive
+            await self._app(scope, bounded, send_safely)
+            return
+        except CbpError as refused:
+            error = refused
+        except Exception as unforeseen:  # nothing above could answer the client
+            error = InternalError()
+            error.__cause__ = unforeseen
+            if started:
+                raise
+        scope[ERROR_CODE] = error.code
+        response = answer(error, method=scope["method"], path=scope["path"])
+        await response(scope, receive, send_safely)
+
+    async def _check(self, scope: Scope, exchange: Exchange) -> None:
+        headers = Headers(scope=scope)
+        host = headers.get("host", "")
+        if not self._knows(_host_name(host)):
+            raise HostRefusedError(host)
+        origin = headers.get("origin")
+        own = [f"{scheme}://{host}".lower() for scheme in self._schemes]
+        if origin is not None and origin.lower() not in own:
+            raise OriginRefusedError(origin)
+        if (scope["method"], scope["path"]) == SIGN_IN:
+            require_own_page(scope)
+        elif not (scope["path"] in OPEN_PATHS or is_open(scope)):
+            caller = await identify(scope, self._access.authentication)
+            exchange.caller = caller
+            names = zip(_CALLER_FIELDS, (caller.actor, caller.session), strict=True)
+            bind_contextvars(**{field: name for field, name in names if name})
+        _require_plain(scope, headers)
+
+    def _headers(self, scope: Scope) -> Mapping[str, str]:
+        """Return the headers of an answer; a browser would keep HSTS for all ports of a host."""
+        name = _host_name(Headers(scope=scope).get("host", ""))
+        if self._schemes != ("https",) or name in _LOOPBACK_NAMES:
+            return SECURITY_HEADERS
+        return {**SECURITY_HEADERS, "Strict-Transport-Security": HSTS}
+
+    def _knows(self, name: str) -> bool:
+        # Rebinding needs a name. An address in the Host header is the one that was dialled.
+        return name in self._hosts or (self._any_address and _is_address(name))
+
+
+def _require_plain(scope: Scope, headers: Headers) -> None:
+    """Refuse what parts of a service could read in different ways.
+
+    Raises:
+        RequestError: A header that is meant once comes again, or the query is not UTF-8: its bytes
+            would be replaced, so that names that differ would be one.
+        ContentEncodingError: The body is compressed.
+    """
+    for name in ONCE:
+        if len(headers.getlist(name)) > 1:
+            message = f"the header {name} comes {len(headers.getlist(name))} times; send it once"
+            raise RequestError(message, header=name)
+    coding = headers.get("content-encoding", "identity")
+    if coding.strip().lower() not in ("", "identity"):
+        raise ContentEncodingError(coding)
+    try:
+        unquote_to_bytes(scope["query_string"]).decode()
+    except UnicodeDecodeError as error:
+        message = "the query has bytes that are not UTF-8; encode its text as UTF-8, then as %XX"
+        raise RequestError(message) from error
+
+
+def _host_name(header: str) -> str:
+    """Return the name of a Host header without its port, in lower case."""
+    if header.startswith("["):
+        return header[1:].partition("]")[0].lower()
+    return header.partition(":")[0].lower()
+
+
+def _is_unspecified(host: str) -> bool:
+    return _is_address(host) and ipaddress.ip_address(host).is_unspecified
+
+
+def _is_address(name: str) -> bool:
+    try:
+        ipaddress.ip_address(name)
+    except ValueError:
+        return False
+    return True

@@ -1,0 +1,91 @@
+"""Constructs the watch of alerts: where the health of dataflows comes from, and who is told."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from datetime import datetime
+
+from controller.alerts import (
+    AlertLimits,
+    AlertWatch,
+    Channel,
+    DataflowHealth,
+    EmailChannel,
+    WebhookChannel,
+)
+from controller.alerts.conditions import HealthState
+from controller.api.figures.degraded import degraded_now
+from controller.ingest.drop_folder import DropFolder
+from controller.loop.controller import Controller
+from controller.settings import Settings
+from controller.store.base import Store
+
+__all__ = ["alert_watch_for"]
+
+HOLD_SECONDS = 60.0
+
+
+def alert_watch_for(
+    settings: Settings,
+    *,
+    controller: Controller,
+    store: Store,
+    drop_folder: DropFolder,
+    leads: Callable[[], bool],
+    clock: Callable[[], datetime],
+) -> AlertWatch:
+    """Return the watch; without a channel in the settings it only lists what is wrong.
+
+    Args:
+        settings: The channels, and when a dataflow is late.
+        controller: Knows what waits, and why.
+        store: Has the queues, and counts files in quarantine.
+        drop_folder: Knows the sources from which nothing is taken in.
+        leads: Tells whether this instance leads.
+        clock: Returns the time, aware and in UTC.
+    """
+    return AlertWatch(
+        health=lambda: _healths(controller, store, drop_folder, clock()),
+        leads=leads,
+        channels=_channels(settings),
+        limits=AlertLimits(
+            settings.alert_lag_seconds, HOLD_SECONDS, settings.alert_repeat_hours * 3600
+        ),
+        clock=clock,
+    )
+
+
+def _channels(settings: Settings) -> Iterator[Channel]:
+    url = settings.advertise_url
+    if settings.alert_webhook_url is not None:
+        yield WebhookChannel(settings.alert_webhook_url.get_secret_value(), service_url=url)
+    if settings.smtp_url is not None and settings.alert_email_to:
+        yield EmailChannel(
+            settings.smtp_url.get_secret_value(),
+            sender=settings.alert_email_from,
+            recipients=settings.alert_email_to,
+            service_url=url,
+        )
+
+
+def _healths(
+    controller: Controller, store: Store, drop_folder: DropFolder, now: datetime
+) -> Iterator[DataflowHealth]:
+    """Yield the health of every dataflow; the number of statements is fixed."""
+    degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
+    gauges = store.gauges()
+    oldest = gauges.oldest_waiting()
+    quarantined: dict[str, dict[str, int]] = {}
+    for (dataflow, source), count in store.quarantined().items():
+        quarantined.setdefault(dataflow, {})[source] = count
+    for record in store.dataflows():
+        name, one = record.name, degraded.get(record.name)
+        state: HealthState = "ok" if one is None else one.state
+        reason = "" if one is None else one.reason
+        if name in gauges.unreadable and state != "broken":
+            state, reason = "broken", "its queues cannot be read; `cbp doctor` may help"
+        elif record.is_paused and state != "broken":
+            state, reason = "paused", ""
+        waits_since = oldest.get(name)
+        lag = None if waits_since is None else max(0.0, (now - waits_since).total_seconds())
+        yield DataflowHealth(name, state, reason, lag, quarantined.get(name, {}))

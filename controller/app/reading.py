@@ -1,0 +1,96 @@
+"""The parts of a service that a process needs which only answers reads.
+
+It has the store, the tables and the translators as the service has them, but no thread of its own,
+no engine that runs, no lease. Whatever would be durable is refused, except that the use of a token
+or a session is noted.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from datetime import UTC, datetime
+from urllib.parse import urlsplit
+
+from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.files import files_for
+from cbp.errors import LeaseLostError
+from cbp.model.schedule.lease import Role, Standing
+from controller.access.access import Access
+from controller.api import create_api
+from controller.api.requests.present_state import Answers, Part, ToldState
+from controller.app.construction import drop_folder_for, environment_for
+from controller.clock import SteadyClock
+from controller.loop import DEFAULT_LOOP_LIMITS, Controller, Fence, assemble
+from controller.loop.leadership.lease_keeper import boot_seconds
+from controller.loop.runs.threads import Threads
+from controller.registry import Registry, TranslatorFiles
+from controller.settings import Settings
+from controller.store.sql import open_beside
+
+__all__ = ["ReadingService"]
+
+_WHY = "this process only reads"
+
+
+class ReadingService:
+    """The parts, connected.
+
+    Args:
+        settings: Those of the service, which has made its folders and its database.
+        ask: Asks the service for a part of its present state; called by one thread at a time.
+
+    Attributes:
+        access: Knows the callers.
+        api: The application; only routes marked `read_anywhere` are right here.
+    """
+
+    def __init__(self, settings: Settings, ask: Callable[[Part], bytes]) -> None:
+        answers = Answers(ask)
+        store = open_beside(settings.database_url)
+        faults = Fence(check=_refuse)
+        files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
+        clock = SteadyClock(lambda: datetime.now(UTC), boot_seconds)
+        drop_folder = drop_folder_for(
+            settings,
+            store=store,
+            files=files,
+            clock=clock,
+            readers=None,
+            on_accept=lambda: None,
+            on_close=lambda _dataflow, _source, _key: None,
+            faults=faults,
+        )
+        environment = environment_for(
+            settings,
+            store=store,
+            # Tables are read alike by every engine, and Spark takes seconds to start.
+            engine=LocalEngine(cache=str(settings.cache), faults=faults),
+            registry=Registry(
+                settings.allowed_packages, files=TranslatorFiles(settings.translators)
+            ),
+            files=files,
+            clock=clock,
+            arrivals=drop_folder,
+            runs=Threads("run"),
+            framers=Threads("frame"),
+            answerers=Threads("answer"),
+            removers=Threads("remove"),
+            faults=faults,
+            limits=DEFAULT_LOOP_LIMITS,
+        )
+        self.access = Access(settings, store)
+        self.api = create_api(
+            controller=Controller(assemble(environment)),
+            store=store,
+            drop_folder=drop_folder,
+            settings=settings,
+            access=self.access,
+            present=lambda: ToldState(answers),
+            standing=lambda: Standing(Role.FOLLOWS, 0, ""),
+            allowed_hosts=[urlsplit(settings.advertise_url).hostname or ""],
+        )
+        store.ping()
+
+
+def _refuse() -> None:
+    raise LeaseLostError(None, _WHY)

@@ -1,0 +1,1 @@
+"""The service as its users meet it: files that are renamed in, results that are read over REST."""

@@ -1,0 +1,81 @@
+"""The command `cbp audit`: who changed what, and how many requests were refused."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.session import AsJson, At, Cursor, Limit, session
+from controller.terminal import clock, one_line, print_json, print_more, print_table
+
+__all__ = ["audit_command"]
+
+Actor = Annotated[str | None, typer.Option(help="Show only this actor: token-file, or token:NAME.")]
+Action = Annotated[str | None, typer.Option(help="Show only this action, such as dataflows_pause.")]
+Dataflow = Annotated[str | None, typer.Option(help="Show only this dataflow.")]
+Outcome = Annotated[str | None, typer.Option(help="Show only done, failed or refused.")]
+
+
+def audit_command(
+    context: typer.Context,
+    since: At = None,
+    until: At = None,
+    actor: Actor = None,
+    action: Action = None,
+    dataflow: Dataflow = None,
+    outcome: Outcome = None,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """List what was changed, by whom and why, newest first; refused requests are counted."""
+    with session(context).connect() as service:
+        answer = service.get(
+            "audit",
+            since=_time(since),
+            until=_time(until),
+            actor=actor,
+            action=action,
+            dataflow=dataflow,
+            outcome=outcome,
+            limit=limit,
+            cursor=cursor,
+        )
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            clock(item["at"]),
+            one_line(_who(item)),
+            item["action"] or "-",
+            one_line(_what(item)),
+            item["outcome"] if item["count"] == 1 else f"{item['outcome']} {item['count']}x",
+            item["error_code"] or "",
+            one_line(item["reason"]),
+        )
+        for item in answer["items"]
+    ]
+    columns = ("at", "who", "action", "what", "outcome", "error", "reason")
+    print_table(columns, rows, empty="no entries")
+    print_more(answer)
+
+
+def _who(item: dict[str, Any]) -> str:
+    """Return the actor, and what its client says about the user."""
+    actor = item["actor"] or f"unknown ({item['address']})"
+    page = " on the page" if item["session"] else ""
+    return f"{actor}{page}" + (f" ({item['user']})" if item["user"] else "")
+
+
+def _what(item: dict[str, Any]) -> str:
+    target = ", ".join(f"{name} {value}" for name, value in item["target"].items())
+    return " ".join(part for part in (item["dataflow"], target) if part) or "-"
+
+
+def _time(given: datetime | None) -> str | None:
+    if given is None:
+        return None
+    return (given if given.tzinfo else given.replace(tzinfo=UTC)).isoformat()

@@ -1,0 +1,150 @@
+"""The commands `cbp tokens list`, `new`, `rotate` and `revoke`, and `cbp tokens sessions`."""
+
+from __future__ import annotations
+
+import json
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.session import AsJson, Cursor, Limit, session
+from controller.terminal import clock, one_line, print_json, print_more, print_table, print_text
+
+__all__ = ["tokens_app"]
+
+tokens_app = typer.Typer(
+    help="Named tokens: who may use the service, and for how long.",
+    no_args_is_help=True,
+    add_completion=False,
+    rich_markup_mode=None,
+)
+
+Name = Annotated[str, typer.Argument(help="Name of the token.", show_default=False)]
+
+
+@tokens_app.command("list")
+def list_command(
+    context: typer.Context, limit: Limit = 100, cursor: Cursor = None, json_: AsJson = False
+) -> None:
+    """List named tokens, newest first; the token file is none of them."""
+    with session(context).connect() as service:
+        answer = service.get("tokens", limit=limit, cursor=cursor)
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            item["name"],
+            item["scope"],
+            item["state"],
+            ", ".join(item["dataflows"]) if item["dataflows"] else "all",
+            item["prefix"],
+            clock(item["expires_at"]) if item["expires_at"] else "never",
+            clock(item["last_used_at"]),
+            item["created_by"],
+        )
+        for item in answer["items"]
+    ]
+    columns = ("token", "scope", "state", "dataflows", "begins", "expires", "last used", "made by")
+    print_table(columns, rows, empty="no named tokens; make one with: cbp tokens new NAME")
+    print_more(answer)
+
+
+@tokens_app.command("new")
+def new_command(
+    context: typer.Context,
+    name: Name,
+    scope: Annotated[str, typer.Option(help="viewer, operator or admin.")] = "viewer",
+    days: Annotated[int, typer.Option(min=1, max=3660, help="How long it is valid.")] = 90,
+    never: Annotated[
+        bool, typer.Option("--never-expires", help="Valid until it is revoked.")
+    ] = False,
+    dataflow: Annotated[
+        list[str] | None,
+        typer.Option(help="The only dataflow it may touch; may be given several times."),
+    ] = None,
+    json_: AsJson = False,
+) -> None:
+    """Make a token, and print its secret, which is shown this once."""
+    wanted = {
+        "name": name,
+        "scope": scope,
+        "expires_days": None if never else days,
+        "dataflows": dataflow or None,
+    }
+    with session(context).connect() as service:
+        made = service.post(
+            "tokens", content=json.dumps(wanted).encode(), content_type="application/json"
+        )
+    _print_new(made, as_json=json_)
+
+
+@tokens_app.command("rotate")
+def rotate_command(
+    context: typer.Context,
+    name: Name,
+    overlap_hours: Annotated[
+        float, typer.Option(min=0, max=168, help="Hours for which the old secret works, too.")
+    ] = 0.0,
+    json_: AsJson = False,
+) -> None:
+    """Give a token a new secret and its full life again; sessions made from it end."""
+    with session(context).connect() as service:
+        made = service.post("tokens", name, "rotate", query={"overlap_hours": overlap_hours})
+    _print_new(made, as_json=json_)
+
+
+@tokens_app.command("revoke")
+def revoke_command(context: typer.Context, name: Name, json_: AsJson = False) -> None:
+    """End a token, and the sessions made from it, at once."""
+    with session(context).connect() as service:
+        answer = service.delete("tokens", name)
+    if json_:
+        print_json(answer)
+    else:
+        print_text(f"{name} is revoked, since {clock(answer['revoked_at'])}")
+
+
+@tokens_app.command("sessions")
+def sessions_command(
+    context: typer.Context,
+    end: Annotated[str | None, typer.Option(help="Id of a session to end at once.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """List the browsers that are signed in, newest first, or end one session."""
+    with session(context).connect() as service:
+        if end is not None:
+            service.delete("sessions", end)
+            print_json({"ended": end}) if json_ else print_text(f"session {end} has ended")
+            return
+        answer = service.get("sessions", limit=limit, cursor=cursor)
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            item["id"],
+            item["actor"],
+            item["scope"],
+            clock(item["last_seen_at"]),
+            clock(item["expires_at"]),
+            item["address"],
+            one_line(item["agent"])[:40],
+        )
+        for item in answer["items"]
+    ]
+    columns = ("session", "token", "scope", "last seen", "ends", "address", "browser")
+    print_table(columns, rows, empty="nobody is signed in")
+    print_more(answer)
+
+
+def _print_new(made: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(made)
+        return
+    token = made["token"]
+    end = clock(token["expires_at"]) if token["expires_at"] else "it is revoked"
+    print_text(made["secret"])
+    print_text(f"{token['name']}: {token['scope']} until {end}; shown this once, keep it", "dim")

@@ -1,0 +1,183 @@
+"""The commands `cbp translators`, `cbp examples` and `cbp versions`: what a document is made of.
+
+cbp translators                  what a document may name, with inputs, outputs and state
+cbp translators top_k            what one of them does, and its parameters
+cbp translators --translators clicks.py
+                                 with those of a file, without a service
+cbp examples crawl_queue         a ready dataflow as YAML, to begin with
+cbp versions clicks --diff       what each version of a dataflow changed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from difflib import get_close_matches
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from cbp.client.errors import ServiceUnreachableError, TokenMissingError
+from cbp.errors import NotFoundError
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Session, session
+from controller.cli.translator_paths import project_here
+from controller.registry import Registry, TranslatorFiles
+from controller.registry.library import describe_example, describe_translator
+from controller.terminal import clock, print_json, print_more, print_table, print_text
+
+__all__ = ["examples_command", "translators_command", "versions_command"]
+
+Example = Annotated[
+    str | None, typer.Argument(help="Print this one's document.", show_default=False)
+]
+Translator = Annotated[str | None, typer.Argument(help="Describe this one.", show_default=False)]
+Paths = Annotated[
+    list[Path] | None,
+    typer.Option(
+        "--translators",
+        metavar="PATH",
+        help="Ask no service: those of installed packages, and of this file, folder or project; "
+        "may be repeated.",
+        show_default=False,
+    ),
+]
+Diff = Annotated[bool, typer.Option("--diff", help="Show the lines that each version changed.")]
+
+
+def translators_command(
+    context: typer.Context,
+    name: Translator = None,
+    translators: Paths = None,
+    json_: AsJson = False,
+) -> None:
+    """List the translators that a document may name, or describe one with its parameters.
+
+    Without a service: those of the installed packages, and of the project in this folder.
+    """
+    given = session(context)
+    answer = None if translators else _asked(given, "translators")
+    if answer is None:
+        registry = _registry(given, translators or ())
+        answer = {
+            "items": [describe_translator(registry, one) for one in registry.names()],
+            "cursor": None,
+        }
+    if name is not None:
+        _describe(_named(answer["items"], name), as_json=json_)
+        return
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (one["name"], one["package"], _ports(one), one["problem"] or one["summary"])
+        for one in answer["items"]
+    ]
+    columns = ("translator", "package", "inputs -> outputs", "what it does")
+    print_table(columns, rows, empty="no allowed package offers a translator")
+
+
+def examples_command(context: typer.Context, name: Example = None, json_: AsJson = False) -> None:
+    """List the ready dataflows of installed packages, or print the document of one."""
+    given = session(context)
+    answer = _asked(given, "examples", *([name] if name else []))
+    if answer is None:
+        items = [describe_example(one) for one in _registry(given).ready_dataflows(name)]
+        answer = items[0] if name else {"items": items, "cursor": None}
+    if json_:
+        print_json(answer)
+    elif name:
+        print_text(answer["problem"] or answer["text"].rstrip("\n"))
+    else:
+        rows = [
+            (one["name"], one["package"], one["problem"] or one["summary"])
+            for one in answer["items"]
+        ]
+        print_table(("name", "package", "what it is"), rows, empty="no package offers any")
+
+
+def versions_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    version: Annotated[
+        int | None, typer.Option(min=1, help="Print this version's document.", show_default=False)
+    ] = None,
+    diff: Diff = False,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """List the versions of a dataflow, newest first; or print one."""
+    if version is not None:
+        with session(context).connect() as service:
+            answer = service.get("dataflows", dataflow, "versions", str(version))
+        print_json(answer) if json_ else print_text(answer["text"].rstrip("\n"))
+        return
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "versions", limit=limit, cursor=cursor)
+    if json_:
+        print_json(answer)
+        return
+    if diff:
+        for one in answer["items"]:
+            print_text(f"version {one['version']}, {clock(one['at'])}", "bold")
+            for line in one["difference"] or ():
+                print_text(line)
+    else:
+        rows = [
+            (one["version"], clock(one["at"]), ", ".join(one["anew"])) for one in answer["items"]
+        ]
+        print_table(("version", "took over", "stages changed"), rows, empty="no version")
+    print_more(answer)
+
+
+def _asked(given: Session, *path: str) -> Any:
+    """Return what the service answers; `None`, and a remark on stderr, if there is none."""
+    try:
+        with given.connect() as service:
+            return service.get(*path)
+    except (ServiceUnreachableError, TokenMissingError):
+        print_text("no service answers; this is what is installed here", on_stderr=True)
+        return None
+
+
+def _registry(given: Session, paths: Sequence[Path] = ()) -> Registry:
+    """Return the translators that a service started here would know."""
+    settings = given.settings
+    paths = paths or settings.translators or project_here(settings).get("translators", ())
+    files = TranslatorFiles(tuple(paths))
+    for problem in files.problems():
+        print_text(problem.message, on_stderr=True)
+    return Registry(settings.allowed_packages, files=files)
+
+
+def _named(items: list[dict[str, Any]], name: str) -> dict[str, Any]:
+    for one in items:
+        if one["name"] == name:
+            return one
+    near = get_close_matches(name, [one["name"] for one in items])
+    hint = f"did you mean {' or '.join(near)}?" if near else "cbp translators lists them"
+    raise NotFoundError("translator", name, hint=hint)
+
+
+def _describe(one: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(one)
+    elif one["problem"]:
+        print_text(f"{one['name']}: {one['problem']}")
+    else:
+        print_text(f"{one['name']}, of the package {one['package']}\n\n{one['description']}")
+        for declared in one["parameters"].values():
+            print_text(f"  parameter {declared}")
+        for kind, ports in (one["ports"] or {}).items():
+            for port in ports:
+                key = f", key {port['key']}" if port["key"] else ""
+                print_text(f"  {kind.removesuffix('s')} {port['name']}: {port['columns']}{key}")
+
+
+def _ports(one: dict[str, Any]) -> str:
+    if one["ports"] is None:
+        return "depends on parameters" if not one["problem"] else ""
+    inputs, outputs = (
+        ", ".join(port["name"] for port in one["ports"][kind]) for kind in ("inputs", "outputs")
+    )
+    return f"{inputs} -> {outputs}"

@@ -1,0 +1,91 @@
+"""The command `cbp logs`: the log of a run, or of the newest run of a stage or dataflow."""
+
+from __future__ import annotations
+
+import json
+import re
+import time
+from typing import Annotated, Any
+
+import typer
+
+from cbp.errors import NotFoundError
+from controller.cli.session import AsJson, Limit, session
+from controller.client.service_client import ServiceClient
+from controller.terminal import print_json, print_text
+
+__all__ = ["logs_command"]
+
+_RUN = re.compile(r"[0-9a-f]{20}")
+_AGAIN_SECONDS = 1.0
+_PLACE = ("time", "level", "event", "dataflow", "stage", "epoch", "run", "logger")
+
+
+def logs_command(
+    context: typer.Context,
+    of: Annotated[
+        str,
+        typer.Argument(
+            metavar="RUN|DATAFLOW[.STAGE]", help="Such as weblog, or weblog.paths for a stage."
+        ),
+    ],
+    stage: Annotated[
+        str | None,
+        typer.Argument(help="The stage, if it is not behind a point.", show_default=False),
+    ] = None,
+    follow: Annotated[
+        bool, typer.Option("--follow", help="Go on with new lines and newer runs.")
+    ] = False,
+    limit: Limit = 100,
+    json_: AsJson = False,
+) -> None:
+    """Show the last lines of the log of a run, or of the newest run of a stage or dataflow."""
+    if stage is not None:
+        if "." in of or _RUN.fullmatch(of):
+            message = f"{of!r} is a run or a stage already; expected a dataflow before {stage!r}"
+            raise typer.BadParameter(message)
+        of = f"{of}.{stage}"
+    with session(context).connect() as service:
+        run = _newest(service, of)
+        answer = service.get("runs", run, "log", limit=limit)
+        if not follow:
+            _print_page(answer, json_)
+            return
+        while True:
+            for line in answer["items"]:
+                print_text(json.dumps(line) if json_ else _text(line))
+            if not answer["items"]:
+                newer = _newest(service, of)
+                if newer == run:
+                    time.sleep(_AGAIN_SECONDS)
+                else:
+                    run, answer = newer, {"cursor": None}
+            asked = {"cursor": answer["cursor"], "oldest": answer["cursor"] is None}
+            answer = service.get("runs", run, "log", limit=limit, **asked)
+
+
+def _newest(service: ServiceClient, of: str) -> str:
+    """Return the id of the run that the argument names."""
+    if _RUN.fullmatch(of):
+        return of
+    dataflow, _, stage = of.partition(".")
+    runs = service.get("runs", dataflow=dataflow, stage=stage or None, limit=1)["items"]
+    if not runs:
+        raise NotFoundError(kind="run", name=of)
+    return str(runs[0]["id"])
+
+
+def _print_page(answer: dict[str, Any], as_json: bool) -> None:
+    if as_json:
+        print_json(answer, is_whole=True)
+        return
+    for line in answer["items"]:
+        print_text(_text(line))
+    if not answer["items"]:
+        print_text("no lines: nothing is kept of this run here")
+
+
+def _text(line: dict[str, Any]) -> str:
+    more = "  ".join(f"{name}={line[name]}" for name in line if name not in _PLACE)
+    place = f"{line.get('dataflow')}.{line.get('stage')}/{line.get('epoch')}"
+    return f"{line['time']}  {line['level']:<8}{place}  {line['event']}  {more}".rstrip()

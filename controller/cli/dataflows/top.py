@@ -1,0 +1,202 @@
+"""The command `cbp top`: what the service does now, refreshed until `q` is pressed.
+
+One request a tick. Without a terminal, or with `--once`, it is printed once.
+"""
+
+from __future__ import annotations
+
+import io
+import os
+import select
+import sys
+import termios
+import tty
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+from rich.live import Live
+from rich.text import Text
+
+from cbp.errors import CbpError
+from cbp.errors.counts import format_count
+from controller.cli.session import AsJson, complete_dataflows, session
+from controller.terminal import age, clock, print_json, print_table, print_text, text
+
+__all__ = ["refresh", "top_command"]
+
+Every = Annotated[
+    float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two looks.")
+]
+Once = Annotated[bool, typer.Option("--once", help="Print what is now, and end.")]
+
+Show = Callable[[Text], object]
+WaitForKey = Callable[[float], str]
+
+_STOP_KEYS = ("q", "Q", "\x03", "\x04")
+
+
+def top_command(
+    context: typer.Context,
+    dataflow: Annotated[
+        str | None,
+        typer.Argument(help="Only this dataflow.", autocompletion=complete_dataflows),
+    ] = None,
+    every: Every = 2.0,
+    once: Once = False,
+    json_: AsJson = False,
+) -> None:
+    """Show what all dataflows do now, live: stages, what waits, runs, newest errors; q ends it."""
+    with session(context).connect() as service:
+
+        def look() -> Any:
+            return service.get("activity", dataflow=dataflow)
+
+        if json_:
+            print_json(look())
+        elif once or not (sys.stdout.isatty() and sys.stdin.isatty()):
+            print_activity(look(), Console(highlight=False))
+        else:
+            with Live(screen=True, auto_refresh=False) as live, _keys() as wait_for_key:
+
+                def show(drawn: Text) -> None:
+                    live.update(drawn, refresh=True)
+
+                refresh(look, show, wait_for_key, every=every, size=lambda: live.console.size)
+
+
+def refresh(
+    look: Callable[[], Any],
+    show: Show,
+    wait_for_key: WaitForKey,
+    *,
+    every: float,
+    size: Callable[[], tuple[int, int]],
+) -> None:
+    """Look and show again and again, until a key that stops is pressed.
+
+    Args:
+        look: Returns the activity; its errors are shown, and it is asked again.
+        show: Shows a picture of the whole terminal.
+        wait_for_key: Waits for so many seconds; returns the pressed key, or `""`.
+        every: Seconds between two looks.
+        size: Returns columns and lines of the terminal.
+    """
+    key = ""
+    while key not in _STOP_KEYS:
+        width, height = size()
+        try:
+            show(draw(look(), width, height))
+        except CbpError as error:
+            show(text(f"{error.message}\n\ntried again every {every:g} s; q ends it", "red"))
+        key = wait_for_key(every)
+
+
+def draw(answer: Mapping[str, Any], width: int, height: int) -> Text:
+    """Return the picture of an activity, not larger than the terminal."""
+    console = Console(
+        file=io.StringIO(), width=width, force_terminal=True, highlight=False, legacy_windows=False
+    )
+    print_activity(answer, console)
+    assert isinstance(console.file, io.StringIO)
+    lines = console.file.getvalue().splitlines()
+    if len(lines) >= height:
+        lines = [*lines[: height - 2], f"... {len(lines) - height + 2} more lines"]
+    drawn = Text.from_ansi("\n".join([*lines, "q ends it"]))
+    drawn.no_wrap = True
+    return drawn
+
+
+def print_activity(answer: Mapping[str, Any], console: Console) -> None:
+    """Print an activity: dataflows, their stages, runs under way, newest errors."""
+    print_text(f"cbp top, {clock(answer['at'])}", "dim", console=console)
+    stages = [(one["summary"], stage) for one in answer["dataflows"] for stage in one["stages"]]
+    rows = [
+        (
+            f"{summary['name']}.{stage['name']}",
+            stage["state"] if summary["desired"] in ("running", "draining") else summary["desired"],
+            stage["epoch"],
+            stage["queued_increments"],
+            stage["queued_records"],
+            age(stage["lag_seconds"]),
+            stage["failures"],
+        )
+        for summary, stage in stages
+    ]
+    columns = ("stage", "state", "epoch", "waits", "records", "lag", "failures")
+    optional = ("failures", "records", "epoch")
+    print_table(columns, rows, empty="no dataflow yet", optional=optional, console=console)
+    if answer["left_out"]:
+        print_text(f"and {format_count(answer['left_out'], 'dataflow')} more", console=console)
+    for one in answer["dataflows"]:
+        if one["summary"]["problem"]:
+            said = f"{one['summary']['name']}: {one['summary']['problem']}"
+            print_text(said, "red", console=console)
+    print_text("", console=console)
+    _print_running(answer, console)
+    print_text("", console=console)
+    errors = [
+        (
+            clock(one["at"]),
+            f"{one['dataflow']}.{one['stage']}",
+            one["epoch"],
+            (one["error"] or {}).get("error_code", ""),
+            (one["error"] or {}).get("message", ""),
+        )
+        for one in answer["errors"]
+    ]
+    print_table(
+        ("failed at", "stage", "epoch", "error", "message"),
+        errors,
+        empty="no run has failed",
+        optional=("message", "epoch"),
+        console=console,
+    )
+
+
+def _print_running(answer: Mapping[str, Any], console: Console) -> None:
+    rows = [
+        (
+            run["id"],
+            f"{run['dataflow']}.{'+'.join(run['stages'])}",
+            run["epoch"],
+            clock(run["started_at"]),
+            _phase(run),
+            sum(len(indexes) for indexes in run["read"].values()),
+        )
+        for run in answer["running"]
+    ]
+    print_table(
+        ("run", "stage", "epoch", "since", "phase", "reads"),
+        rows,
+        empty="nothing runs",
+        optional=("reads", "run", "epoch"),
+        console=console,
+    )
+
+
+def _phase(run: Mapping[str, Any]) -> str:
+    """Return the phase that a run is in, and which one that is."""
+    if not run["phases"]:
+        return "-"
+    last = run["phases"][-1]
+    return f"{last['name']} ({len(run['phases'])})"
+
+
+@contextmanager
+def _keys() -> Iterator[WaitForKey]:
+    """Give what waits for a key; the terminal shows no pressed keys meanwhile."""
+    descriptor = sys.stdin.fileno()
+    before = termios.tcgetattr(descriptor)
+    tty.setcbreak(descriptor)
+
+    def wait_for_key(seconds: float) -> str:
+        ready, _, _ = select.select([descriptor], [], [], seconds)
+        return os.read(descriptor, 1).decode(errors="replace") if ready else ""
+
+    try:
+        yield wait_for_key
+    finally:
+        termios.tcsetattr(descriptor, termios.TCSADRAIN, before)

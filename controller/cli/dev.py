@@ -1,0 +1,266 @@
+"""The command `cbp dev`: the service for those who write a dataflow; a saved file is taken at once.
+
+The service is that of `cbp serve`, without Spark. A thread beside it looks at the translators'
+files and at the documents, and registers what was saved through REST, as `cbp register` does.
+"""
+
+from __future__ import annotations
+
+import json
+import threading
+from collections.abc import Callable, Mapping, Sequence
+from pathlib import Path
+from typing import Annotated, Any, TypeVar
+
+import typer
+
+from cbp.errors import CbpError, NotFoundError
+from controller.cli.dataflows.register import arrival_line
+from controller.cli.serve import Host, Port, serve
+from controller.cli.session import AsJson, session
+from controller.cli.translator_paths import Translators
+from controller.client.service_client import ServiceClient
+from controller.development.new_code import (
+    NOTHING_CHOSEN,
+    OnChange,
+    choose_next,
+    describe_change,
+)
+from controller.development.saved_files import SavedFiles
+from controller.registry import Registry
+from controller.settings import Settings
+from controller.terminal import print_json, print_text
+
+__all__ = ["DevelopmentLoop", "dev_command"]
+
+LOOK_SECONDS = 0.25
+ROUNDS_MAX = 50
+"""Plans of one change: each names at least one stage more."""
+
+Say = Callable[..., None]
+
+_T = TypeVar("_T")
+
+JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
+
+Documents = Annotated[
+    list[Path] | None,
+    typer.Argument(metavar="[DOCUMENT]...", help="Registered at the start, and when saved."),
+]
+LocalEngine = Annotated[
+    str,
+    typer.Option(
+        "--engine",
+        help="`local` (the default): without Spark, ready in seconds; or `spark`.",
+        metavar="local|spark",
+        show_default=False,
+    ),
+]
+OnSave = Annotated[
+    str,
+    typer.Option(
+        "--on-change",
+        metavar="rebuild|keep",
+        help="What becomes of the state of a stage whose code was saved: computed anew from the "
+        "retained input, or kept as it is. An added stage reads the retained input, or new input "
+        "only.",
+    ),
+]
+
+
+def dev_command(
+    context: typer.Context,
+    documents: Documents = None,
+    translators: Translators = None,
+    on_change: OnSave = "rebuild",
+    engine: LocalEngine = "local",
+    host: Host = None,
+    port: Port = None,
+    json_: AsJson = False,
+) -> None:
+    """Start the service for development: a saved translator or DOCUMENT is registered at once.
+
+    It looks at the files of --translators, or of the project in this folder, and at the documents.
+    When one is saved, the dataflows whose code it changes get a new version. An error is told
+    with its file and line, and the old code goes on.
+    """
+    choice = _on_change(on_change)
+    for path in documents or ():
+        if not path.is_file():
+            raise NotFoundError(kind="document", name=str(path), hint="name a YAML or JSON file")
+    settings = session(context).settings
+    values: dict[str, Any] = {
+        "host": host,
+        "port": port,
+        "engine": engine,
+        "translators": tuple(translators) if translators else None,
+    }
+    for name, quiet in (("log_level", "WARNING"), ("log_format", "console")):
+        if name not in settings.model_fields_set:
+            values[name] = quiet
+
+    def started(settings: Settings, registry: Registry) -> None:
+        say = _say_json if json_ else print_text
+        loop = DevelopmentLoop(settings, registry, documents or (), choice, say)
+        threading.Thread(target=loop.run, name="development", daemon=True).start()
+
+    serve(settings, values, as_json=json_, started=started)
+
+
+def _on_change(given: str) -> OnChange:
+    if given == "rebuild":
+        return "rebuild"
+    if given == "keep":
+        return "keep"
+    message = f"expected rebuild or keep, got {given!r}"
+    raise typer.BadParameter(message, param_hint="--on-change")
+
+
+def _say_json(line: str, style: str = "") -> None:
+    print_json({"message": line, "wrong": style == "red"})
+
+
+class DevelopmentLoop:
+    """Registers what was saved, through REST; runs in a thread of its own.
+
+    Args:
+        settings: Where the service answers.
+        registry: Knows the translators' files.
+        documents: Registered at the start, and when they are saved.
+        on_change: What becomes of the state of changed stages.
+        say: Prints one line; its second argument is `green`, `red` or `""`.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        registry: Registry,
+        documents: Sequence[Path],
+        on_change: OnChange = "rebuild",
+        say: Say = print_text,
+    ) -> None:
+        self._settings, self._registry = settings, registry
+        self._documents = {str(path.absolute()): path for path in documents}
+        self._on_change, self._say = on_change, say
+        self._saved = SavedFiles(self._paths())
+
+    def run(self) -> None:
+        """Register the documents, and then, for ever, what is saved."""
+        pause = threading.Event()
+        while not self._is_ready():
+            pause.wait(LOOK_SECONDS)
+        for path in self._documents.values():
+            self._tell(path.name, self.register, path)
+        # What was edited while no service ran; a document that was just registered is done.
+        self._tell("at the start", self.take_code, "at the start", True)
+        files = [path for path in self._paths() if path not in self._documents]
+        watched = ", ".join(Path(path).name for path in [*files, *self._documents])
+        self._say(f"watching      {watched or 'nothing: give --translators FILE or a DOCUMENT'}")
+        while True:
+            pause.wait(LOOK_SECONDS)
+            self.look()
+
+    def look(self) -> None:
+        """Look at the files once, and register what was saved."""
+        saved = self._saved.look(self._paths())
+        for path in saved:
+            if path in self._documents:
+                self._tell(Path(path).name, self.register, self._documents[path])
+        code = [path for path in saved if path not in self._documents]
+        if code:
+            names = ", ".join(Path(path).name for path in code)
+            self._tell(names, self.take_code, names)
+
+    def register(self, path: Path) -> None:
+        """Register a document, or its new version."""
+        kind = JSON_TYPE if path.suffix == ".json" else YAML_TYPE
+        content = path.read_bytes()
+        with ServiceClient(self._settings) as client:
+            name = client.post("dataflows", "validate", content=content, content_type=kind)["name"]
+            if name in {one["name"] for one in client.get("dataflows")["items"]}:
+                self._change(client, path.name, name, content, kind)
+                return
+            answer = client.post("dataflows", content=content, content_type=kind)
+        self._say(f"{path.name}: registered {name}", "green")
+        for source in answer["sources"]:
+            self._say(f"  {arrival_line(name, source)}")
+
+    def take_code(self, saved: str, quiet: bool = False) -> None:
+        """Give each dataflow whose code was saved a new version; `quiet`: say only what changes."""
+        with ServiceClient(self._settings) as client:
+            names = [one["name"] for one in client.get("dataflows")["items"]]
+            outcomes = [
+                self._tell(f"{saved}: {name}", self._take_code_of, client, saved, name)
+                for name in names
+            ]
+        if None in outcomes:
+            return
+        self._registry.translator_files.refresh()
+        problems = self._registry.translator_files.problems()
+        for problem in problems:
+            self._say(f"{saved}: {problem.message}", "red")
+        if not quiet and not problems and not any(outcomes):
+            self._say(f"{saved}: saved; no registered dataflow runs other code than before")
+
+    def _take_code_of(self, client: ServiceClient, saved: str, name: str) -> bool:
+        document = client.get("dataflows", name)["document"]
+        return self._change(client, saved, name, json.dumps(document).encode(), JSON_TYPE)
+
+    def _change(
+        self, client: ServiceClient, saved: str, name: str, content: bytes, kind: str
+    ) -> bool:
+        """Change a dataflow if it differs; return whether it does."""
+        chosen = NOTHING_CHOSEN
+        sent: dict[str, Any] = {"content": content, "content_type": kind}
+        for _ in range(ROUNDS_MAX):
+            query = {**chosen.query(), "dry_run": "true"}
+            plan = client.put("dataflows", name, query=query, **sent)
+            if not plan["changed"] and not plan["refused"]:
+                return False
+            following = choose_next(plan, chosen, self._on_change)
+            if following == chosen:
+                break
+            chosen = following
+        if plan["refused"]:
+            self._say(f"{saved}: {name} goes on with its old code:", "red")
+            for reason in plan["refused"]:
+                self._say(f"  {reason['where']}: {reason['message']}", "red")
+            return True
+        answer = client.put("dataflows", name, query=chosen.query(), **sent)
+        first, *others = describe_change({**answer, "queues": plan["queues"]}, self._on_change)
+        self._say(f"{saved}: {first}", "green")
+        for line in others:
+            self._say(line)
+        return True
+
+    def _tell(self, what: str, do: Callable[..., _T], *arguments: Any) -> _T | None:
+        """Do something; print its error, after which the old code goes on, and return `None`."""
+        try:
+            return do(*arguments)
+        except CbpError as error:
+            self._say(f"{what}: not taken; what is registered goes on", "red")
+            for line in _lines(error):
+                self._say(f"  {line}", "red")
+        except OSError as error:
+            self._say(f"{what}: {error}", "red")
+        return None
+
+    def _is_ready(self) -> bool:
+        try:
+            with ServiceClient(self._settings) as client:
+                ready: Mapping[str, Any] = client.get("health", "ready")
+                return bool(ready)
+        except CbpError:  # it does not answer, or recovers
+            return False
+
+    def _paths(self) -> list[str]:
+        return [*self._registry.translator_files.paths(), *self._documents]
+
+
+def _lines(error: CbpError) -> list[str]:
+    """Return each mistake with its place in the author's code; else the message."""
+    mistakes = error.details.get("mistakes") or []
+    return [
+        f"{one['where']}: {one['message']}{f' ({place})' if (place := one['place']) else ''}"
+        for one in mistakes
+    ] or [f"{error.message} ({error.as_dict()['error_code']})"]

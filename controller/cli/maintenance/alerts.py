@@ -1,0 +1,65 @@
+"""The command `cbp alerts`: what is wrong, who is told, and a test.
+
+cbp alerts           the alerts that hold, and the last tries to send them
+cbp alerts --test    send a test notice by every channel
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.session import AsJson, session
+from controller.terminal import clock, print_json, print_table, print_text
+
+__all__ = ["alerts_command"]
+
+NO_CHANNEL = (
+    "nobody is told: set CBP_ALERT_WEBHOOK_URL, or CBP_ALERT_EMAIL_TO and CBP_SMTP_URL, and start "
+    "the service again"
+)
+
+
+def alerts_command(
+    context: typer.Context,
+    test: Annotated[bool, typer.Option("--test", help="Send a test by every channel.")] = False,
+    json_: AsJson = False,
+) -> None:
+    """Show the alerts that hold and what became of them; ends with 1 if a test fails."""
+    with session(context).connect() as service:
+        answer = service.post("alerts", "test") if test else service.get("alerts")
+    if json_:
+        print_json(answer)
+    elif test:
+        _print_deliveries(answer["deliveries"], empty=NO_CHANNEL)
+    else:
+        _print_standing(answer["standing"])
+        _print_channels(answer["channels"], answer["deliveries"])
+    if test and any(one["error"] for one in answer["deliveries"]):
+        raise typer.Exit(1)
+
+
+def _print_standing(standing: Sequence[Any]) -> None:
+    rows = [
+        (one["severity"], clock(one["since"]), one["summary"], one["action"]) for one in standing
+    ]
+    columns = ("severity", "since", "alert", "what to do")
+    print_table(columns, rows, empty="nothing is wrong")
+
+
+def _print_channels(channels: Sequence[str], deliveries: Sequence[Any]) -> None:
+    if not channels:
+        print_text(NO_CHANNEL, "dim")
+        return
+    print_text(f"sent by: {', '.join(channels)}")
+    _print_deliveries(deliveries, empty="nothing was sent yet")
+
+
+def _print_deliveries(deliveries: Sequence[Any], *, empty: str) -> None:
+    rows = [
+        (clock(one["at"]), one["channel"], one["error"] or "sent", "; ".join(one["summaries"]))
+        for one in deliveries
+    ]
+    print_table(("at", "channel", "outcome", "what"), rows, empty=empty)

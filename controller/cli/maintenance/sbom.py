@@ -1,0 +1,132 @@
+"""The command `cbp sbom`: which packages this installation consists of, as CycloneDX JSON.
+
+    cbp sbom > sbom.json
+
+It lists what is installed in this Python environment, from the metadata of the distributions
+themselves; so it is true of this machine, whatever a lock says. So are Java's archives of Spark and
+Delta, from the files. The packages that the page was built from are those of its lock file, as the
+build wrote them down (`controller/ui/build_page.py`).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import re
+import uuid
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+from importlib.metadata import Distribution
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote
+
+import controller
+from controller.cli.maintenance.java_archives import describe_archives, spark_archives
+from controller.cli.maintenance.probes import delta_archives
+from controller.cli.session import AsJson
+from controller.terminal import print_json
+
+__all__ = ["describe_installation", "sbom_command"]
+
+SPEC_VERSION = "1.6"
+_PAGE_PACKAGES = Path(controller.__file__).parent / "ui" / "bundle" / "packages.json"
+_NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")
+_LICENSE_LENGTH = 100
+"""In characters; a longer field is the text of a license, and not its name."""
+
+
+def sbom_command(json_: AsJson = False) -> None:
+    """Print the packages of this installation as a CycloneDX document, which is always JSON."""
+    del json_
+    archives = describe_archives(spark_archives(), delta_archives({}))
+    parts = [*archives, *describe_page(_PAGE_PACKAGES)]
+    installed = importlib.metadata.distributions()
+    print_json(describe_installation(installed, datetime.now(UTC), parts))
+
+
+def describe_page(packages: Path) -> list[dict[str, Any]]:
+    """Return a component for each package in the page's bundle; none if there is no page."""
+    try:
+        listed = json.loads(packages.read_text(encoding="utf-8"))
+    except (OSError, ValueError):
+        return []
+    return [
+        {
+            "type": "library",
+            "bom-ref": (purl := f"pkg:npm/{quote(one['name'])}@{one['version']}"),
+            "name": one["name"],
+            "version": one["version"],
+            "purl": purl,
+            **({"licenses": [{"license": {"name": one["license"]}}]} if one["license"] else {}),
+        }
+        for one in listed
+    ]
+
+
+def describe_installation(
+    installed: Iterable[Distribution], at: datetime, parts: Sequence[Mapping[str, Any]] = ()
+) -> dict[str, Any]:
+    """Return a CycloneDX document.
+
+    Args:
+        installed: The distributions; of two of a name the first counts, as for Python itself.
+        at: When it is made.
+        parts: Components of other kinds: Java's archives, packages of the page.
+    """
+    chosen: dict[str, Distribution] = {}
+    for one in installed:
+        if one.metadata["Name"]:  # a folder that was half removed has none
+            chosen.setdefault(_canonical(one.metadata["Name"]), one)
+    refs = {name: f"pkg:pypi/{name}@{quote(one.version)}" for name, one in chosen.items()}
+    components = {name: _component(name, one, refs[name]) for name, one in sorted(chosen.items())}
+    own = components.pop("cbp", {"type": "application", "name": "cbp", "bom-ref": "cbp"})
+    content = " ".join(sorted([*refs.values(), *(part["purl"] for part in parts)]))
+    return {
+        "bomFormat": "CycloneDX",
+        "specVersion": SPEC_VERSION,
+        "serialNumber": f"urn:uuid:{uuid.uuid5(uuid.NAMESPACE_URL, content)}",
+        "version": 1,
+        "metadata": {
+            "timestamp": at.isoformat(timespec="seconds"),
+            "component": {**own, "type": "application"},
+            "properties": [{"name": "python", "value": platform.python_version()}],
+        },
+        "components": [*components.values(), *parts],
+        "dependencies": [
+            {"ref": refs[name], "dependsOn": sorted(refs[n] for n in _needs(one) if n in refs)}
+            for name, one in sorted(chosen.items())
+        ],
+    }
+
+
+def _component(name: str, one: Distribution, ref: str) -> dict[str, Any]:
+    said = [*_all(one, "License-Expression"), *_all(one, "License"), ""]
+    license_ = said[0].strip()
+    if not license_ or len(license_) > _LICENSE_LENGTH or "\n" in license_:
+        classes = _all(one, "Classifier")
+        named = [text.rpartition(" :: ")[2] for text in classes if text.startswith("License ::")]
+        license_ = named[0] if named else ""
+    return {
+        "type": "library",
+        "bom-ref": ref,
+        "name": name,
+        "version": one.version,
+        "purl": ref,
+        **({"licenses": [{"license": {"name": license_}}]} if license_ else {}),
+    }
+
+
+def _all(one: Distribution, field: str) -> list[str]:
+    return [str(value) for value in one.metadata.get_all(field) or []]
+
+
+def _needs(one: Distribution) -> set[str]:
+    """Return the packages that a distribution needs; those of its extras are left out."""
+    needed = (text for text in one.requires or [] if "extra ==" not in text.partition(";")[2])
+    return {_canonical(match[0]) for text in needed if (match := _NAME.match(text))}
+
+
+def _canonical(name: str) -> str:
+    return re.sub(r"[-_.]+", "-", name).lower()

@@ -1,0 +1,32 @@
+"""The command `cbp settings`: what the running service has set."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import typer
+
+from controller.cli.session import AsJson, session
+from controller.terminal import print_json, print_table
+
+__all__ = ["settings_command"]
+
+
+def settings_command(context: typer.Context, json_: AsJson = False) -> None:
+    """List the settings of the running service; secrets are masked."""
+    with session(context).connect() as service:
+        answer = service.get("settings")
+    if json_:
+        print_json(answer)
+        return
+    rows = [(f"CBP_{name.upper()}", _text(value)) for name, value in sorted(answer.items())]
+    print_table(("setting", "value"), rows, empty="no settings")
+
+
+def _text(value: Any) -> str:
+    """Return a value as the variable holds it."""
+    if isinstance(value, bool):
+        return str(value).lower()
+    if isinstance(value, list):
+        return ",".join(map(str, value))
+    return "" if value is None else str(value)

@@ -1,0 +1,246 @@
+"""The command `cbp support-bundle`: one file that says how this service is, without secrets.
+
+    cbp support-bundle                   cbp-support-20261123T054500Z.zip
+    cbp support-bundle --with-messages   also the messages of errors of author's code
+
+In it: versions, settings, what `cbp doctor` says, and what the service answers about dataflows,
+runs, waits, quarantine, events, alerts and metrics. A service that does not answer leaves its part
+out. Not in it: tokens, passwords, records of any table, contents of dropped files. The messages and
+details of errors of author's code can have values of records; they are left out unless asked for.
+
+Guaranteed: every text passes the masks before it is written (tests/controller/cli/maintenance/
+test_support_bundle.py plants secrets everywhere).
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import json
+import platform
+import sys
+import zipfile
+from collections.abc import Callable, Iterable, Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from functools import partial
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+from rich.console import Console
+
+from cbp.errors import AuthorCodeError, CbpError
+from cbp.errors.counts import format_count
+from cbp.errors.masks import Masker
+from controller.cli.maintenance.doctor import examine
+from controller.cli.session import AsJson, Session, session
+from controller.client.service_client import ServiceClient
+from controller.terminal import print_json
+
+__all__ = ["support_bundle_command"]
+
+PACKAGES = (
+    "alembic",
+    "apscheduler",
+    "cbp",
+    "delta-spark",
+    "deltalake",
+    "fastapi",
+    "numpy",
+    "pandas",
+    "polars",
+    "psycopg",
+    "pyarrow",
+    "pydantic",
+    "pyspark",
+    "sqlalchemy",
+    "starlette",
+    "uvicorn",
+)
+ITEMS_MAX = 100
+DATAFLOWS_MAX = 200
+_LEFT_OUT = "left out; `--with-messages` includes it"
+
+_README = """A support bundle of CBP, made by `cbp support-bundle`.
+
+It says how one service is. It has no tokens, no passwords and no records of tables. It has names of
+dataflows, stages, columns, folders and dropped files{messages}. Read it before you pass it on.
+
+errors.json names what could not be collected, and why.
+"""
+
+
+def support_bundle_command(
+    context: typer.Context,
+    file: Annotated[
+        Path | None, typer.Argument(help="The ZIP file to write; must not exist.")
+    ] = None,
+    with_messages: Annotated[
+        bool,
+        typer.Option("--with-messages", help="Include messages of errors of author's code."),
+    ] = False,
+    json_: AsJson = False,
+) -> None:
+    """Write one file for a bug report: the state of this service, without secrets and records."""
+    now = datetime.now(UTC)
+    path = file or Path(f"cbp-support-{now:%Y%m%dT%H%M%SZ}.zip")
+    given = session(context)
+    masker = Masker(given.settings.secret_values())
+    errors: dict[str, str] = {}
+    try:
+        target = path.open("xb")
+    except OSError as error:
+        message = f"{path} cannot be written ({error.strerror}); name another file"
+        raise typer.BadParameter(message) from error
+    with (
+        Console(stderr=True, quiet=json_).status("collecting") as status,
+        target,
+        zipfile.ZipFile(target, "w", zipfile.ZIP_DEFLATED) as bundle,
+    ):
+        contents: dict[str, Any] = {}
+        for name, collect in _parts(given, with_messages=with_messages):
+            status.update(f"collecting {name}")
+            try:
+                contents[name] = collect()
+            except Exception as error:  # each part by itself: this is for broken services
+                errors[name] = error.message if isinstance(error, CbpError) else repr(error)
+        # All are collected before any is written: a message of one is repeated in others.
+        redaction = _Redaction(masker, _quotes(contents), with_messages=with_messages)
+        for name, content in contents.items():
+            is_text = isinstance(content, str)
+            bundle.writestr(name, redaction.text(content) if is_text else redaction.json(content))
+        bundle.writestr("errors.json", redaction.json(errors))
+    if json_:
+        print_json({"path": str(path), "files": list(contents), "errors": errors})
+        return
+    typer.echo(
+        f"{path}: {format_count(len(contents), 'file')}, {path.stat().st_size:,} bytes; "
+        "no secrets, no records"
+    )
+    for name, why in errors.items():
+        typer.echo(f"  without {name}: {why}", err=True)
+
+
+def _parts(given: Session, *, with_messages: bool) -> Iterator[tuple[str, Callable[[], Any]]]:
+    """Yield the name of each file, and what collects its content."""
+    messages = ", and messages of author's code" if with_messages else ""
+    yield "README.txt", lambda: _README.format(messages=messages)
+    yield "versions.json", _versions
+    yield "settings.json", given.settings.effective
+    yield "doctor.json", lambda: [asdict(check) for check in examine(given)]
+    with given.connect() as service:
+        dataflows: list[str] = []
+
+        def list_dataflows() -> list[str]:
+            dataflows.extend(_names(service))
+            return dataflows
+
+        yield "service/dataflows.json", list_dataflows
+        yield "service/health.json", partial(service.get, "health", "ready")
+        for name in ("leader", "degraded", "alerts", "recoveries", "translators"):
+            yield f"service/{name}.json", partial(service.get, name)
+        yield "service/metrics.txt", lambda: service.text("metrics")
+        yield "service/events.json", lambda: service.get("events", "recent", limit=ITEMS_MAX)
+        yield "service/runs.json", lambda: service.get("runs", limit=ITEMS_MAX)
+        yield "service/failed.json", lambda: service.get("runs", status="FAILED", limit=ITEMS_MAX)
+        for name in dataflows:
+            for part in ("", "waiting", "intentions", "claims", "rollbacks", "corrections"):
+                path = ("dataflows", name, part) if part else ("dataflows", name)
+                title = f"service/dataflows/{name}/{part or 'dataflow'}.json"
+                yield title, partial(service.get, *path)
+
+
+def _names(service: ServiceClient) -> list[str]:
+    names: list[str] = []
+    cursor = None
+    while len(names) < DATAFLOWS_MAX:
+        page = service.get("dataflows", limit=ITEMS_MAX, cursor=cursor)
+        names += [item["name"] for item in page["items"]]
+        if (cursor := page["cursor"]) is None:
+            break
+    return names[:DATAFLOWS_MAX]
+
+
+def _versions() -> dict[str, Any]:
+    versions: dict[str, str | None] = {}
+    for package in PACKAGES:
+        try:
+            versions[package] = importlib.metadata.version(package)
+        except importlib.metadata.PackageNotFoundError:
+            versions[package] = None
+    return {"python": sys.version, "platform": platform.platform(), "packages": versions}
+
+
+class _Redaction:
+    """Makes the texts of the bundle: without secrets, and without what may quote records.
+
+    Args:
+        masker: Knows the secrets.
+        quotes: Messages that are left out wherever they stand, since one is repeated in others.
+        with_messages: Whether messages of errors of author's code stay.
+    """
+
+    def __init__(self, masker: Masker, quotes: Iterable[str], *, with_messages: bool) -> None:
+        self._masker, self._with_messages = masker, with_messages
+        self._quotes = () if with_messages else sorted(set(quotes), key=len, reverse=True)
+
+    def text(self, text: str) -> str:
+        """Return a text as the bundle has it."""
+        # The messages first: one that has a secret is not the same once it is masked.
+        return self._masker.text(self._without_quotes(text))
+
+    def json(self, value: Any) -> str:
+        """Return a JSON value as the bundle has it, as text."""
+        shown = value if self._with_messages else self._without_records(value)
+        return json.dumps(self._masker.value(shown), indent=1)
+
+    def _without_quotes(self, text: str) -> str:
+        for quote in self._quotes:
+            text = text.replace(quote, _LEFT_OUT)
+        return text
+
+    def _without_records(self, value: Any) -> Any:
+        if isinstance(value, str):
+            return self._without_quotes(value)
+        if isinstance(value, list):
+            return [self._without_records(item) for item in value]
+        if not isinstance(value, dict):
+            return value
+        left_out = _WORDS if _may_quote_records(value) else frozenset[str]()
+        shown = {}
+        for name, item in value.items():
+            if name == "reason" and isinstance(item, dict):
+                # Why a file was refused: the words quote its lines.
+                item = {key: item[key] for key in _REASON if key in item}
+            shown[name] = _LEFT_OUT if name in left_out else self._without_records(item)
+        return shown
+
+
+def _quotes(value: Any) -> Iterator[str]:
+    """Yield the messages in a JSON value that may quote records."""
+    if isinstance(value, list):
+        for item in value:
+            yield from _quotes(item)
+    elif isinstance(value, dict):
+        messages = [value[name] for name in _WORDS & value.keys() if _may_quote_records(value)]
+        if isinstance(reason := value.get("reason"), dict):
+            messages.append(reason.get("message"))
+        yield from (message for message in messages if message and isinstance(message, str))
+        for item in value.values():
+            yield from _quotes(item)
+
+
+def _may_quote_records(document: dict[str, Any]) -> bool:
+    """Tell whether a document is an error of author's code."""
+    return document.get("error_code") in _AUTHOR_CODES
+
+
+def _codes_below(error: type[CbpError]) -> Iterator[str]:
+    for below in error.__subclasses__():
+        yield below.code
+        yield from _codes_below(below)
+
+
+_AUTHOR_CODES = frozenset([AuthorCodeError.code, *_codes_below(AuthorCodeError)])
+_REASON = ("code", "file", "line")
+_WORDS = frozenset({"message", "detail", "details", "text"})

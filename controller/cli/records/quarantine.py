@@ -1,0 +1,210 @@
+"""The commands `cbp quarantine ...`: refused files, why, and what becomes of them.
+
+cbp quarantine list clicks urls
+cbp quarantine show clicks urls 01970e...
+cbp quarantine readmit clicks urls 01970e... --file mended.jsonl --reason "text for a number"
+cbp quarantine discard clicks urls 01970e... --reason "a test"
+"""
+
+from __future__ import annotations
+
+import getpass
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Annotated, Any
+
+import typer
+
+from controller.cli.errors import FilesRefusedError, FolderUnwritableError
+from controller.cli.records.applied import Applied
+from controller.cli.records.sources import reason_text
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.terminal import (
+    bytes_text,
+    clock,
+    one_line,
+    print_json,
+    print_more,
+    print_table,
+    print_text,
+)
+
+__all__ = ["quarantine_app"]
+
+quarantine_app = typer.Typer(
+    help="List, show, admit or discard refused files.", no_args_is_help=True
+)
+
+SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
+Claim = Annotated[str, typer.Argument(help="Id of the file's claim.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
+Wait = Annotated[bool, typer.Option("--wait", help="Return once all stages have applied the file.")]
+Mended = Annotated[
+    Path | None,
+    typer.Option("--file", exists=True, dir_okay=False, help="The mended file, in its place."),
+]
+
+
+@quarantine_app.command("list")
+def list_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: SourceName,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """List the files of a source that wait for a decision."""
+    with session(context).connect() as service:
+        at = ("dataflows", dataflow, "sources", source, "quarantine")
+        answer = service.get(*at, limit=limit, cursor=cursor)
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (one["id"], one_line(one["path"]), clock(one["created_at"]), reason_text(one["reason"]))
+        for one in answer["items"]
+    ]
+    print_table(("claim", "file", "since", "reason"), rows, empty="nothing is in quarantine")
+    print_more(answer)
+
+
+@quarantine_app.command("show")
+def show_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: SourceName,
+    claim: Claim,
+    json_: AsJson = False,
+) -> None:
+    """Show a refused file: why, and the lines around its mistakes."""
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "sources", source, "quarantine", claim)
+    if json_:
+        print_json(answer)
+        return
+    print_text(reason_text(answer["claim"]["reason"], whole=True))
+    size = answer["file_bytes"]
+    print_text(f"{answer['folder_path']} ({'gone' if size is None else bytes_text(size)})")
+    for line in answer["lines"]:
+        mark = ">" if line["mistakes"] else " "
+        print_text(f"{mark} {line['number']:>6}  {one_line(line['text'])}")
+    if answer["hint"]:
+        print_text(answer["hint"])
+    if answer["as_it_is_refused"]:
+        print_text(f"It cannot be admitted as it is: {answer['as_it_is_refused']}")
+
+
+@quarantine_app.command("fetch")
+def fetch_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: SourceName,
+    claim: Claim,
+    to: Annotated[Path, typer.Option(dir_okay=False, help="File to write.", show_default=False)],
+    json_: AsJson = False,
+) -> None:
+    """Write the original of a refused file into a file, also after a decision."""
+    at = ("dataflows", dataflow, "sources", source, "quarantine", claim, "content")
+    count = 0
+    with session(context).connect() as service, service.stream_bytes(*at) as parts:
+        try:
+            with to.open("xb") as file:
+                for part in parts:
+                    count += file.write(part)
+        except OSError as error:
+            raise FolderUnwritableError(to, error.strerror or str(error)) from error
+    if json_:
+        print_json({"path": str(to), "bytes": count})
+    else:
+        print_text(f"{to} has its {bytes_text(count)}", "green")
+
+
+@quarantine_app.command("readmit")
+def readmit_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: SourceName,
+    claim: Claim,
+    reason: Reason,
+    file: Mended = None,
+    wait: Wait = False,
+    json_: AsJson = False,
+) -> None:
+    """Admit a refused file again: as it is, or a mended file in its place.
+
+    The original file is kept. Status 1 with --wait: it was refused again.
+    """
+    applied = Applied(session(context), dataflow, source) if wait else None
+    content = None if file is None else file.read_bytes()
+    more = {"as_it_is": "true" if file is None else None}
+    answer = _decide(context, (dataflow, source, claim, "readmit"), reason, content, **more)
+    if applied is not None:
+        answer["readmitted"] = _follow(applied, answer["readmitted"], dataflow, hidden=json_)
+    _print(answer, as_json=json_)
+
+
+def _follow(
+    applied: Applied, readmitted: Mapping[str, Any], dataflow: str, *, hidden: bool
+) -> dict[str, Any]:
+    """Return the claim of a readmitted file once it is applied.
+
+    Raises:
+        FilesRefusedError: If it is in quarantine again.
+        StagesStoppedError: If only stages that do not start have work left.
+    """
+    (claim,) = applied.wait_for_claims([readmitted], hidden=hidden)
+    if claim["status"] == "quarantined":
+        why = {claim["path"]: reason_text(claim["reason"], whole=True)}
+        raise FilesRefusedError(dataflow, why, [claim])
+    applied.wait_for_stages(hidden=hidden)
+    return claim
+
+
+@quarantine_app.command("discard")
+def discard_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: SourceName,
+    claim: Claim,
+    reason: Reason,
+    json_: AsJson = False,
+) -> None:
+    """Take a refused file out of quarantine, unused. It is kept as finished files are."""
+    _print(_decide(context, (dataflow, source, claim, "discard"), reason), as_json=json_)
+
+
+@quarantine_app.command("restore")
+def restore_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: SourceName,
+    claim: Claim,
+    json_: AsJson = False,
+) -> None:
+    """Take a decision back: the file lies in quarantine again."""
+    _print(_decide(context, (dataflow, source, claim, "restore"), None), as_json=json_)
+
+
+def _decide(
+    context: typer.Context,
+    at: tuple[str, str, str, str],
+    reason: str | None,
+    content: bytes | None = None,
+    **more: str | None,
+) -> Any:
+    dataflow, source, claim, action = at
+    path = ("dataflows", dataflow, "sources", source, "quarantine", claim, action)
+    query = {} if reason is None else {"reason": reason, "by": getpass.getuser(), **more}
+    kind = None if content is None else "application/octet-stream"
+    with session(context).connect() as service:
+        return service.post(*path, content=content, content_type=kind, query=query)
+
+
+def _print(answer: Any, *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    claim, other = answer["claim"], answer["readmitted"]
+    became = "" if other is None else f"; it is claim {other['id']} now ({other['status']})"
+    print_text(f"{one_line(claim['path'])} is {claim['status']}{became}", "green")

@@ -1,0 +1,139 @@
+"""The commands `cbp sinks`: how far sinks are, and what steers one.
+
+cbp sinks list clicks
+cbp sinks show clicks totals
+cbp sinks resume clicks totals --rewrite
+"""
+
+from __future__ import annotations
+
+from typing import Annotated, Any, Literal
+
+import typer
+
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.terminal import print_json, print_table, print_text
+
+__all__ = ["sinks_app"]
+
+sinks_app = typer.Typer(
+    name="sinks", help="Show and steer what is published outside.", no_args_is_help=True
+)
+
+SinkName = Annotated[str, typer.Argument(help="Name of the sink.", show_default=False)]
+States = Literal["stopped", "retrying", "paused", "behind", "current"]
+
+
+@sinks_app.command("list")
+def list_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    state: Annotated[States | None, typer.Option(help="Only sinks in this state.")] = None,
+    limit: Limit = 100,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """List the sinks of a dataflow, and how far each is."""
+    with session(context).connect() as service:
+        answer = service.get(
+            "dataflows", dataflow, "sinks", state=state, limit=limit, cursor=cursor
+        )
+    if json_:
+        print_json(answer)
+        return
+    rows = [
+        (
+            one["name"],
+            one["to"],
+            one["flow"],
+            one["state"],
+            one["next"] - 1 if one["next"] else "-",
+            one["waiting"],
+            (one["error"] or {}).get("message", ""),
+        )
+        for one in answer["items"]
+    ]
+    header = ("sink", "to", "flow", "state", "published", "waiting", "what is wrong")
+    print_table(header, rows, empty="there is no sink; a document has them below `sinks:`")
+    if answer["cursor"]:
+        print_text(f"more: --cursor {answer['cursor']}")
+
+
+@sinks_app.command("show")
+def show_command(
+    context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
+) -> None:
+    """Show a sink: its target, how far it is, and what is wrong with it."""
+    with session(context).connect() as service:
+        answer = service.get("dataflows", dataflow, "sinks", sink)
+    _print_one(answer, json_)
+
+
+@sinks_app.command("pause")
+def pause_command(
+    context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
+) -> None:
+    """Publish no more to a sink; what it has not published is kept until it goes on."""
+    with session(context).connect() as service:
+        answer = service.post("dataflows", dataflow, "sinks", sink, "pause")
+    _print_done(answer, f"{dataflow}.{sink} is paused", json_)
+
+
+@sinks_app.command("resume")
+def resume_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    sink: SinkName,
+    rewrite: Annotated[
+        bool,
+        typer.Option("--rewrite", help="Remove what a roll-back undid, and publish it anew."),
+    ] = False,
+    keep: Annotated[
+        bool, typer.Option("--keep", help="Leave what is no longer true, and go on.")
+    ] = False,
+    json_: AsJson = False,
+) -> None:
+    """Let a sink go on, after a pause, or with a choice after a roll-back."""
+    if rewrite and keep:
+        raise typer.BadParameter("choose one of --rewrite and --keep")  # noqa: EM101
+    undone = "rewrite" if rewrite else "keep" if keep else None
+    with session(context).connect() as service:
+        path = ("dataflows", dataflow, "sinks", sink, "resume")
+        answer = service.post(*path, query={"undone": undone})
+    _print_done(answer, f"{dataflow}.{sink} goes on", json_)
+
+
+@sinks_app.command("retry")
+def retry_command(
+    context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
+) -> None:
+    """Try a sink that failed at once, not after its pause."""
+    with session(context).connect() as service:
+        answer = service.post("dataflows", dataflow, "sinks", sink, "retry")
+    _print_done(answer, f"{dataflow}.{sink} will be tried again", json_)
+
+
+def _print_done(answer: Any, done: str, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+    else:
+        print_text(done, "green")
+
+
+def _print_one(answer: Any, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    error = answer["error"] or {}
+    rows = [
+        ("publishes", f"{answer['flow']} to {answer['to']} {answer['target']}"),
+        ("state", answer["state"]),
+        ("published", f"{answer['increments']} increments, {answer['records']} records"),
+        ("refused and let go", f"{answer['dead']} deliveries"),
+        ("next increment", answer["next"]),
+        ("waiting", f"{answer['waiting']} increments"),
+        ("last published", answer["published_at"] or "never"),
+        ("what is wrong", f"{error['error_code']}: {error['message']}" if error else "nothing"),
+        ("tried again", answer["retry_at"] or "-"),
+    ]
+    print_table(("", ""), rows, empty="")

@@ -1,0 +1,158 @@
+"""The commands `cbp sql` and `cbp last`: a query over a snapshot, and current records by key."""
+
+from __future__ import annotations
+
+from typing import Annotated, Any
+
+import typer
+
+from cbp.client.rest import NULL_PARAMETER
+from cbp.errors.counts import format_count
+from controller.cli.paging import AsCsv, FileLimit, print_csv
+from controller.cli.records.state import pair
+from controller.cli.session import (
+    AsJson,
+    At,
+    Cursor,
+    DataflowName,
+    Epoch,
+    Stage,
+    moment,
+    session,
+)
+from controller.terminal import (
+    clock,
+    print_json,
+    print_more,
+    print_records,
+    print_table,
+    print_text,
+)
+
+__all__ = ["last_command", "sql_command"]
+
+_LIMIT = 20
+_CUT = "this is not all: a greater --limit, or CBP_QUERY_ROWS_MAX of the service, allows more rows"
+
+Sql = Annotated[
+    str | None,
+    typer.Argument(
+        metavar="[SELECT]",
+        help="One SELECT; `-` reads it from stdin. Without it, the tables that it can name.",
+        show_default=False,
+    ),
+]
+Rows = Annotated[
+    int | None, typer.Option("--limit", min=1, help="Maximum number of rows.", show_default=False)
+]
+Table = Annotated[
+    str,
+    typer.Argument(metavar="STAGE.NAME", help="A state, a view or an output.", show_default=False),
+]
+Where = Annotated[
+    list[str] | None,
+    typer.Argument(
+        metavar="[COLUMN=VALUE]...",
+        help="Only records that have these values, such as the key.",
+        show_default=False,
+    ),
+]
+Null = Annotated[list[str] | None, typer.Option("--null", help="A column whose value is null.")]
+By = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="COLUMN",
+        help="For an output: the columns of its key, if it declares none.",
+        show_default=False,
+    ),
+]
+
+
+def sql_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    sql: Sql = None,
+    limit: Rows = None,
+    epoch: Epoch = None,
+    stage: Stage = None,
+    at: At = None,
+    csv: AsCsv = False,
+    json_: AsJson = False,
+) -> None:
+    """Run one SELECT over a consistent snapshot of all tables of a dataflow.
+
+    It reads only these tables. Time, memory and rows are limited (CBP_QUERY_SECONDS,
+    CBP_QUERY_MEMORY_BYTES, CBP_QUERY_ROWS_MAX).
+    """
+    with session(context).connect() as service:
+        if sql is None:
+            _print_tables(service.get("dataflows", dataflow, "query", "tables"), as_json=json_)
+            return
+        text = typer.get_text_stream("stdin").read() if sql == "-" else sql
+        asked = {"sql": text, "limit": limit, **moment(epoch, stage, at)}
+        asked = {name: value for name, value in asked.items() if value is not None}
+        path = ("dataflows", dataflow, "query")
+        if csv:
+            content, is_cut = service.post_for_file(*path, value={**asked, "format": "csv"})
+            typer.echo(content, nl=False)
+            if is_cut:
+                print_text(_CUT, on_stderr=True)
+            return
+        answer = service.post_json(*path, value=asked)
+    if json_:
+        print_json(answer)
+        return
+    columns = [column["name"] for column in answer["columns"]]
+    print_table(columns, answer["rows"], empty="no row")
+    rows = format_count(len(answer["rows"]), "row")
+    more = "; there are more" if answer["truncated"] else ""
+    print_text(f"{rows}{more}, as of {clock(answer['at'])}, {answer['seconds']:.2f} s", "dim")
+
+
+def _print_tables(answer: dict[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    rows = [(one["name"], one["columns"]) for one in answer["items"]]
+    print_table(("table", "columns"), rows, empty="no stage has a state or an output")
+
+
+def last_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    table: Table,
+    where: Where = None,
+    null: Null = None,
+    by: By = None,
+    limit: FileLimit = None,
+    cursor: Cursor = None,
+    epoch: Epoch = None,
+    stage: Stage = None,
+    at: At = None,
+    csv: AsCsv = False,
+    json_: AsJson = False,
+) -> None:
+    """Show the current record per key: cbp last clicks count.totals url=/docs.
+
+    Of a state or a view its records; of an output the last record of each key. Without values, of
+    all keys, page by page; with --csv the whole table, unless there is a --limit.
+    """
+    size = limit if csv else limit or _LIMIT
+    asked = {"_limit": size, **moment(epoch, stage, at, prefix="_")}
+    query = [pair(text) for text in where or ()]
+    query += [(NULL_PARAMETER, column) for column in null or ()]
+    query += [("_by", column) for column in by or ()]
+    query += [(name, str(value)) for name, value in asked.items() if value is not None]
+    path = ("dataflows", dataflow, "current", table)
+    with session(context).connect() as service:
+        if csv:
+            query.append(("_format", "csv"))
+            print_csv(service, path, query, ("_cursor", cursor), limit=limit)
+            return
+        query += [] if cursor is None else [("_cursor", cursor)]
+        answer = service.get_pairs(*path, query=query)
+    if json_:
+        print_json(answer)
+        return
+    print_records(answer["items"], empty="no record")
+    print_more(answer)

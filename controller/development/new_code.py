@@ -1,0 +1,141 @@
+"""What becomes of a dataflow whose code was saved: the next choice of a change. Pure.
+
+    plan without a choice  ->  choice  ->  plan  ->  choice  ->  ...  until nothing more is chosen
+
+The plan of a change names the stages that differ, and refuses until each has a choice. `rebuild`
+computes a stage anew from its retained input, with all stages behind it: the tables are then what
+the new code makes of the whole input. `keep` goes on from the state that is there. Neither is a
+second mechanism: each is the choice that an author would give to `cbp register`. A stage that a
+document adds reads the retained input too if the choice is `rebuild`, where that can be read.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from dataclasses import dataclass, replace
+from typing import Any, Literal
+
+from cbp.errors.counts import format_count
+
+__all__ = ["NOTHING_CHOSEN", "Chosen", "OnChange", "choose_next", "describe_change"]
+
+OnChange = Literal["rebuild", "keep"]
+
+_FOLLOWS = frozenset(
+    {
+        "state_undecided",
+        "behind_rebuilt",
+        "cycle_rebuilt_in_part",
+        "key_changed",
+        "second_key_changed",
+    }
+)
+"""Refusals that a rebuild of the named stage answers."""
+
+_UNREADABLE = frozenset({"input_not_retained", "changes_not_retained"})
+"""Refusals of an added stage that are none if it begins with the next increment."""
+
+
+@dataclass(frozen=True, slots=True)
+class Chosen:
+    """Stages to keep and to rebuild, and added stages that read the retained input.
+
+    Attributes:
+        only_new: Added stages that cannot, and so begin with the next increment; not sent.
+    """
+
+    keep: frozenset[str] = frozenset()
+    rebuild: frozenset[str] = frozenset()
+    retained: frozenset[str] = frozenset()
+    only_new: frozenset[str] = frozenset()
+
+    def query(self) -> dict[str, list[str]]:
+        """Return the parameters of a request."""
+        return {
+            "keep": sorted(self.keep),
+            "rebuild": sorted(self.rebuild),
+            "retained": sorted(self.retained),
+        }
+
+
+NOTHING_CHOSEN = Chosen()
+
+
+def choose_next(plan: Mapping[str, Any], chosen: Chosen, on_change: OnChange) -> Chosen:
+    """Return the choice to plan with next; the same if there is no better one.
+
+    Args:
+        plan: The service's answer to a dry run with `chosen`.
+        chosen: The choice so far.
+        on_change: `keep` keeps what can be kept; what cannot is refused, and stays so.
+    """
+    differing = {
+        node["name"]
+        for node in plan["stages"]
+        if node["kind"] == "replaced" and (node["differences"] or node["columns"])
+    }
+    if on_change == "keep":
+        return replace(chosen, keep=chosen.keep | _refused(plan, {"state_undecided"}))
+    added = {node["name"] for node in plan["stages"] if node["kind"] == "added"}
+    only_new = chosen.only_new | (chosen.retained & _refused(plan, _UNREADABLE))
+    return replace(
+        chosen,
+        rebuild=chosen.rebuild | differing | _refused(plan, _FOLLOWS),
+        retained=(chosen.retained | added) - only_new,
+        only_new=only_new,
+    )
+
+
+def _refused(plan: Mapping[str, Any], codes: Collection[str]) -> frozenset[str]:
+    """Return the stages that a plan refuses with one of these codes."""
+    return frozenset(
+        one["where"].split(".")[1]
+        for one in plan["refused"]
+        if one["code"] in codes and one["where"].startswith("stages.")
+    )
+
+
+def describe_change(answer: Mapping[str, Any], on_change: OnChange) -> Iterator[str]:
+    """Yield what a change did, a line for each stage that is not as it was."""
+    yield f"{answer['name']} is at version {answer['version']}"
+    added = {node["name"] for node in answer["stages"] if node["kind"] == "added"}
+    for node in answer["stages"]:
+        if node["kind"] == "kept" and not node["columns"]:
+            continue
+        why = "; ".join(node["differences"]) or _why(node)
+        yield f"  {node['name']}: {_fate(node, on_change)} ({why})"
+    for queue in answer["queues"]:
+        if queue["queued_increments"]:
+            increments = format_count(queue["queued_increments"], "increment")
+            count = f"{increments}, {format_count(queue['queued_records'], 'record')}"
+            reads = "reads" if queue["stage"] in added else "reads again"
+            yield f"  {queue['stage']}.{queue['input']} {reads}: {count}"
+        if queue["skipped_increments"]:
+            before = format_count(queue["skipped_increments"], "increment")
+            yield (
+                f"  {queue['stage']}.{queue['input']} reads new input only; {before} came before "
+                f"(to read all: cbp backfill {answer['name']} {queue['stage']})"
+            )
+    yield from (f"  {sentence}" for sentence in answer["meanwhile"])
+
+
+def _why(node: Mapping[str, Any]) -> str:
+    """Return why a stage is not as it was, where its code is."""
+    if node["columns"]:
+        return "other columns"
+    if node["kind"] == "added":
+        return "new in the document"
+    if node["kind"] == "removed":
+        return "no longer in the document; its tables stay"
+    return "it reads another flow" if node["rewired"] else "it reads what is emitted again"
+
+
+def _fate(node: Mapping[str, Any], on_change: OnChange) -> str:
+    if node["kind"] != "replaced":
+        return str(node["kind"])
+    if on_change == "rebuild":
+        return "computed anew from its retained input"
+    return {
+        "kept": "goes on from its state; what was computed before stays as it is",
+        "none": "new input only; what was computed before stays as it is",
+    }.get(node["state"], f"state {node['state']}")

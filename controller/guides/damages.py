@@ -1,0 +1,150 @@
+"""The symptom, the loss and the repair of each kind of damage, as the guide `damage` lists them.
+
+tests/controller/test_damages.py damages state files, outputs, records, table logs, checkpoints and
+descriptions, and runs the repairs, also with a lost database.
+tests/controller/test_damages_of_services.py does so with logs of sources, roll-backs, files in drop
+folders and the database; tests/cbp/engine/state/test_copies.py covers index copies. Not covered by
+a test: the advice for increments of sources, closes and notes.
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+
+__all__ = ["DAMAGES", "Damage"]
+
+_FROM_BACKUP = (
+    "put back a backup of the file; else cbp delete DATAFLOW --purge, register it, and drop its "
+    "files again"
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Damage:
+    """One kind of damage.
+
+    Attributes:
+        what: What is damaged or missing.
+        shows: How it shows: the error code, and where it appears.
+        lost: What is lost for good.
+        mends: The command that repairs it, or what else to do.
+    """
+
+    what: str
+    shows: str
+    lost: str
+    mends: str
+
+
+DAMAGES = (
+    Damage(
+        "an index copy (cache folder)",
+        "a line in the log and in damaged.jsonl of the cache folder; `cbp doctor` warns",
+        "nothing: a damaged copy is never used; it is removed and made again",
+        "nothing to do; check the disk",
+    ),
+    Damage(
+        "a state's data file or vector (state/STAGE.STATE)",
+        "file_damaged or file_lost: the stage that reads it stops; requests for a key answer 500",
+        "nothing, while the inputs are retained",
+        "cbp backfill DATAFLOW STAGE (it emits its outputs again; readers that shall keep their "
+        "state are named by --keep)",
+    ),
+    Damage(
+        "a run's record (_intentions/STAGE)",
+        "nothing, if the tables show its epoch; else file_damaged or file_lost: its stage stops",
+        "nothing, while the inputs are retained",
+        "nothing to do while the stage runs; else cbp backfill DATAFLOW STAGE",
+    ),
+    Damage(
+        "an output's data file (flows/STAGE.OUTPUT)",
+        "file_damaged, file_lost, or increment_damaged at a stage that has yet to read it",
+        "the records of its epochs, unless they are made again",
+        "cbp rollback DATAFLOW (to before the epoch); runs make it again",
+    ),
+    Damage(
+        "an increment of a source (sources/SOURCE)",
+        "increment_damaged: the stages that have yet to read it stop",
+        "its records, unless finished/ or the producer still has the original file",
+        "cbp rollback DATAFLOW --drop-later (to before it came), then drop the originals again",
+    ),
+    Damage(
+        "a table's log entry (_delta_log/N.json)",
+        "file_damaged or file_lost: the stage stops, no reader opens the table",
+        "the table's newest versions",
+        _FROM_BACKUP,
+    ),
+    Damage(
+        "a wrong file was put back: an old copy, another file, a folder restored only in part",
+        'as damage of its kind ("written as ..."), or: a table shows less than was published',
+        "as for its kind",
+        "put back the right files, all of the same backup; else as for its kind",
+    ),
+    Damage(
+        "a checkpoint of a table's log",
+        "nothing, while the entries before it are there; else as for a log entry",
+        "nothing, while the entries before it are there",
+        "nothing to do: the next checkpoint takes its place",
+    ),
+    Damage(
+        "a position (_intentions/_positions)",
+        "nothing, while an older one is kept; else file_damaged at the start of the service",
+        "roll-backs to it",
+        "remove the file if the database is sound; else put back a backup of it",
+    ),
+    Damage(
+        "a description (_description)",
+        "file_damaged or file_lost: the dataflow runs nothing, and its status says why",
+        "the columns and the code of its version, and where it began",
+        _FROM_BACKUP,
+    ),
+    Damage(
+        "the priorities of stages (_description/priorities)",
+        "nothing; `cbp scrub` finds it, and the database says what they are",
+        "the priorities, if the database is lost too: all stages are normal then",
+        "remove the file, then set them again: cbp priority DATAFLOW STAGE high",
+    ),
+    Damage(
+        "a roll-back (_intentions/_generations)",
+        "file_damaged or file_lost: the dataflow runs nothing, and its status says why",
+        "what was undone",
+        _FROM_BACKUP,
+    ),
+    Damage(
+        "an entry of a source's log (sources/SOURCE/_log)",
+        "nothing, while the database is sound; else the source takes in nothing, and says why",
+        "the name and the content by which its file is known, if the database is lost too",
+        _FROM_BACKUP,
+    ),
+    Damage(
+        "what a source has fetched of a bucket (sources/SOURCE/_objects)",
+        "the source takes in no more objects, and `cbp status` says why",
+        "nothing",
+        "remove the folder _objects: the objects are known by their claims, none counts twice",
+    ),
+    Damage(
+        "a close, or the note of a correction",
+        "file_damaged once it is read; `cbp scrub` finds it earlier",
+        "its content, which is stored nowhere else",
+        "put back a backup of the file",
+    ),
+    Damage(
+        "a dropped file, the reason of a rejected one, a manifest",
+        "file_gone, file_changed, reason_unreadable, manifest_mismatch or manifest_refused in "
+        "`cbp claims`",
+        "nothing that was accepted",
+        "drop the file again",
+    ),
+    Damage(
+        "the database, lost",
+        "`cbp status` and `cbp doctor` (tables) name the dataflows that the folder has",
+        "the lists of runs and claims; no records",
+        "stop the service; cbp recover --rebuild",
+    ),
+    Damage(
+        "the database, damaged",
+        "database_damaged: the service does not start, and `cbp doctor` (database) fails",
+        "as for the lost database",
+        "stop the service; cbp recover --rebuild (it puts the damaged file aside)",
+    ),
+)

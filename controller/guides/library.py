@@ -1,0 +1,91 @@
+"""Which guides there are, in the order in which they are listed, and their texts."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import cache
+from pathlib import Path
+from types import MappingProxyType
+
+from cbp.errors import NotFoundError
+
+__all__ = ["GROUPS", "PAGES", "Guide", "find_guide", "guides"]
+
+PAGES = Path(__file__).parent / "pages"
+
+GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
+    {
+        "Write a dataflow": (
+            "start",
+            "source-formats",
+            "follow-a-delta-table",
+            "files-in-a-bucket",
+            "add-a-stage",
+            "change-your-code",
+            "package-translators",
+        ),
+        "Keep it running": (
+            "fix-a-quarantined-file",
+            "roll-back",
+            "back-fill",
+            "how-fast-am-i",
+            "settings",
+            "damage",
+        ),
+        "Read results": (
+            "read-with-duckdb",
+            "read-with-polars",
+            "read-with-spark",
+            "read-in-a-notebook",
+        ),
+    }
+)
+"""The names of the guides, which are those of their files, by what they are about."""
+
+_COMMENT = re.compile(r"<!--.*?-->\n*", re.DOTALL)
+
+
+@dataclass(frozen=True, slots=True)
+class Guide:
+    """One guide.
+
+    Attributes:
+        name: By which it is asked for, such as `roll-back`.
+        group: What it is about: a key of `GROUPS`.
+        title: Its first heading.
+        about: Its first paragraph, on one line: which task it is for.
+        text: All of it, as Markdown, without comments.
+    """
+
+    name: str
+    group: str
+    title: str
+    about: str
+    text: str
+
+
+@cache
+def guides() -> tuple[Guide, ...]:
+    """Return all guides, in order."""
+    return tuple(_load(name, group) for group, names in GROUPS.items() for name in names)
+
+
+def find_guide(name: str) -> Guide:
+    """Return the guide of a name.
+
+    Raises:
+        NotFoundError: If there is none; it names all.
+    """
+    for guide in guides():
+        if guide.name == name:
+            return guide
+    names = ", ".join(guide.name for guide in guides())
+    raise NotFoundError(kind="guide", name=name, hint=f"use one of {names}")
+
+
+def _load(name: str, group: str) -> Guide:
+    text = _COMMENT.sub("", (PAGES / f"{name}.md").read_text(encoding="utf-8")).rstrip() + "\n"
+    title, about, _ = text.split("\n\n", 2)
+    return Guide(name, group, title.removeprefix("# "), " ".join(about.split()), text)

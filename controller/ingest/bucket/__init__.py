@@ -1,0 +1,1 @@
+"""Objects of a bucket: listed, remembered, and handed on like uploads."""

@@ -1,0 +1,1 @@
+"""The folders of one source: they are checked and listed; files are opened, moved, removed."""

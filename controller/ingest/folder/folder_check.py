@@ -1,0 +1,120 @@
+"""Checks that the folders of a source are real folders on one device.
+
+Someone may replace a folder while the service runs. A link in place of `incoming` would hand over
+the files of its target, and a link in place of `finished` would have files there removed. So every
+pass, every group of files and every upload checks the folders before it moves a file. A missing
+folder is made again while the source's own folder is there. If that one is missing as well, a disk
+may not be mounted: nothing is made on what lies below.
+"""
+
+from __future__ import annotations
+
+import os
+import secrets
+import stat
+from contextlib import suppress
+from pathlib import Path
+
+import structlog
+
+from cbp.engine.storage.failpoints import NO_FAULTS
+from cbp.engine.storage.files import Files
+from cbp.errors import DiskFullError
+from controller.ingest.errors import DropFolderError, device_errors
+from controller.ingest.folder.source_folders import SourcePlace, move
+
+__all__ = ["prepare_source", "remove_temporaries", "require_folders", "require_real"]
+
+_log = structlog.get_logger(__name__)
+
+
+def prepare_source(place: SourcePlace, files: Files) -> None:
+    """Create the folders and check that moves between them are atomic and durable.
+
+    Raises:
+        DropFolderError: Says which folder cannot be used, and why.
+        DiskFullError: No space is left.
+    """
+    require_real(place)
+    for folder in place.folders:
+        files.make_dirs(str(folder))
+    require_folders(place, files)
+    files.make_dirs(f"{place.increments}/_log")
+    _try_move(place, files)
+
+
+def remove_temporaries(place: SourcePlace, files: Files) -> None:
+    """Remove temporary files of a killed process."""
+    for folder in (place.increments, str(place.quarantine), f"{place.increments}/_log"):
+        files.remove_temporaries(folder)
+
+
+def require_folders(place: SourcePlace, files: Files) -> None:
+    """Check the folders of a source; make those that are missing.
+
+    Raises:
+        DropFolderError: Says which folder cannot be used, and why.
+        DiskFullError: No space is left for a missing folder.
+    """
+    missing = require_real(place)
+    if not missing:
+        return
+    if not os.path.isdir(place.root):
+        why = (
+            "the source's folder is missing; mount its disk or put it back, or start the service "
+            "again, which makes it anew"
+        )
+        raise DropFolderError(str(place.root), why)
+    for folder in missing:
+        files.make_dirs(str(folder))
+        _log.warning("drop_folder.made_again", dataflow=place.dataflow, folder=str(folder))
+    require_real(place)
+
+
+def require_real(place: SourcePlace) -> list[Path]:
+    """Check the folders of a source that are there; return those that are missing.
+
+    Raises:
+        DropFolderError: One is a link or no folder, or they lie on several devices.
+    """
+    missing, devices = list[Path](), set[int]()
+    for folder in place.folders:
+        status = _status(folder)
+        if status is None:
+            missing.append(folder)
+            continue
+        if stat.S_ISLNK(status.st_mode):
+            raise DropFolderError(str(folder), "is a symbolic link; use a real folder")
+        if not stat.S_ISDIR(status.st_mode):
+            raise DropFolderError(str(folder), "is no folder; move it away")
+        devices.add(status.st_dev)
+    if len(devices) > 1:
+        why = "incoming, claimed, quarantine and finished must lie on one file system"
+        raise DropFolderError(str(place.root), why)
+    return missing
+
+
+def _status(folder: Path) -> os.stat_result | None:
+    with device_errors(str(folder)), suppress(FileNotFoundError):
+        return os.lstat(folder)
+    return None
+
+
+def _try_move(place: SourcePlace, files: Files) -> None:
+    # A name that nobody else has; never written through anything that lies there already.
+    probe = place.incoming / f".probe-{secrets.token_hex(8)}.tmp"
+    target = place.claimed / probe.name
+    try:
+        with open(probe, "xb") as file:
+            file.write(b"probe")
+            file.flush()
+            os.fsync(file.fileno())
+        move(probe, target, files, NO_FAULTS)
+    except OSError as exc:
+        if DiskFullError.is_disk_full(exc):
+            raise DiskFullError(str(place.root)) from exc
+        why = f"a file cannot be written and moved ({exc.strerror}); the service needs all rights"
+        raise DropFolderError(str(place.root), why) from exc
+    finally:
+        for path in (probe, target):
+            path.unlink(missing_ok=True)

@@ -1,0 +1,155 @@
+"""Watches the `incoming` folders of sources: wakes their listing, and knows what was renamed in.
+
+    renamed in          whole at once: its producer had finished it    IN_MOVED_TO
+    another new file    it waits for `settle_seconds`                  IN_CREATE, IN_CLOSE_WRITE
+
+A file counts as renamed in while it is what it was when the rename was noticed: same name, size,
+time and identity (`Candidate`). If somebody writes to it after the rename, or makes it anew, it
+waits like any other file.
+
+Guaranteed: nothing depends on an event. Without one (a network file system, a full queue of the
+kernel, another system than Linux) a file is found by the next listing and waits for
+`settle_seconds`. A device that hangs delays the watch, and no listing of another source
+(tests/controller/ingest/folder/test_incoming_watch.py).
+"""
+
+from __future__ import annotations
+
+import sys
+import threading
+from collections.abc import Callable, Collection, Iterable
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from controller.ingest.folder.candidate import Candidate, look_at
+
+__all__ = ["IncomingWatch"]
+
+_READ_MS = 200
+"""How long the thread that watches waits for an event before it looks whether to stop."""
+
+_GATHER_MS = 2
+_PAUSE_SECONDS = 0.02
+"""Events that come within these times wake a listing once: the first ones soon, a stream of them
+fifty times a second."""
+
+_RENAMED_MAX = 100_000
+"""Renamed files that are remembered per folder; others wait for `settle_seconds`."""
+
+_log = structlog.get_logger(__name__)
+
+
+class IncomingWatch:
+    """Methods may be called from several threads; `run` from one at a time."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._dataflows: dict[Path, str] = {}
+        self._renamed: dict[Path, dict[str, Candidate]] = {}
+        self._folders: dict[int, Path] = {}
+        self._inotify: Any = None
+        self._refused = False
+        self._wake: Callable[[frozenset[str]], None] = lambda dataflows: None
+
+    def call(self, dataflow: str) -> None:
+        """Wake the listing of a dataflow: a file was claimed in its name, as by an upload."""
+        self._wake(frozenset([dataflow]))
+
+    def follow(self, folder: Path, dataflow: str) -> None:
+        """Watch a folder from now on; may be called again, also after the folder was made anew."""
+        with self._lock:
+            self._dataflows[folder] = dataflow
+            inotify = self._inotify
+        if inotify is not None:
+            self._add(inotify, folder)
+
+    def renamed_in(self, folder: Path) -> Collection[Candidate]:
+        """Return the files that were renamed into a folder and were not taken since."""
+        with self._lock:
+            return frozenset(self._renamed.get(folder, {}).values())
+
+    def forget(self, folder: Path, gone: Iterable[Candidate]) -> None:
+        """Forget renamed files that a listing did not see any more."""
+        with self._lock:
+            renamed = self._renamed.get(folder, {})
+            for one in gone:
+                if renamed.get(one.name) == one:
+                    del renamed[one.name]
+
+    def run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
+        """Call `wake` with the dataflows whose folders changed, until `stop` is set; blocks.
+
+        On a system without inotify only `call` calls it.
+
+        Raises:
+            OSError: The system gives no inotify handle.
+        """
+        self._wake = wake
+        if not sys.platform.startswith("linux"):
+            stop.wait()
+            return
+        from inotify_simple import INotify
+
+        with INotify() as inotify:
+            try:
+                with self._lock:
+                    self._inotify = inotify
+                    followed = dict(self._dataflows)
+                for folder in followed:
+                    self._add(inotify, folder)
+                wake(frozenset(followed.values()))  # what came before was not seen
+                while not stop.is_set():
+                    if woken := self._note(inotify.read(timeout=_READ_MS, read_delay=_GATHER_MS)):
+                        wake(woken)
+                        stop.wait(_PAUSE_SECONDS)
+            finally:
+                with self._lock:
+                    self._inotify = None
+                    self._folders.clear()
+                    self._renamed.clear()
+
+    def _add(self, inotify: Any, folder: Path) -> None:
+        """Watch a folder; called without the lock, since a device may hang."""
+        from inotify_simple import flags
+
+        mask = flags.CREATE | flags.CLOSE_WRITE | flags.MOVED_TO | flags.ONLYDIR | flags.DONT_FOLLOW
+        try:
+            watch = inotify.add_watch(folder, mask)
+        except (FileNotFoundError, ValueError):  # no such folder; the watch has ended meanwhile
+            return
+        except OSError as error:  # such as the limit `fs.inotify.max_user_watches`
+            if not self._refused:
+                self._refused = True
+                _log.warning("watch.refused", folder=str(folder), reason=str(error))
+            return
+        with self._lock:
+            if self._inotify is inotify:
+                self._folders[watch] = folder
+
+    def _note(self, events: Iterable[Any]) -> frozenset[str]:
+        """Remember what was renamed in; return the dataflows to list."""
+        from inotify_simple import flags
+
+        woken, renamed = set[str](), list[Path]()
+        with self._lock:
+            for event in events:
+                if event.mask & flags.Q_OVERFLOW:
+                    woken.update(self._dataflows.values())
+                elif event.mask & flags.IGNORED:  # removed, or its disk was taken away
+                    self._folders.pop(event.wd, None)
+                elif (folder := self._folders.get(event.wd)) is not None:
+                    woken.add(self._dataflows[folder])
+                    if event.mask & flags.MOVED_TO:
+                        renamed.append(folder / event.name)
+        for path in renamed:
+            self._remember(path)
+        return frozenset(woken)
+
+    def _remember(self, path: Path) -> None:
+        candidate = look_at(path)  # without the lock, since a device may hang
+        with self._lock:
+            renamed = self._renamed.setdefault(path.parent, {})
+            if candidate is not None and len(renamed) < _RENAMED_MAX:
+                renamed[path.name] = candidate

@@ -1,0 +1,287 @@
+"""Lists a source's `incoming` folder and decides which files may be claimed now.
+
+A file is eligible when it is regular (never a link, FIFO, device or folder), not hidden, and not
+named as unfinished. In addition one of these holds:
+
+    named by a manifest  the manifest is complete
+    renamed in           the rename was seen, and the file is what it was then (`incoming_watch`)
+    settled              its size, time and identity were the same in two listings at least
+                         `settle_seconds` apart by our own clock
+
+Producers' file times are only compared for equality, and used to order the files of one listing.
+Clocks of two hosts are never compared.
+
+Every other name stays and is reported with its reason (`unclaimed`). A sealed manifest that
+cannot be read is claimed like a file, and then rejected. So nothing that lies in a folder stops a
+listing. Only regular files are ever opened or obeyed, also under the service's own names.
+
+A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
+than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
+once it was sealed (renamed to a hidden name) and its close was put.
+
+If a producer stalls for longer than `settle_seconds` in the middle of a file, the first part is
+taken in; what it writes later is noticed and reported (`growth`). Such a producer should write
+under a `.part` name, or use a manifest.
+"""
+
+from __future__ import annotations
+
+import os
+import re
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+
+from controller.ingest.folder.candidate import Candidate
+from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.manifest import (
+    MANIFEST_NAME,
+    Manifest,
+    is_sealed,
+    is_unfinished,
+    read_manifest,
+)
+from controller.ingest.folder.unclaimed import Unclaimed, UnclaimedFiles, why_not_regular
+from controller.ingest.rejection import FileRejectedError
+
+__all__ = ["CLOSE_NAME", "Listed", "Settler", "scan_folder", "sealed_close_name"]
+
+CLOSE_NAME = "_CLOSE"
+_SEALED_CLOSE = re.compile(r"\.close-([a-z0-9]+)")
+
+_SEALED_MAX = 100
+"""Maximum number of manifests whose files are read at a time; further manifests wait for these."""
+
+
+def sealed_close_name(identity: str) -> str:
+    """Return the hidden name of a marker whose close is being recorded."""
+    return f".close-{identity}"
+
+
+@dataclass(frozen=True, slots=True)
+class Listed:
+    """The result of one listing.
+
+    Attributes:
+        eligible: In the order in which they are to be claimed.
+        waiting: Number of files that may become eligible.
+        settles_at: When the first of them has settled, if nobody writes to it.
+        ignored: Number of names that are not regular files.
+        paths: Name, as text, of every file that may be claimed.
+        sealed: Manifests whose files are being taken.
+        to_seal: A manifest that is complete now and must be sealed before any claim.
+        closes: Ids of sealed markers, oldest first; they come before anything eligible.
+        unclaimed: Names that stay, and why.
+        seen: When each file was listed first as it is.
+    """
+
+    eligible: Sequence[Candidate]
+    waiting: int
+    ignored: int
+    paths: frozenset[str]
+    sealed: Sequence[Manifest] = ()
+    to_seal: Manifest | None = None
+    closes: tuple[str, ...] = ()
+    unclaimed: UnclaimedFiles = field(default_factory=UnclaimedFiles)
+    settles_at: datetime | None = None
+    seen: Mapping[Candidate, datetime] = field(default_factory=dict)
+
+
+@dataclass(slots=True)
+class _Manifests:
+    sealed: list[Manifest] = field(default_factory=list)
+    damaged: list[Candidate] = field(default_factory=list)
+    complete: Manifest | None = None
+    held: frozenset[str] = frozenset()
+
+
+@dataclass(slots=True)
+class _Scanned:
+    candidates: list[Candidate] = field(default_factory=list)
+    sealed: list[Candidate] = field(default_factory=list)
+    closes: list[str] = field(default_factory=list)
+    unclaimed: list[Unclaimed] = field(default_factory=list)
+    ignored: int = 0
+
+
+class Settler:
+    """Remembers one folder's listings.
+
+    Args:
+        clock: Returns an aware time in UTC.
+        settle_seconds: 0 when producers only ever rename complete files into place.
+        watch: Knows which files were renamed in.
+    """
+
+    def __init__(
+        self,
+        folder: Path,
+        *,
+        clock: Callable[[], datetime],
+        settle_seconds: float,
+        watch: IncomingWatch,
+    ) -> None:
+        self._folder, self._clock, self._watch = folder, clock, watch
+        self._settle = timedelta(seconds=settle_seconds)
+        self._seen: dict[Candidate, datetime] = {}
+        self._read: dict[Candidate, Manifest] = {}
+
+    def look(self) -> Listed:
+        """List the folder once.
+
+        Raises:
+            OSError: The folder cannot be read.
+        """
+        now = self._clock()
+        renamed = self._watch.renamed_in(self._folder)  # before the listing
+        scanned = scan_folder(self._folder)
+        files = scanned.candidates
+        self._watch.forget(self._folder, set(renamed).difference(files))
+        # If the clock was set back, the wait restarts; otherwise a file could wait for long.
+        self._seen = {one: min(self._seen.get(one, now), now) for one in files}
+        ready = {one.name: one for one in files if one in renamed or self._settled(one, now)}
+        manifests = self._manifests(scanned, ready)
+        ordered = self._order(files, ready, manifests)
+        unready = len(files) - len(ordered) - (manifests.complete is not None)
+        return Listed(
+            [*manifests.damaged, *ordered],
+            unready,
+            scanned.ignored,
+            frozenset(one.path for one in (*files, *manifests.damaged)),
+            manifests.sealed,
+            manifests.complete,
+            tuple(sorted(scanned.closes)),
+            UnclaimedFiles.of(scanned.unclaimed),
+            self._settles_at(files, ready, manifests),
+            self._seen,
+        )
+
+    def _settled(self, one: Candidate, now: datetime) -> bool:
+        """Return whether a file stayed unchanged for long enough, over two listings or more."""
+        seen = self._seen[one]
+        return not self._settle or (now - seen >= self._settle and seen < now)
+
+    def _settles_at(
+        self, files: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
+    ) -> datetime | None:
+        """Return when the first file has settled that waits for nothing else."""
+        unsettled = [
+            self._seen[one]
+            for one in files
+            if one.name not in ready and one.name not in manifests.held
+        ]
+        return min(unsettled) + self._settle if unsettled else None
+
+    def _manifests(self, scanned: _Scanned, ready: dict[str, Candidate]) -> _Manifests:
+        """Read the manifests; an unreadable one is claimed, and then rejected."""
+        made = _Manifests()
+        for one in sorted(scanned.sealed, key=lambda one: one.name)[:_SEALED_MAX]:
+            try:
+                made.sealed.append(self._manifest(one))
+            except FileRejectedError:
+                made.damaged.append(one)
+            except FileNotFoundError:
+                continue
+        unsealed = next((one for one in scanned.candidates if one.name == MANIFEST_NAME), None)
+        manifests = {*scanned.sealed, unsealed}
+        self._read = {one: manifest for one, manifest in self._read.items() if one in manifests}
+        if unsealed is None:
+            return made
+        try:
+            manifest = self._manifest(unsealed)
+        except (FileRejectedError, FileNotFoundError):
+            return made
+        ready.pop(MANIFEST_NAME, None)
+        if manifest.complete({one.name: one.bytes for one in scanned.candidates}):
+            made.complete = manifest
+        else:
+            made.held = frozenset(file.name for file in manifest.files)
+        return made
+
+    def _manifest(self, one: Candidate) -> Manifest:
+        """Read a manifest, unless it was read and has not changed since."""
+        if one not in self._read:
+            self._read[one] = read_manifest(self._folder / one.name)
+        return self._read[one]
+
+    def _order(
+        self, candidates: Sequence[Candidate], ready: dict[str, Candidate], manifests: _Manifests
+    ) -> list[Candidate]:
+        by_name = {one.name: one for one in candidates}
+        announced = [file for manifest in manifests.sealed for file in manifest.files]
+        if manifests.complete is not None:
+            announced += manifests.complete.files
+        first = {
+            file.name: by_name[file.name]
+            for file in announced
+            if file.name in by_name and by_name[file.name].bytes == file.bytes
+        }
+        rest = [
+            one
+            for one in ready.values()
+            if one.name not in first and one.name not in manifests.held
+        ]
+        rest.sort(key=_turn)
+        return [*first.values(), *_up_to_marker(rest, candidates, manifests.held)]
+
+
+def scan_folder(folder: Path) -> _Scanned:
+    """Look at every name in a folder; opens nothing.
+
+    Raises:
+        OSError: The folder cannot be read.
+    """
+    scanned = _Scanned()
+    with os.scandir(folder) as entries:
+        for entry in entries:
+            try:
+                status = entry.stat(follow_symlinks=False)
+            except FileNotFoundError:
+                continue
+            except OSError as exc:
+                why = f"cannot be looked at: {exc.strerror or exc}"
+                scanned.unclaimed.append(Unclaimed.of(entry.name, why, None))
+                continue
+            _sort(entry.name, status, scanned)
+    return scanned
+
+
+def _sort(name: str, status: os.stat_result, scanned: _Scanned) -> None:
+    """Classify one name of the folder."""
+    why = why_not_regular(status.st_mode)
+    if why:
+        scanned.ignored += not is_unfinished(name)
+    elif not is_unfinished(name):
+        scanned.candidates.append(Candidate.of(name, status))
+        return
+    elif is_sealed(name):
+        scanned.sealed.append(Candidate.of(name, status))
+        return
+    elif match := _SEALED_CLOSE.fullmatch(name):
+        scanned.closes.append(match[1])
+        return
+    elif name.startswith(".upload-"):
+        why = "an upload that is being received"
+    elif name.startswith("."):
+        why = "its name begins with a dot: hidden files are not taken; rename it when it is whole"
+    else:
+        why = "its name says that it is not whole yet; its producer renames it when it is"
+    scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))
+
+
+def _up_to_marker(
+    ready: Sequence[Candidate], candidates: Sequence[Candidate], held: frozenset[str]
+) -> Sequence[Candidate]:
+    """Cut the list before the first marker that has an older file which is not ready."""
+    for place, marker in enumerate(ready):
+        if marker.name == CLOSE_NAME:
+            names = {one.name for one in ready} | held
+            if any(_turn(one) < _turn(marker) for one in candidates if one.name not in names):
+                return ready[:place]
+    return ready
+
+
+def _turn(one: Candidate) -> tuple[int, bool, str]:
+    """Return the sort key in one listing: by time; a marker follows files of the same time."""
+    return one.mtime_ns, one.name == CLOSE_NAME, one.path

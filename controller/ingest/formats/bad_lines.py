@@ -1,0 +1,194 @@
+"""Collects the wrong lines of one file: they reject the file together, or are put aside.
+
+A reader notes a wrong line and continues, so that the producer can repair all wrong lines at
+once. By default the file is rejected as a whole: after the first wrong line no more records are
+yielded. At most 100 lines are reported, the first ones. The reader continues for a bounded number
+of lines; `lines_more` says that later lines may be wrong too.
+
+A source can also have wrong records put aside (`cbp.model.dataflow.bad_records`). Then the others
+are yielded, and those that were put aside are kept with their text, up to the source's limits.
+"""
+
+from __future__ import annotations
+
+from bisect import insort
+from collections.abc import Callable, Sequence
+from typing import TypeVar
+
+import pyarrow as pa
+
+from cbp.errors import InvariantError
+from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
+from controller.ingest.rejection import BadLine, FileRejectedError, RejectedRow
+
+__all__ = ["LINES_MAX", "TEXT_MAX", "BadLines"]
+
+LINES_MAX = 100
+LOOK_FURTHER_LINES = 1_000_000
+TEXT_MAX = 1_000
+"""Characters of a record that are kept when it is put aside."""
+
+_MESSAGE_MAX = 600
+_Row = TypeVar("_Row")
+
+
+class BadLines:
+    """Collects the wrong lines of one file.
+
+    Attributes:
+        rejects_rows: Whether wrong records are put aside, and the others yielded.
+    """
+
+    def __init__(self, policy: BadRecords = QUARANTINE_FILE) -> None:
+        self._policy, self.rejects_rows = policy, policy.rejects_rows
+        self._lines: list[BadLine] = []
+        self._rejected: dict[int, BadLine] = {}
+        self._texts: dict[int, str] = {}
+        self._dropped = False
+        self._seen = 0
+
+    @property
+    def refuses(self) -> bool:
+        """Whether the file will be rejected, so that no more records are yielded."""
+        return bool(self._lines)
+
+    def has(self, line: int) -> bool:
+        """Return whether the record of this line was put aside."""
+        return line in self._rejected
+
+    def wants(self, line: int) -> bool:
+        """Return whether a mistake on this line would be among the reported ones."""
+        if self.rejects_rows:
+            return line not in self._rejected
+        if len(self._lines) < LINES_MAX or line < self._lines[-1].line:
+            return True
+        self._dropped = True
+        return False
+
+    def add(
+        self, rule: str, message: str, *, line: int, column: str | None = None, cause: str = ""
+    ) -> None:
+        """Note a mistake; the arguments are those of `FileRejectedError`.
+
+        Raises:
+            FileRejectedError: `bad_records`: more records are wrong than the source allows.
+        """
+        if self.wants(line):
+            short = message if len(message) <= _MESSAGE_MAX else message[:_MESSAGE_MAX] + "..."
+            bad_line = BadLine(line, column, rule, short, cause[:_MESSAGE_MAX])
+            if self.rejects_rows:
+                self._rejected[line] = bad_line
+                if len(self._rejected) > self._policy.count:
+                    how_many = f"more than {self._policy.count} records are wrong"
+                    raise self._too_many(how_many)
+                return
+            insort(self._lines, bad_line, key=lambda bad: bad.line)
+            if len(self._lines) > LINES_MAX:
+                self._dropped = True
+                del self._lines[LINES_MAX:]
+
+    def check(self, lines: int) -> None:
+        """Raise the mistakes if there are enough; called after each batch of `lines` lines."""
+        if self._lines:
+            self._seen += lines
+            if len(self._lines) >= LINES_MAX or self._seen > LOOK_FURTHER_LINES:
+                raise self.error(more=True)
+
+    def end(self, records: int = 0) -> tuple[RejectedRow, ...]:
+        """Return the records that were put aside, by line, at the end of the file.
+
+        Args:
+            records: Number of those that were yielded.
+
+        Raises:
+            FileRejectedError: The mistakes, if any, where they reject the file; `bad_records`.
+        """
+        if self._lines:
+            raise self.error(more=self._dropped)
+        count, share = len(self._rejected), self._policy.share
+        if count > share * (count + records):
+            how_many = (
+                f"{count} of {count + records} records are wrong, more than {share:.4g} of them"
+            )
+            raise self._too_many(how_many)
+        return tuple(
+            RejectedRow(bad.line, bad.column, bad.rule, bad.message, self._texts.get(line, ""))
+            for line, bad in sorted(self._rejected.items())
+        )
+
+    def sound(
+        self,
+        build: Callable[[Sequence[_Row], Sequence[int]], pa.RecordBatch | None],
+        rows: Sequence[_Row],
+        numbers: Sequence[int],
+    ) -> pa.RecordBatch | None:
+        """Build a batch of rows; where wrong ones are put aside, of the others.
+
+        Args:
+            build: Returns a batch; `None` after it noted at least one of the rows.
+            rows: The rows.
+            numbers: Line of each.
+
+        Returns:
+            `None` if nothing is to be yielded.
+        """
+        while rows:
+            if self._rejected:
+                kept = [at for at, number in enumerate(numbers) if number not in self._rejected]
+                if len(kept) < len(rows):
+                    rows, numbers = [rows[at] for at in kept], [numbers[at] for at in kept]
+                    continue
+            before = len(self._rejected)
+            batch = build(rows, numbers)
+            if batch is not None or not self.rejects_rows:
+                return None if self.refuses else batch
+            if len(self._rejected) == before:
+                message = "no batch was made of rows none of which is wrong"
+                raise InvariantError(message)
+        return None
+
+    def textless(self) -> list[int]:
+        """Return the lines whose records were put aside, and whose texts are not kept yet."""
+        return sorted(self._rejected.keys() - self._texts.keys())
+
+    def keep_text(self, line: int, text: str) -> None:
+        """Keep the text of one record that was put aside, up to `TEXT_MAX` characters."""
+        if self.rejects_rows:
+            self._texts[line] = text if len(text) <= TEXT_MAX else f"{text[:TEXT_MAX]}…"
+
+    def _too_many(self, how_many: str) -> FileRejectedError:
+        lines = [self._rejected[line] for line in sorted(self._rejected)[:LINES_MAX]]
+        first = lines[0]
+        return FileRejectedError(
+            rule="bad_records",
+            message=f"{how_many}; the first is: {first.message}",
+            line=first.line,
+            column=first.column,
+            cause=first.cause,
+            lines=tuple(lines),
+            lines_more=True,
+        )
+
+    def joined(self, last: FileRejectedError) -> FileRejectedError:
+        """Return the mistakes so far together with `last`, the error that ended the reading."""
+        if last.lines or not self._lines:
+            return last
+        if last.line is not None:
+            self.add(last.rule, last.message, line=last.line, column=last.column, cause=last.cause)
+            return self.error(more=True)
+        # The file as a whole is damaged: that is reported first.
+        last.lines, last.lines_more = tuple(self._lines), True
+        return last
+
+    def error(self, *, more: bool) -> FileRejectedError:
+        """Return the error of the earliest line; it lists all the others."""
+        first = self._lines[0]
+        return FileRejectedError(
+            rule=first.rule,
+            message=first.message,
+            line=first.line,
+            column=first.column,
+            cause=first.cause,
+            lines=tuple(self._lines),
+            lines_more=more,
+        )

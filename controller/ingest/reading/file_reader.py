@@ -1,0 +1,142 @@
+"""Reads one claimed file: checks every record and writes the parts of its increment.
+
+Reading a file may take any time and memory. So `FileReader` is an interface with two
+implementations: a service reads in a process that it can end (`reader_pool`), and a simulation
+reads in its own thread (`read_file`).
+
+Guaranteed: a reader that returns has written every part completely, under a temporary name. If it
+raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
+syncs it and gives it its name.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
+from cbp.model.dataflow.dataflow import SourceNode
+from cbp.model.flow.schema import Schema
+from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
+from controller.ingest.formats.format_choice import read_batches
+from controller.ingest.formats.notes import Notes
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reading.increment_parts import PartWriter, WrittenPart
+from controller.ingest.rejection import FileRejectedError
+
+__all__ = ["FileRead", "FileReader", "ReadRequest", "read_file", "require_size"]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadRequest:
+    """What to read, and where to write it; plain values, so that it can be sent.
+
+    Attributes:
+        path: The claimed copy.
+        size: Its bytes when it was claimed.
+        source: Name of the source.
+        format, schema, options: As the source declares them.
+        folder: The source's folder of increments; a local path.
+        index: Index of the increment that the file becomes.
+        claim: Names the parts.
+        file: The name under which it was dropped.
+        on_bad_records: As the source declares it.
+    """
+
+    path: str
+    size: int
+    source: str
+    format: str
+    schema: Schema
+    options: Mapping[str, str]
+    folder: str
+    index: int
+    claim: str
+    limits: IngestLimits
+    file: str = ""
+    on_bad_records: BadRecords = QUARANTINE_FILE
+
+
+@dataclass(frozen=True, slots=True)
+class FileRead:
+    """What was read: the parts, the content's SHA-256 in hex, and remarks as JSON values."""
+
+    parts: tuple[WrittenPart, ...]
+    sha256: str
+    notes: Mapping[str, Any]
+
+
+class FileReader(Protocol):
+    """Reads files; called by several threads at once."""
+
+    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
+        """Read one file; blocks.
+
+        Raises:
+            FileRejectedError: The file is not what its source declares, or costs too much.
+            IntakeStoppedError: `stopping` returned true.
+            OSError: The device failed, or is full.
+        """
+        ...
+
+
+def read_file(
+    request: ReadRequest,
+    stopping: Callable[[], bool] = never,
+    *,
+    worked: Callable[[int], object] = ignore_progress,
+) -> FileRead:
+    """Read one file in this thread; `FileReader` lists the errors.
+
+    Args:
+        request: What to read.
+        stopping: Returns whether to stop.
+        worked: Called with the number of bytes read or decoded since its last call.
+    """
+    notes = Notes()
+    source = SourceNode(
+        request.source,
+        request.schema,
+        request.format,
+        request.options,
+        on_bad_records=request.on_bad_records,
+    )
+    writer = PartWriter(
+        request.folder,
+        index=request.index,
+        claim=request.claim,
+        schema=request.schema,
+        limits=request.limits,
+    )
+    try:
+        with ClaimedContent(request.path, request.limits, stopping, worked) as content:
+            require_size(content, request.size)
+            batches = read_batches(content, source, request.limits, notes, file=request.file)
+            writer.write(_until_stopped(batches, content))
+            end = content.finish()
+        return FileRead(writer.finish(), end, notes.to_json())
+    except Exception:
+        writer.discard()
+        raise
+
+
+def require_size(content: ClaimedContent, size: int) -> None:
+    """Raise `file_changed` unless a file has the size that it had when it was claimed."""
+    if content.size != size:
+        message = (
+            f"had {size} bytes when it was claimed, now {content.size}; write it "
+            "under a name that ends in .part and rename it when it is complete"
+        )
+        raise FileRejectedError(rule="file_changed", message=message)
+
+
+def _until_stopped(
+    batches: Iterator[pa.RecordBatch], content: ClaimedContent
+) -> Iterator[pa.RecordBatch]:
+    """Check for a stop between batches too: Parquet and highly compressed files cause few reads."""
+    for batch in batches:
+        content.go_on(batch.nbytes)
+        yield batch

@@ -1,0 +1,1 @@
+"""What operators are shown of the sources: the last pass, the folders, failures."""

@@ -1,0 +1,489 @@
+"""One pass over one source: finish what is claimed, then claim and take in what is eligible.
+
+    open claims    their copies brought to `claimed` after a crash or a stop, taken in first
+    manifests      the files of each that was sealed, as one increment
+    close markers  that were sealed and not settled
+    recent files   compared once more with what was read (`growth`)
+    eligible files claimed in groups, read one by one, settled and moved away in groups;
+                   or read together, if the source says so (`batches`); before them a manifest
+                   that is complete now
+
+`drop_folder` says how the steps of a file survive a crash. A pass ends early, between files, when
+its time is over or when it is told to stop; the next one continues, also with its listing: to list
+200,000 names takes seconds, so a listing that has files left is used again for some time.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+
+import structlog
+
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from cbp.errors import FlowUnframedError
+from controller.ingest.admission.announced_files import announced_claims, gather_files
+from controller.ingest.admission.batches import Batches
+from controller.ingest.admission.claims import Claims, OpenClaims
+from controller.ingest.admission.file_groups import groups
+from controller.ingest.admission.intake import Group, Intake, Outcome
+from controller.ingest.admission.rejects_table import RejectsTables
+from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.folder.candidate import Candidate
+from controller.ingest.folder.folder_check import require_folders
+from controller.ingest.folder.growth import Growth, Stamp
+from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.listing import (
+    CLOSE_NAME,
+    Listed,
+    Settler,
+    sealed_close_name,
+)
+from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, sealed_name
+from controller.ingest.folder.source_folders import (
+    SourcePlace,
+    kept_name,
+    move,
+    reason_path,
+)
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reports.folder_report import old_hint
+from controller.ingest.reports.scan_report import ScanReport
+from controller.store.base import ClaimRecord
+
+__all__ = ["SourcePass", "Tally"]
+
+_log = structlog.get_logger(__name__)
+
+LISTING_SHARE = 10
+"""A listing with files left is used again for so many times as long as it took: so listings cost a
+tenth of the time at most, and what comes meanwhile does not wait much longer for them."""
+
+SETTLE_WITHIN = timedelta(seconds=1)
+"""No file that was read waits longer for those that are settled with it."""
+
+
+class Tally:
+    """The report of one source while its pass runs.
+
+    Attributes:
+        done: Number of files that were begun.
+        until: After this time no other file is begun.
+        claims: Whether files of `incoming` are claimed.
+    """
+
+    def __init__(self, stopping: Callable[[], bool], *, claims: bool = True) -> None:
+        self.claims = claims
+        self.report, self.stopping = ScanReport(), stopping
+        self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
+
+
+@dataclass(frozen=True, slots=True)
+class _Left:
+    """What is left of a listing.
+
+    Attributes:
+        until: It may be used until then.
+        markers: Whether it may have a marker that closes frames.
+    """
+
+    listed: Listed
+    until: datetime
+    markers: bool = True
+
+
+@dataclass(slots=True)
+class _Taking:
+    """Files of one source that were read, and are settled together.
+
+    Attributes:
+        group: Makes the increments of the files durable at once.
+        waiting: Each file's claim, its path, and its stamp from before it was read.
+    """
+
+    group: Group
+    waiting: list[tuple[ClaimRecord, Path, Stamp | None]] = field(default_factory=list)
+
+
+class SourcePass:
+    """Makes passes over sources; the caller makes one at a time of each source.
+
+    Args:
+        intake: Reads claimed files and settles them.
+        batches: The same for many files that become one increment.
+        claims: The claims of all sources.
+        growth: Remembers which files were finished in the last minutes.
+        clock: Returns an aware time in UTC.
+        new_id: Returns a unique `[a-z0-9]+` that sorts by time.
+        on_accept: Called after increments became visible to their consumers.
+        on_close: Closes the open frames of a source, `(dataflow, source, key)`. None: the source
+            cannot be closed.
+        settle_seconds: How long a file must be unchanged; see `listing`.
+        watch: Knows which files were renamed in.
+        rejects: Shows the records that were put aside.
+    """
+
+    def __init__(
+        self,
+        *,
+        intake: Intake,
+        batches: Batches,
+        claims: Claims,
+        growth: Growth,
+        files: Files,
+        faults: Faults,
+        limits: IngestLimits,
+        clock: Callable[[], datetime],
+        new_id: Callable[[], str],
+        on_accept: Callable[[], None],
+        on_close: Callable[[str, str, str], object] | None,
+        settle_seconds: float,
+        watch: IncomingWatch,
+        rejects: RejectsTables,
+    ) -> None:
+        self._rejects = rejects
+        self._watch = watch
+        self._intake, self._claims, self._growth = intake, claims, growth
+        self._batches = batches
+        self._files, self._faults, self._limits = files, faults, limits
+        self._clock, self._new_id = clock, new_id
+        self._on_accept, self._on_close = on_accept, on_close
+        self._settle_seconds = settle_seconds
+        self._settlers: dict[Path, Settler] = {}
+        self._left: dict[Path, _Left] = {}
+        self._warned: dict[Path, str] = {}
+
+    def bring_copies(self, place: SourcePlace) -> None:
+        """Move the files of open claims to where the next pass takes them in; reads none."""
+        opened, listed = self._claims.open(place), self._look(place)
+        for claim in opened.claims:
+            self._claims.bring_copy(place, claim, opened, listed)
+
+    def take_in(self, place: SourcePlace, tally: Tally) -> None:
+        """Take in the files of open claims, then claim and take in what is eligible.
+
+        Raises:
+            IntakeStoppedError: The pass was told to stop; the files that were read are settled.
+        """
+        opened = self._claims.open(place)
+        # Before the listing: a copy that goes back to `incoming` gets a new claim.
+        if self._claims.settle_strays(place, opened):
+            opened = self._claims.open(place)
+        begun = self._clock()
+        left = self._left.pop(place.root, None)
+        # Only for a claim whose copy is not in `claimed` is the listing asked what lies there now.
+        copied = all(claim.id in opened.copies for claim in opened.claims)
+        if left is None or not copied or begun >= left.until:
+            listed = self._look(place)
+            now = self._clock()
+            left = _Left(listed, now + LISTING_SHARE * (now - begun))
+        listed = left.listed
+        tally.until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
+        self._take_open(place, opened, listed, tally)
+        for manifest in listed.sealed:
+            if tally.claims or self._announced([manifest], opened, listed):
+                self._take_manifest(place, manifest, opened, listed, tally)
+        for identity in listed.closes if tally.claims else ():
+            self._close(place, identity, tally)
+        changed = self._growth.look_at_recent(place, tally.stopping)
+        tally.report += ScanReport(quarantined=changed)
+        if tally.claims:
+            self._claim_listed(place, left, opened, tally)
+        else:
+            tally.report += ScanReport(waiting=listed.waiting + len(listed.eligible))
+        self._rejects.publish(place)
+
+    def _look(self, place: SourcePlace) -> Listed:
+        self._watch.follow(place.incoming, place.dataflow)  # it may have been made anew
+        listed = self._settler(place).look()
+        self._warn(place, listed)
+        return listed
+
+    def _take_open(
+        self, place: SourcePlace, opened: OpenClaims, listed: Listed, tally: Tally
+    ) -> None:
+        announced = self._announced(listed.sealed, opened, listed).values()
+        claims = [claim for claim in opened.claims if claim not in announced]
+        for group in groups(claims, self._group_limits(place)):
+            if tally.done and self._clock() >= tally.until:
+                tally.report += ScanReport(ready=len(group))
+                continue
+            brought = [(one, self._claims.bring_copy(place, one, opened, listed)) for one in group]
+            claimed = [(claim, path) for claim, path in brought if path is not None]
+            self._take_group(place, claimed, tally)
+
+    def _announced(
+        self, manifests: Sequence[Manifest], opened: OpenClaims, listed: Listed
+    ) -> dict[str, ClaimRecord]:
+        return announced_claims(manifests, opened.claims, opened.copies, listed.paths)
+
+    def _take_manifest(
+        self,
+        place: SourcePlace,
+        manifest: Manifest,
+        opened: OpenClaims,
+        listed: Listed,
+        tally: Tally,
+    ) -> None:
+        """Take in the files of a sealed manifest as one increment, or refuse all of them."""
+        if tally.done and self._clock() >= tally.until:
+            tally.report += ScanReport(ready=1)
+            return
+        announced = self._announced([manifest], opened, listed)
+        copies = {
+            name: path
+            for name, claim in announced.items()
+            if (path := self._claims.bring_copy(place, claim, opened, listed)) is not None
+        }
+        gathered = gather_files(manifest, {name: announced[name] for name in copies}, listed)
+        if gathered is None:
+            return
+        if tally.stopping():
+            raise IntakeStoppedError(str(manifest.path))
+        claimed = [(claim, copies[claim.path]) for claim in gathered.claims]
+        if gathered.candidates:
+            claimed += self._claim_all(place, gathered.candidates, opened.reusable)
+        if len(claimed) < len(gathered.claims) + len(gathered.candidates):
+            tally.report += ScanReport(waiting=len(claimed), ready=1)
+            return  # one was written to since the listing
+        if claimed:
+            turns = {path: turn for turn, path in enumerate(manifest.promises)}
+            claimed.sort(key=lambda one: turns[one[0].path])
+            before = [Stamp.of(path) for _, path in claimed]
+            outcomes = self._batches.take_whole(
+                place, claimed, manifest, gathered.missing, tally.stopping
+            )
+            if not outcomes:
+                tally.report += ScanReport(ready=1)
+                return
+            stamped = zip(claimed, before, strict=True)
+            settled = [(claim, path, stamp) for (claim, path), stamp in stamped]
+            self._put_away(place, settled, outcomes, tally)
+            tally.done += len(outcomes)
+        file_name = kept_name(self._new_id(), MANIFEST_NAME)
+        move(manifest.path, place.finished / file_name, self._files, self._faults)
+
+    def _group_limits(self, place: SourcePlace) -> IngestLimits:
+        """Return the limits with those of a group of files of a source."""
+        batch = place.source.batch
+        if batch.files == 1:
+            return self._limits
+        return replace(self._limits, group_files=batch.files, group_bytes=batch.bytes)
+
+    def _take_group(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[tuple[ClaimRecord, Path]],
+        tally: Tally,
+    ) -> None:
+        """Take in a group: each file as an increment, or together as few as possible."""
+        together = place.source.batch.files > 1
+        while claimed:
+            if tally.done and self._clock() >= tally.until:
+                tally.report += ScanReport(ready=len(claimed))
+                return
+            outcomes = dict[str, Outcome]()
+            if together and len(claimed) > 1:
+                if tally.stopping():
+                    raise IntakeStoppedError(str(claimed[0][1]))
+                before = [Stamp.of(path) for _, path in claimed]
+                outcomes = self._batches.take(place, claimed, tally.stopping)
+                stamped = zip(claimed, before, strict=True)
+                settled = [(claim, path, stamp) for (claim, path), stamp in stamped]
+                self._put_away(place, settled[: len(outcomes)], outcomes, tally)
+                tally.done += len(outcomes)
+            if not outcomes:
+                alone = claimed[:1] if together else claimed
+                self._take_all(place, alone, tally)
+            claimed = claimed[len(outcomes) or len(alone) :]
+
+    def _take_all(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[tuple[ClaimRecord, Path]],
+        tally: Tally,
+    ) -> None:
+        """Read files one by one, settle them together, then move them away together.
+
+        When the time of the pass is over, the rest stay claimed; the next pass begins with them.
+        Whatever fails: the files that were read before are settled.
+        """
+        taking = _Taking(self._intake.begin(place))
+        try:
+            for number, (claim, path) in enumerate(claimed):
+                if tally.stopping():
+                    raise IntakeStoppedError(str(path))
+                now = self._clock()
+                if tally.done and now >= tally.until:
+                    tally.report += ScanReport(ready=len(claimed) - number)
+                    break
+                if taking.group.since and now - taking.group.since >= SETTLE_WITHIN:
+                    self._settle(place, taking, tally)
+                tally.done += 1
+                before = Stamp.of(path)
+                if taking.group.take(claim, path, tally.stopping):
+                    taking.waiting.append((claim, path, before))
+                else:
+                    self._settled(place, claim, "quarantined", tally)
+        except Exception:
+            self._settle(place, taking, tally)
+            raise
+        self._settle(place, taking, tally)
+
+    def _settle(self, place: SourcePlace, taking: _Taking, tally: Tally) -> None:
+        """Settle the files that were read, and move them away."""
+        waiting, taking.waiting = taking.waiting, []
+        self._put_away(place, waiting, taking.group.settle(), tally)
+
+    def _put_away(
+        self,
+        place: SourcePlace,
+        waiting: Sequence[tuple[ClaimRecord, Path, Stamp | None]],
+        outcomes: Mapping[str, Outcome],
+        tally: Tally,
+    ) -> None:
+        """Count files that were settled, and move them away."""
+        for claim, _, _ in waiting:
+            self._settled(place, claim, outcomes[claim.id], tally)
+        if "accepted" in outcomes.values():
+            self._on_accept()
+        left = [one for one in waiting if outcomes[one[0].id] != "quarantined"]
+        self._intake.finish(place, [(claim, path) for claim, path, _ in left])
+        for claim, _, before in left:
+            changed = self._growth.finished(place, claim, before, tally.stopping)
+            tally.report += ScanReport(quarantined=changed)
+
+    def _settled(
+        self, place: SourcePlace, claim: ClaimRecord, outcome: Outcome, tally: Tally
+    ) -> None:
+        self._claims.gone.came(place.root, claim.path)
+        tally.report = tally.report.count(outcome)
+
+    def _claim_listed(
+        self,
+        place: SourcePlace,
+        left: _Left,
+        opened: OpenClaims,
+        tally: Tally,
+    ) -> None:
+        listed = left.listed
+        tally.report += ScanReport(
+            waiting=listed.waiting, ignored=listed.ignored, settles_at=listed.settles_at
+        )
+        sealed = list(listed.sealed)
+        if listed.to_seal is not None:
+            target = place.incoming / sealed_name(self._new_id())
+            move(listed.to_seal.path, target, self._files, self._faults)
+            sealed.append(replace(listed.to_seal, path=target))
+            self._take_manifest(place, sealed[-1], opened, listed, tally)
+        announced = {path for one in sealed for path in one.promises}
+        ready = listed.eligible
+        if announced:
+            ready = [one for one in ready if one.path not in announced]
+        begun = 0
+        for group in groups(ready[: self._limits.claims_per_scan], self._group_limits(place)):
+            if tally.done and self._clock() >= tally.until:
+                break
+            if not sealed and begun + len(group) == len(ready):
+                due = self._due(place, group, listed)
+                if due is not None:
+                    tally.report += ScanReport(waiting=len(group), settles_at=due)
+                    return
+            begun += len(group)
+            if group[0].name == CLOSE_NAME:
+                identity = self._new_id()
+                target = place.incoming / sealed_close_name(identity)
+                move(place.incoming / CLOSE_NAME, target, self._files, self._faults)
+                self._close(place, identity, tally)
+                continue
+            if tally.stopping():
+                raise IntakeStoppedError(str(place.incoming / group[0].name))
+            claimed = self._claim_all(place, group, opened.reusable)
+            self._take_group(place, claimed, tally)
+        left_over = len(ready) - begun
+        markers = left.markers and any(one.name == CLOSE_NAME for one in ready)
+        if left_over and not sealed and not markers:
+            rest = replace(listed, eligible=ready[begun:], closes=())
+            self._left[place.root] = replace(left, listed=rest, markers=False)
+        tally.report += ScanReport(waiting=left_over, ready=left_over)
+
+    def _due(
+        self, place: SourcePlace, group: Sequence[Candidate], listed: Listed
+    ) -> datetime | None:
+        """Return when the last files of a listing are taken in; `None`: now."""
+        batch = place.source.batch
+        full = len(group) == batch.files or sum(one.bytes for one in group) >= batch.bytes
+        if full or not batch.seconds or group[0].name == CLOSE_NAME:
+            return None
+        now = self._clock()
+        due = min(listed.seen.get(one, now) for one in group) + timedelta(seconds=batch.seconds)
+        return due if now < due else None
+
+    def _close(self, place: SourcePlace, identity: str, tally: Tally) -> None:
+        """Record the close that a sealed marker requests, then move the marker away."""
+        marker = place.incoming / sealed_close_name(identity)
+        file_name = kept_name(identity, CLOSE_NAME)
+        try:
+            if self._on_close is None:
+                raise FlowUnframedError(place.name, ())
+            self._on_close(place.dataflow, place.name, identity)
+        except FlowUnframedError as error:
+            target = place.quarantine / file_name
+            data = json.dumps(error.as_dict(), ensure_ascii=True, indent=2).encode()
+            self._files.write_durable(str(reason_path(target)), data)
+            move(marker, target, self._files, self._faults)
+            tally.report += ScanReport(quarantined=1)
+            return
+        move(marker, place.finished / file_name, self._files, self._faults)
+        tally.report += ScanReport(closed=1)
+
+    def _claim_all(
+        self,
+        place: SourcePlace,
+        candidates: Sequence[Candidate],
+        reusable: Mapping[str, ClaimRecord],
+    ) -> list[tuple[ClaimRecord, Path]]:
+        """Claim files; skips files that are gone or were written to since they were listed."""
+        require_folders(place, self._files)  # a pass is long: a folder may be another by now
+        wanted = list[tuple[Path, ClaimRecord, Candidate]]()
+        incoming, folder = place.incoming, place.claimed
+        for candidate in candidates:
+            source = incoming / candidate.name
+            if not candidate.is_at(source):  # gone, or changed since the listing
+                continue
+            earlier = reusable.get(candidate.path) or ClaimRecord(
+                id=self._new_id(),
+                dataflow=place.dataflow,
+                source=place.name,
+                sequence=0,
+                path=candidate.path,
+                bytes=0,
+                status="claiming",
+                created_at=self._clock(),
+            )
+            wanted.append((source, replace(earlier, bytes=candidate.bytes), candidate))
+        claimed = self._claims.make_all(place, wanted, {one.id for one in reusable.values()})
+        return [(one, folder / place.claimed_name(one.id, one.path)) for one in claimed]
+
+    def _warn(self, place: SourcePlace, listed: Listed) -> None:
+        """Log a warning about names that have stayed unclaimed for long, once per change."""
+        hint = old_hint(listed.unclaimed, self._clock())
+        if hint != self._warned.get(place.root, ""):
+            self._warned[place.root] = hint
+            if hint:
+                folder = str(place.incoming)
+                _log.warning("incoming.unclaimed", dataflow=place.dataflow, folder=folder, why=hint)
+
+    def _settler(self, place: SourcePlace) -> Settler:
+        if place.root not in self._settlers:
+            self._settlers[place.root] = Settler(
+                place.incoming,
+                clock=self._clock,
+                settle_seconds=self._settle_seconds,
+                watch=self._watch,
+            )
+        return self._settlers[place.root]

@@ -1,0 +1,1 @@
+"""Counts of runs and ticks since this process started; for metrics."""

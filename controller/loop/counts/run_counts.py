@@ -1,0 +1,157 @@
+"""Counts of runs and ticks since this process started; for metrics."""
+
+from __future__ import annotations
+
+import threading
+import time
+from bisect import bisect_left
+from collections import Counter, defaultdict
+from collections.abc import Callable, Mapping
+from dataclasses import dataclass, field
+from typing import Any, TypeVar
+
+from cbp.model.run.timeline import is_begin, timeline
+from cbp.model.schedule.waiting import Wait
+
+__all__ = ["BUCKETS", "FIGURES", "OUTCOMES", "WAITS", "Counts", "RunCounts"]
+
+BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
+"""Upper bounds of the buckets of seconds."""
+
+OUTCOMES = ("committed", "failed", "cancelled", "gave_way", "interrupted")
+_OUTCOME_BY_CODE = {
+    "run_cancelled": "cancelled",
+    "run_gave_way": "gave_way",
+    "run_interrupted": "interrupted",
+}
+
+FIGURES = (
+    "bytes_read",
+    "bytes_in",
+    "bytes_written",
+    "records_in",
+    "records_out",
+    "groups",
+    "lookups_index",
+    "lookups_scan",
+)
+WAITS = ("readers", "place")
+"""Waits that tell of too little room; the other ones are no one's fault."""
+
+_T = TypeVar("_T")
+
+
+@dataclass
+class Counts:
+    """What was counted; a copy, which does not change any more.
+
+    Attributes:
+        runs: (dataflow, outcome) -> runs.
+        figures: (dataflow, figure) -> total over committed runs.
+        phase_seconds: (dataflow, phase) -> total seconds.
+        buckets: Phase -> runs by bucket of seconds; one more than `BUCKETS`, for longer ones.
+        waited: (dataflow, stage, kind) -> seconds.
+        ticks, failed_ticks, tick_seconds: Ticks of the loop.
+    """
+
+    runs: Counter[tuple[str, str]] = field(default_factory=Counter)
+    figures: defaultdict[tuple[str, str], float] = field(default_factory=lambda: defaultdict(float))
+    phase_seconds: defaultdict[tuple[str, str], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+    buckets: dict[str, list[int]] = field(default_factory=dict)
+    waited: defaultdict[tuple[str, str, str], float] = field(
+        default_factory=lambda: defaultdict(float)
+    )
+    ticks: int = 0
+    failed_ticks: int = 0
+    tick_seconds: float = 0.0
+
+
+class RunCounts:
+    """The counts; safe to use from several threads.
+
+    Args:
+        monotonic: Returns seconds that never go back.
+    """
+
+    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+        self._monotonic, self._lock = monotonic, threading.Lock()
+        self._counts, self._looked = Counts(), monotonic()
+
+    def commit(self, dataflow: str, figures: Mapping[str, float], finish_seconds: float) -> None:
+        """Count a committed run.
+
+        Args:
+            dataflow: Its dataflow.
+            figures: Its figures.
+            finish_seconds: How long its last phase took, which they do not say.
+        """
+        begins = [figures[name] for name in figures if is_begin(name)]
+        end = max(begins, default=0.0) + finish_seconds
+        with self._lock:
+            counts = self._counts
+            counts.runs[dataflow, "committed"] += 1
+            for name in FIGURES:
+                counts.figures[dataflow, name] += figures.get(name, 0.0)
+            for phase in timeline(figures, end):
+                seconds = max(0.0, (end if phase.end is None else phase.end) - phase.begin)
+                counts.phase_seconds[dataflow, phase.name] += seconds
+                buckets = counts.buckets.setdefault(phase.name, [0] * (len(BUCKETS) + 1))
+                buckets[bisect_left(BUCKETS, seconds)] += 1
+
+    def fail(self, dataflow: str, code: str) -> None:
+        """Count a run that ended without a result, by the code of its error."""
+        with self._lock:
+            self._counts.runs[dataflow, _OUTCOME_BY_CODE.get(code, "failed")] += 1
+
+    def tick(
+        self, tick: Callable[[], _T], waits: Callable[[], Mapping[tuple[str, str], Wait]]
+    ) -> _T:
+        """Do a tick and count it, with what stages waited for since the last one."""
+        began = self._monotonic()
+        failed = 1
+        try:
+            done = tick()
+            failed = 0
+            return done
+        finally:
+            ended = self._monotonic()
+            with self._lock:
+                counts, since = self._counts, ended - self._looked
+                self._looked = ended
+                counts.ticks += 1
+                counts.failed_ticks += failed
+                counts.tick_seconds += ended - began
+                for (dataflow, stage), wait in waits().items():
+                    if wait.kind in WAITS:
+                        counts.waited[dataflow, stage, wait.kind] += since
+
+    def forget(self, dataflow: str) -> None:
+        """Drop what was counted of a deleted dataflow."""
+        with self._lock:
+            counts = self._counts
+            tables: tuple[dict[Any, Any], ...] = (
+                counts.runs,
+                counts.figures,
+                counts.phase_seconds,
+                counts.waited,
+            )
+            for table in tables:
+                for key in [key for key in table if key[0] == dataflow]:
+                    del table[key]
+
+    def all(self) -> Counts:
+        """Return a copy of the counts."""
+        with self._lock:
+            c = self._counts
+            return Counts(
+                c.runs.copy(),
+                c.figures.copy(),
+                c.phase_seconds.copy(),
+                {name: list(values) for name, values in c.buckets.items()},
+                c.waited.copy(),
+                c.ticks,
+                c.failed_ticks,
+                c.tick_seconds,
+            )

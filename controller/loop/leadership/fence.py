@@ -1,0 +1,46 @@
+"""The fence of the lease: lets a durable effect pass only while this instance leads.
+
+`Leadership.check` answers whether it leads. What keeps foreign writers out of tables is another
+fence: `cbp.engine.delta.foreign_writer_fence`.
+
+Not guaranteed: a process that stalls between the check and its effect may go on with that effect
+too late. Then the store refuses it by its epoch, and the logs by `put_if_absent`
+(`controller.loop.leadership.terms`).
+"""
+
+from __future__ import annotations
+
+import functools
+from collections.abc import Callable
+from typing import Any
+
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
+
+__all__ = ["Fence"]
+
+
+class Fence:
+    """Checks before every durable effect, by its failpoint, that this instance leads.
+
+    In another process, such as a Spark worker, it does not check: tasks write files that no
+    reader sees before the driver has recorded them.
+
+    Args:
+        faults: Called behind the check.
+        check: Raises unless this instance leads; by default it always does.
+    """
+
+    def __init__(
+        self, faults: Faults = NO_FAULTS, check: Callable[[], object] = lambda: None
+    ) -> None:
+        self._faults, self._check = faults, check
+
+    def __call__(self, point: str) -> None:
+        """Pass a point; raises `LeaseLostError` in front of an effect."""
+        if point.endswith(".before"):
+            self._check()
+        self._faults(point)
+
+    def __reduce__(self) -> tuple[Any, ...]:
+        """Pickle without the check: only this process can answer it."""
+        return functools.partial, (self._faults,)

@@ -1,0 +1,49 @@
+"""Increments of a flow as a reader finds them: in the store, or else in the flow's table."""
+
+from __future__ import annotations
+
+from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.increment import Increment
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["INCREMENTS_MAX", "FlowIncrements"]
+
+# Every empty increment costs a look-up; after this many a page ends with a cursor.
+INCREMENTS_MAX = 1000
+
+
+class FlowIncrements:
+    """Finds the increments that can be read; safe to use from several threads."""
+
+    def __init__(self, store: Store, increments: IncrementReader) -> None:
+        self._store, self._increments = store, increments
+
+    def bounds(self, record: DataflowRecord, compiled: Dataflow, flow: str) -> range:
+        """Return the indexes of a flow's increments that retention has left.
+
+        Raises:
+            NotFoundError: If there is no such flow.
+        """
+        if flow not in compiled.flows():
+            raise NotFoundError(kind="flow", name=f"{record.name}/{flow}")
+        if flow not in compiled.sources:
+            first = self._increments.horizon(record.folder, flow)
+        else:
+            oldest = self._store.oldest_increments(record.name, flow, limit=1)
+            first = oldest[0].increment.index if oldest else 0
+        return range(first, self._store.next_index(record.name, flow))
+
+    def get(self, record: DataflowRecord, flow: str, index: int) -> Increment:
+        """Return an increment; recall it from its table if a restored store does not know it."""
+        try:
+            return self._store.increment(record.name, flow, index).increment
+        except NotFoundError:
+            return self._increments.recall(record.folder, flow, index)
+
+    def read(
+        self, record: DataflowRecord, increment: Increment, *, offset: int, limit: int
+    ) -> list[dict[str, object]]:
+        """Return at most `limit` records of an increment, starting at `offset`."""
+        return self._increments.read(record.folder, [increment], offset=offset, limit=limit)

@@ -1,0 +1,183 @@
+"""Rebuilds under way: how much of its input a stage still has to read again.
+
+A version that rebuilds a stage queues its retained input, and empties its tables. Until that input
+is read, the tables hold a part of what they will. What was queued stands in the description of the
+version, and what is left of it in the store, so nothing else is recorded, and a restart, another
+instance or a roll-back find the same.
+
+Limits: an increment counts as read once a frame has taken it up. A stage that is rebuilt behind
+another one has no count of its own; it is named as long as that one has increments left.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from datetime import datetime
+
+from cbp.errors import CbpError
+from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.flow.connector import Connector
+from controller.loop.reading.snapshots import Snapshots
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Begin, Descriptions
+from controller.store.base import DataflowRecord
+
+__all__ = ["Rebuild", "Rebuilding"]
+
+
+@dataclass(frozen=True, slots=True)
+class Rebuild:
+    """A rebuild of a stage that is under way.
+
+    Attributes:
+        since_ms: When its version took over, in milliseconds since 1970.
+        queued: Increments that the version queued again for it; 0 for a stage behind another one.
+        left: How many of them it has not read.
+        behind: Stages that it reads, and that are rebuilt too and not done.
+        as_it_was_ms: A time as of which a snapshot shows the tables before; `None` if there is no
+            readable one.
+    """
+
+    since_ms: int
+    queued: int
+    left: int
+    behind: tuple[str, ...] = ()
+    as_it_was_ms: int | None = None
+
+    @property
+    def percent(self) -> int:
+        """How much is read, from 0 to 99."""
+        return 100 * (self.queued - self.left) // self.queued if self.queued else 0
+
+
+@dataclass(frozen=True, slots=True)
+class _Begun:
+    """The last version that let a stage begin with nothing; `queued` has names of increments."""
+
+    version: int
+    at_ms: int
+    queued: frozenset[str]
+
+
+class Rebuilding:
+    """Finds rebuilds under way; safe to use from several threads.
+
+    Args:
+        catalog: Knows which stages run together.
+        descriptions: Have what each version queued.
+        snapshots: Finds the tables as they were.
+    """
+
+    def __init__(self, catalog: Catalog, descriptions: Descriptions, snapshots: Snapshots) -> None:
+        self._catalog, self._descriptions, self._snapshots = catalog, descriptions, snapshots
+        self._begun: dict[str, tuple[tuple[int, datetime], Mapping[str, _Begun]]] = {}
+
+    def of(
+        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
+    ) -> dict[str, Rebuild]:
+        """Return the rebuilds of a dataflow that are under way, by stage.
+
+        Args:
+            record: The dataflow.
+            connectors: Its queues now, as the store has them.
+
+        Raises:
+            DataflowInvalidError: If the document names a translator that is not installed.
+            FileLostError: If the description of a version is gone.
+        """
+        rebuilds = self._under_way(record, connectors)
+        return {name: self._with_past(record, one) for name, one in rebuilds.items()}
+
+    def since_ms(
+        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
+    ) -> int | None:
+        """Return when the oldest rebuild that is under way began; `None` if none is. As `of`."""
+        rebuilds = self._under_way(record, connectors).values()
+        return min((one.since_ms for one in rebuilds), default=None)
+
+    def _under_way(
+        self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
+    ) -> dict[str, Rebuild]:
+        if record.version == 1:
+            return {}
+        units = self._catalog.units(record)
+        begun, rebuilds = self._last_begun(record, units), dict[str, Rebuild]()
+        for leader, unit in units.items():
+            for name in unit.names:
+                left = _left(begun[name], connectors.get(leader, {})) if name in begun else 0
+                if left:
+                    rebuilds[name] = Rebuild(begun[name].at_ms, len(begun[name].queued), left)
+        self._add_behind(record, begun, rebuilds)
+        return rebuilds
+
+    def _add_behind(
+        self,
+        record: DataflowRecord,
+        begun: Mapping[str, _Begun],
+        rebuilds: dict[str, Rebuild],
+    ) -> None:
+        """Add the stages that the same versions emptied, and that read what is rebuilt."""
+        nodes = self._catalog.compiled(record).stages
+        found = True
+        while found:
+            found = False
+            for name in begun.keys() & nodes.keys():
+                writers = {flow.partition(".")[0] for flow in nodes[name].wiring.values()}
+                behind = tuple(
+                    one
+                    for one in sorted((writers & rebuilds.keys()) - {name})
+                    if begun[one].version == begun[name].version
+                )
+                known = rebuilds.get(name)
+                if behind and (known is None or known.behind != behind):
+                    at_ms, queued = begun[name].at_ms, len(begun[name].queued)
+                    left = 0 if known is None else known.left
+                    rebuilds[name], found = Rebuild(at_ms, queued, left, behind), True
+
+    def _with_past(self, record: DataflowRecord, rebuild: Rebuild) -> Rebuild:
+        at_ms = rebuild.since_ms - 1
+        try:
+            self._snapshots.take(record.name, at_ms=at_ms)
+        except CbpError:  # collected, or a table is new: there is no whole snapshot
+            return rebuild
+        return Rebuild(rebuild.since_ms, rebuild.queued, rebuild.left, rebuild.behind, at_ms)
+
+    def _last_begun(
+        self, record: DataflowRecord, units: Mapping[str, PhysicalStage]
+    ) -> Mapping[str, _Begun]:
+        """Return, by stage, the last version that let it begin with nothing."""
+        key = record.version, record.created_at
+        cached = self._begun.get(record.folder)
+        if cached is not None and cached[0] == key:
+            return cached[1]
+        leaders = {name: leader for leader, unit in units.items() for name in unit.names}
+        begun: dict[str, _Begun] = {}
+        for version in range(2, record.version + 1):
+            begin = self._descriptions.version(record, version).begin
+            for name in () if begin is None else begin.emptied:
+                assert begin is not None
+                queued = _queued(begin, leaders.get(name, name))
+                begun[name] = _Begun(version, begin.at_ms, queued)
+        self._begun[record.folder] = key, begun
+        return begun
+
+
+def _queued(begin: Begin, leader: str) -> frozenset[str]:
+    stage = begin.position.stages.get(leader)
+    connectors = {} if stage is None else stage.connectors
+    return frozenset(_key(i, one.name) for i, c in connectors.items() for one in c.held)
+
+
+def _left(begun: _Begun, connectors: Mapping[str, Connector]) -> int:
+    """Return how many increments that a version queued are neither read nor framed."""
+    unread = {
+        _key(input_, one.name)
+        for input_, connector in connectors.items()
+        for one in (connector.unread if connector.framing is None else connector.arrived)
+    }
+    return len(begun.queued & unread)
+
+
+def _key(input_: str, increment: str) -> str:
+    return f"{input_}={increment}"

@@ -1,0 +1,157 @@
+"""Facts of one stage for people: the size of its state, its code, its limits, its last error.
+
+The size comes from the log of the table, so that it costs as much as the table has files; no
+record is read. Reads only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.record_reader import RecordReader
+from cbp.errors import FileDamagedError
+from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
+from cbp.model.flow.skew import Spread, spread
+from cbp.model.run.account import LookedUpTable, looked_up
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.description_log import Descriptions
+
+__all__ = ["StageCode", "StageFacts"]
+
+RECORDS_EXAMINED = 10
+
+
+@dataclass(frozen=True, slots=True)
+class StageCode:
+    """The code of a stage.
+
+    Attributes:
+        version: Version of the dataflow.
+        registered: Fingerprint with which this version was registered; empty if it is not known.
+        loaded: Fingerprint of the code that this process has loaded.
+        drift: How the loaded code differs, in words; empty if it may run.
+        place: `file.py:line` of the translator.
+        newer_files: Files of the code that are on disk otherwise than this process has loaded
+            them. Runs go on with the loaded code.
+    """
+
+    version: int
+    registered: str
+    loaded: str
+    drift: str
+    place: str
+    newer_files: tuple[str, ...] = ()
+
+
+class StageFacts:
+    """Answers questions about one stage; safe to use from several threads."""
+
+    def __init__(
+        self,
+        *,
+        catalog: Catalog,
+        records: RecordReader,
+        descriptions: Descriptions,
+        open_log: Callable[[str], IntentionLog],
+    ) -> None:
+        self._catalog, self._records, self._descriptions = catalog, records, descriptions
+        self._open_log = open_log
+
+    def states(self, dataflow: str, stage: str) -> dict[str, Spread]:
+        """Return the size of each state of a stage, and its skew, as published.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage.
+            CodeDriftedError: If the loaded code has other tables than the registered code.
+        """
+        _, node = self._catalog.stage(dataflow, stage)
+        names = [(stage, state.name) for state in node.translator.states]
+        return {state: one for (_, state), one in self.sizes(dataflow, names).items()}
+
+    def state_names(self, dataflow: str) -> list[tuple[str, str]]:
+        """Return the stage and the name of each state, sorted; raises `NotFoundError`."""
+        _, compiled = self._catalog.find(dataflow)
+        return sorted(
+            (stage, state.name)
+            for stage, node in compiled.stages.items()
+            for state in node.translator.states
+        )
+
+    def sizes(
+        self, dataflow: str, names: Iterable[tuple[str, str]]
+    ) -> dict[tuple[str, str], Spread]:
+        """Return the sizes of states, each named by its stage and its name, as published.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            CodeDriftedError: If the loaded code has other tables than the registered code.
+        """
+        record, compiled = self._catalog.find(dataflow)
+        self._catalog.require_same_tables(record)
+        return {
+            (stage, state): spread(
+                self._records.state_size(record.folder, node, state), node.buckets
+            )
+            for stage, state in names
+            for node in (compiled.stages[stage],)
+        }
+
+    def code(self, dataflow: str, stage: str) -> StageCode:
+        """Return the code of a stage, registered and loaded; raises `NotFoundError`."""
+        record, node = self._catalog.stage(dataflow, stage)
+        shape = self._descriptions.of(record).shape
+        registered = None if shape is None else shape.stages.get(stage)
+        return StageCode(
+            version=record.version,
+            registered="" if registered is None else registered.code.text,
+            loaded=node.translator.code.text,
+            drift=self._catalog.drift_of(record, stage),
+            place=node.translator.place,
+            newer_files=self._catalog.newer_files(record, stage),
+        )
+
+    def moments(self, dataflow: str, stage: str) -> dict[str, LookedUpTable]:
+        """Return, by look-up, what the last recorded run that looked tables up read of them.
+
+        Corrections look nothing up, so the records before them are read too, up to
+        `RECORDS_EXAMINED`. Empty if none of these looked anything up, or if a record is damaged;
+        recovery says so.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage.
+        """
+        record, node = self._catalog.stage(dataflow, stage)
+        if not node.translator.lookups:
+            return {}
+        _, compiled = self._catalog.find(dataflow)
+        units, log = self._catalog.units(record), self._open_log(record.folder)
+        leader = next(name for name, unit in units.items() if stage in unit.names)
+        end = log.next_epochs().get(leader, 0)
+        for epoch in range(end - 1, max(end - RECORDS_EXAMINED, 0) - 1, -1):
+            try:
+                intention = log.read(leader, epoch)
+            except FileDamagedError:
+                break
+            if intention is None:
+                break
+            if tables := looked_up(intention, compiled.stages, stage):
+                return {one.lookup: one for one in tables}
+        return {}
+
+    def limits(self, dataflow: str, stage: str) -> Mapping[str, FlowLimit]:
+        """Return, by input, how much can wait there before the stage that writes it is held.
+
+        Inputs that never hold a stage are left out: those that read a source, and those inside
+        the stage's own cycle.
+        """
+        _, node = self._catalog.stage(dataflow, stage)
+        _, compiled = self._catalog.find(dataflow)
+        cycle = compiled.cycles().get(stage, (stage,))
+        limits = {}
+        for name, flow in node.wiring.items():
+            writer, _, output = flow.partition(".")
+            if writer in compiled.stages and writer not in cycle:
+                limits[name] = compiled.stages[writer].limits.get(output, DEFAULT_LIMIT)
+        return limits

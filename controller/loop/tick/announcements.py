@@ -1,0 +1,89 @@
+"""What a tick announces: waits of another kind, and dataflows that get into trouble or out of it.
+
+Such changes are in memory only, so their events are written by themselves. A wait for input, and
+what comes and goes with each run, is told by the events of runs.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Mapping
+
+import structlog
+
+from cbp.errors import CbpError
+from cbp.model.schedule.waiting import Kind, Wait
+from controller.store.base import Event
+
+__all__ = ["Announcements", "changes"]
+
+_ANNOUNCED: Collection[Kind] = ("readers", "retry", "paused", "stopped")
+StageId = tuple[str, str]
+
+_log = structlog.get_logger(__name__)
+
+
+def changes(
+    before: Mapping[StageId, str],
+    now: Mapping[StageId, str],
+    degraded_before: Collection[str],
+    degraded_now: Collection[str],
+) -> list[Event]:
+    """Return the events of what changed between two ticks, in order.
+
+    Args:
+        before: Stage -> the kind of its wait, if that is told; stages that go on are absent.
+        now: The same, now.
+        degraded_before: Dataflows that failed or had stopped.
+        degraded_now: The same, now.
+    """
+    waits = [
+        Event(kind="stage.waiting", dataflow=key[0], stage=key[1], subject=now.get(key, ""))
+        for key in sorted(before.keys() | now.keys())
+        if before.get(key, "") != now.get(key, "")
+    ]
+    began = [
+        Event(kind="degraded.began", dataflow=name)
+        for name in sorted(set(degraded_now) - set(degraded_before))
+    ]
+    ended = [
+        Event(kind="degraded.ended", dataflow=name)
+        for name in sorted(set(degraded_before) - set(degraded_now))
+    ]
+    return [*waits, *began, *ended]
+
+
+class Announcements:
+    """Remembers what the last tick saw.
+
+    Args:
+        announce: Stores events.
+    """
+
+    def __init__(self, announce: Callable[..., None]) -> None:
+        self._announce = announce
+        self._kinds: dict[StageId, str] = {}
+        self._degraded: set[str] = set()
+
+    def see(self, waits: Mapping[StageId, Wait], troubled: Collection[str]) -> None:
+        """Announce what has changed; a store that fails is told at the next tick.
+
+        Args:
+            waits: Stage -> its wait, as the tick left it.
+            troubled: Dataflows with an unexpected failure.
+        """
+        kinds = {key: str(wait.kind) for key, wait in waits.items() if wait.kind in _ANNOUNCED}
+        failing = {
+            key[0]
+            for key, wait in waits.items()
+            if wait.kind == "retry" or (wait.kind == "stopped" and wait.error)
+        }
+        degraded = failing | set(troubled)
+        events = changes(self._kinds, kinds, self._degraded, degraded)
+        if not events:
+            return
+        try:
+            self._announce(*events)
+        except CbpError as error:
+            _log.warning("events.not_announced", error=error.as_dict())
+            return
+        self._kinds, self._degraded = kinds, degraded

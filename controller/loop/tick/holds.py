@@ -1,0 +1,51 @@
+"""Holds: which dataflows start no runs for now, and the lock that keeps a tick out.
+
+A tick holds the lock while it starts runs. So no run starts while another caller holds the lock.
+"""
+
+from __future__ import annotations
+
+import threading
+
+from cbp.errors import DataflowBusyError
+
+__all__ = ["Holds"]
+
+
+class Holds:
+    """See the module header.
+
+    Attributes:
+        lock: Held during a tick; no run starts while it is held.
+        deleting: Dataflows that are being deleted and start no more runs.
+        held: Dataflows that start no runs for now, with the reason.
+    """
+
+    def __init__(self) -> None:
+        self.lock = threading.Lock()
+        self.deleting: set[str] = set()
+        self.held: dict[str, str] = {}
+
+    def because(self, dataflow: str) -> str:
+        """Return why a dataflow starts no runs; `""` if nothing holds it."""
+        return "is being deleted" if dataflow in self.deleting else self.held.get(dataflow, "")
+
+    def hold(self, dataflow: str, because: str) -> None:
+        """Start no runs of a dataflow until it is released.
+
+        Raises:
+            DataflowBusyError: If it is held already, or is being deleted.
+        """
+        with self.lock:
+            self.require_free(dataflow)
+            self.held[dataflow] = because
+
+    def require_free(self, dataflow: str) -> None:
+        """Raise `DataflowBusyError` for a dataflow that is held, or is being deleted."""
+        if because := self.because(dataflow):
+            raise DataflowBusyError(dataflow, f"it {because}")
+
+    def release(self, dataflow: str) -> None:
+        """Let a dataflow run again; a tick under way, which saw its old condition, ends first."""
+        with self.lock:
+            del self.held[dataflow]

@@ -1,0 +1,105 @@
+"""Starts a run that was decided: its record, its plan, its job."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from cbp.engine.interface.lookups import looked_up_tables
+from cbp.engine.interface.runs import RunPlan
+from cbp.model.run.intention import Intention, RunStatus
+from cbp.model.schedule.places import Places
+from cbp.model.schedule.scheduler import StageView, Start
+from controller.loop.records.catalog import Catalog
+from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.runner import Job, Runner
+from controller.loop.tick.run_ids import RunIds
+from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+
+__all__ = ["RunStarts"]
+
+
+@dataclass
+class RunStarts:
+    """Makes records and plans of runs, and hands them to the runner.
+
+    Attributes:
+        slots: Returns how many tasks the engine runs at a time.
+        places: How many of them a run gets that gave way.
+    """
+
+    store: Store
+    clock: Callable[[], datetime]
+    catalog: Catalog
+    recovery: Recovery
+    publisher: Publisher
+    runner: Runner
+    ids: RunIds
+    slots: Callable[[], int]
+    places: Places
+
+    def start(
+        self, start: Start, record: DataflowRecord, stage: StageRecord, view: StageView
+    ) -> None:
+        """Start a run; one that is recorded already is finished, never done twice."""
+        node, *fused = self.catalog.units(record)[stage.stage].members
+        recorded = self.recovery.read(record, stage.stage, stage.epoch)
+        if recorded is not None:
+            # The store lost this epoch, or has not seen it yet. It is done: never do it twice.
+            self.runner.redo(record, node, recorded)
+            return
+        run = RunRecord(
+            id=self.ids.new_id(),
+            dataflow=record.name,
+            stage=stage.stage,
+            epoch=start.epoch,
+            attempt=self._attempt(stage),
+            status=RunStatus.INTENDED,
+            read=dict(start.decision.read),
+            remove=dict(start.decision.remove),
+            started_at=self.clock(),
+        )
+        before = self.publisher.before(record, stage.stage, start.epoch)
+        now_ms = int(run.started_at.timestamp() * 1000)
+        inputs = {
+            name: tuple(view.connectors[name].find(i) for i in start.decision.read.get(name, ()))
+            for name in node.wiring
+        }
+        plan = RunPlan(
+            record.folder,
+            record.name,
+            node,
+            start.epoch,
+            run.id,
+            inputs,
+            tuple(fused),
+            before,
+            own_messages=self.catalog.compiled(record).own_messages(),
+            slots_max=self.places.share(self.slots()) if view.gave_way else None,
+            time_ms=self.publisher.next_ms(record.name, now_ms),
+            due_ms=stage.due_ms,
+            lookups=looked_up_tables(
+                self.catalog.compiled(record),
+                record.folder,
+                (node, *fused),
+                unpublished=partial(self._unpublished, record),
+            ),
+        )
+        dropped = start.decision.dropped(view.connectors)
+        memo, gave_way = start.decision.memo, view.gave_way
+        frames = start.decision.frames(view.connectors)
+        self.runner.start(Job(record, node, stage, run, plan, memo, dropped, gave_way, frames))
+
+    def _unpublished(self, record: DataflowRecord, writer: str) -> tuple[Intention, ...]:
+        """Return the records of a stage that its tables may not show yet."""
+        units = self.catalog.units(record)
+        leader = next(name for name, unit in units.items() if writer in unit.names)
+        epoch = next(s.epoch for s in self.store.stages(record.name) if s.stage == leader)
+        return self.publisher.before(record, leader, epoch)
+
+    def _attempt(self, stage: StageRecord) -> int:
+        last = self.store.runs(stage.dataflow, stage=stage.stage, limit=1).items
+        return last[0].attempt + 1 if last and last[0].epoch == stage.epoch else 1

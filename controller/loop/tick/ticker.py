@@ -1,0 +1,204 @@
+"""One tick: load -> decide (pure) -> start runs -> remember why the other stages wait.
+
+Only a tick starts runs, and there is one tick at a time. A run ends on its own thread and
+wakes the next tick. Every tick loads its data anew.
+
+Guaranteed: a dataflow that no longer compiles, or in which anything else fails, stops only
+itself; every stage that does not start has a reason (tests/controller/test_loop.py,
+test_isolation.py).
+Absent on purpose: threads and timers; the caller of `tick` has them.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from functools import partial
+from typing import TypeVar
+
+import structlog
+
+from cbp.errors import CbpError
+from cbp.model.schedule.places import ActiveRun
+from cbp.model.schedule.scheduler import Schedule, Start
+from cbp.model.schedule.waiting import Wait
+from controller.loop.leadership.current_term import CurrentTerm
+from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.in_flight import InFlight, StageId
+from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.starvation import Starving
+from controller.loop.tick.decisions import Decisions
+from controller.loop.tick.drains import Drains
+from controller.loop.tick.holds import Holds
+from controller.loop.tick.input_framing import InputFraming
+from controller.loop.tick.run_starts import RunStarts
+from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedStage, stopped_wait
+from controller.loop.tick.unfinished_runs import UnfinishedRuns
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Ticker"]
+
+LOOKED_AT, DECIDED = "looked at", "decided about"
+
+_T = TypeVar("_T")
+_log = structlog.get_logger(__name__)
+
+
+class Ticker:
+    """Decides what runs, and starts it.
+
+    Args:
+        holds: Its lock is held during a tick.
+        unfinished, framing, views, decisions, starts, drains: The steps of a tick, in order.
+
+    Attributes:
+        waits: Stage -> why it did not start at the last tick.
+        stopping: Whether the service stops; then no run starts any more.
+        framing, views, starts: As given.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        clock: Callable[[], datetime],
+        term: CurrentTerm,
+        in_flight: InFlight,
+        starving: Starving,
+        recovery: Recovery,
+        isolation: Isolation,
+        holds: Holds,
+        unfinished: UnfinishedRuns,
+        framing: InputFraming,
+        views: StageViews,
+        decisions: Decisions,
+        starts: RunStarts,
+        drains: Drains,
+    ) -> None:
+        self.waits: dict[StageId, Wait] = {}
+        self.stopping = False
+        self._store, self._clock, self._term = store, clock, term
+        self._in_flight, self._starving = in_flight, starving
+        self._recovery, self._isolation, self._holds = recovery, isolation, holds
+        self._unfinished, self.framing, self.views = unfinished, framing, views
+        self._decisions, self.starts, self._drains = decisions, starts, drains
+
+    def tick(self) -> Schedule:
+        """Look at all queues, start what can run, and remember why the rest waits."""
+        with self._holds.lock:
+            self._in_flight.keep_time()
+            if self._term.deposed or self.stopping:
+                reason = self._term.deposed or "the service stops"
+                self.waits = {
+                    (loaded.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
+                    for loaded in self._loaded(self._store.dataflows())
+                    for stage in loaded.stages
+                }
+                return Schedule((), self.waits)
+            self.framing.keep_time()
+            self._decisions.keep_time()
+            self._unfinished.finish_parked()
+            self._recovery.settle()
+            # Taken before loading: a run that ends in between then counts as running once more. The
+            # other way round its stage could look free while its queue dates from before the end.
+            busy = self._starving.mark(
+                self._in_flight.active_runs(), asked_to_end=self._in_flight.asked_to_end
+            )
+            records = self._store.dataflows()
+            self._unfinished.publish(records, {name for name, _ in busy})
+            schedule = self._decide_and_start(records, busy)
+            for record in records:
+                if record.desired == "draining":
+                    self._apart(record, "drained", partial(self._drains.end, record))
+            return schedule
+
+    def _loaded(self, records: Sequence[DataflowRecord]) -> list[LoadedDataflow]:
+        """Load the dataflows from the store; leave out those that cannot be loaded."""
+        load = LoadedDataflow.of
+        candidates = (
+            self._apart(record, "loaded", partial(load, record, self._store)) for record in records
+        )
+        return [one for one in candidates if one is not None]
+
+    def _decide_and_start(
+        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, ActiveRun]
+    ) -> Schedule:
+        views: dict[StageId, ViewedStage] = {}
+        broken: dict[StageId, Wait] = {}
+        for loaded in self._framed(self._loaded(records)):
+            look = partial(self.views.of, loaded, busy, broken)
+            for key, viewed in (self._apart(loaded.record, LOOKED_AT, look) or {}).items():
+                views[key] = viewed
+        now = self._clock()
+        decide = partial(self._decisions.decide, views, now)
+        schedule = self._isolation.together((name for name, _ in views), DECIDED, decide)
+        waits = {**schedule.waits, **broken}
+        for key, never in self.views.never_run(views).items():
+            if key in waits and waits[key].kind == "input":
+                waits[key] = never
+        self._stop_failed(schedule)
+        if schedule.gives_way is not None:
+            work, to = schedule.gives_way
+            self._in_flight.give_way(work.run, to)
+        started = []
+        for start in schedule.starts:
+            viewed = views[start.dataflow, start.stage]
+            begin = partial(self._begin, start, viewed, waits)
+            if self._apart(viewed.record, "started", begin):
+                started.append(start)
+        for key, circling in schedule.circling.items():
+            known = waits.get(key, Wait("running", "", views[key].stage.waiting_since))
+            words = "; ".join(part for part in (known.words, circling.message) if part)
+            waits[key] = replace(known, words=words, error=known.error or circling)
+        self.waits = {**waits, **self._in_trouble(records, waits)}
+        return Schedule(tuple(started), self.waits, gives_way=schedule.gives_way)
+
+    def _apart(self, record: DataflowRecord, doing: str, work: Callable[[], _T]) -> _T | None:
+        return self._isolation.attempt(record.name, doing, work)
+
+    def _stop_failed(self, schedule: Schedule) -> None:
+        """Pause the stages whose Runnable failed; otherwise it would fail again at every tick."""
+        for (dataflow, stage), failure in schedule.failed.items():
+            details = failure.as_dict()
+            _log.warning("runnable.failed", dataflow=dataflow, error=details)
+            stop = partial(self._store.pause_stage, dataflow, stage, failure.message, details)
+            self._isolation.attempt(dataflow, "stopped", stop)
+
+    def _begin(self, start: Start, viewed: ViewedStage, waits: dict[StageId, Wait]) -> bool:
+        """Start a run and return whether it started; if not, note the reason in `waits`."""
+        try:
+            self.starts.start(start, viewed.record, viewed.stage, viewed.view)
+        except CbpError as error:
+            if error.retryable:  # an unreachable database stops nothing: the isolation tries again
+                raise
+            _log.error("run.not_started", error=error.as_dict(), dataflow=start.dataflow)
+            waits[start.dataflow, start.stage] = stopped_wait(viewed.stage, error)
+            return False
+        return True
+
+    def _in_trouble(
+        self, records: Sequence[DataflowRecord], waits: Mapping[StageId, Wait]
+    ) -> dict[StageId, Wait]:
+        """Return the waits of stages whose dataflow has an unexpected failure."""
+        troubled = {trouble.dataflow: trouble for trouble in self._isolation.troubles()}
+        waits_by_stage = {}
+        for record in records:
+            if (trouble := troubled.get(record.name)) is None:
+                continue
+            stages = record.document.get("stages", {})
+            for stage in stages if isinstance(stages, Mapping) else ():
+                known = waits.get((record.name, stage))
+                if known is None or known.error is None:
+                    wait = Wait("retry", trouble.words, trouble.since, error=trouble.error)
+                    waits_by_stage[record.name, stage] = wait
+        return waits_by_stage
+
+    def _framed(self, loaded: Sequence[LoadedDataflow]) -> Iterator[LoadedDataflow]:
+        """Frame what arrived; yield the data loaded afterwards."""
+        moved = self.framing.start(loaded)
+        for one in loaded:
+            if one.record.name in moved:
+                yield from self._loaded([one.record])
+            else:
+                yield one

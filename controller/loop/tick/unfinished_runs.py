@@ -1,0 +1,59 @@
+"""What earlier runs left to do: publications that are due, and runs that could not be finished."""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from functools import partial
+
+from controller.loop.runs.finisher import PUBLISHED, Finisher
+from controller.loop.runs.in_flight import InFlight
+from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.parked import Parked, ParkedRuns
+from controller.loop.runs.runner import Runner
+from controller.loop.tick.holds import Holds
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["UnfinishedRuns"]
+
+
+@dataclass
+class UnfinishedRuns:
+    """Publishes and finishes, at every tick, beside the runs."""
+
+    store: Store
+    clock: Callable[[], datetime]
+    in_flight: InFlight
+    parked: ParkedRuns
+    finisher: Finisher
+    runner: Runner
+    isolation: Isolation
+    holds: Holds
+
+    def publish(self, records: Sequence[DataflowRecord], busy: Collection[str]) -> None:
+        """Publish what is due, and at once what a dataflow finished that is paused or drained."""
+        for record in records:
+            at_once = record.desired != "running" and record.name not in busy
+            if self.holds.because(record.name):
+                continue
+            if self.isolation.resting(record.name, PUBLISHED) is None:
+                publish = partial(self.finisher.start_publishing, record, at_once=at_once)
+                self.isolation.attempt(record.name, "asked what is due", publish)
+
+    def finish_parked(self) -> None:
+        """Try again to finish parked runs; those of a paused stage wait for the operator."""
+        now = self.clock()
+        for (name, stage_name), parked in self.parked.all().items():
+            if (name, stage_name) in self.in_flight.busy():
+                continue
+            if self.holds.because(name):
+                continue
+            if parked.rest is None or not parked.rest.lasts(now):
+                self.isolation.attempt(name, "finished", partial(self._redo, parked, stage_name))
+
+    def _redo(self, parked: Parked, stage_name: str) -> None:
+        stages = self.store.stages(parked.record.name)
+        stage = next(stage for stage in stages if stage.stage == stage_name)
+        if not stage.paused_because:
+            self.runner.redo(parked.record, parked.node, parked.intention)

@@ -1,0 +1,1 @@
+"""Requests to other services: only to addresses that are allowed, and without redirects."""

@@ -1,0 +1,26 @@
+"""SQL over one consistent snapshot of a dataflow: one SELECT, in a process with limits."""
+
+from controller.query.current_records import CurrentTable, current_table
+from controller.query.errors import (
+    QueriesBusyError,
+    QueryInvalidError,
+    QueryRefusedError,
+    QueryTimeError,
+    QueryTooLargeError,
+)
+from controller.query.limits import QueryLimits
+from controller.query.queries import Answer, Queries, Question
+
+__all__ = [
+    "Answer",
+    "CurrentTable",
+    "Queries",
+    "QueriesBusyError",
+    "QueryInvalidError",
+    "QueryLimits",
+    "QueryRefusedError",
+    "QueryTimeError",
+    "QueryTooLargeError",
+    "Question",
+    "current_table",
+]

@@ -1,0 +1,109 @@
+"""The current record per key, of a state, a view, or a flow, as a query. Pure.
+
+A state has only current records. In a flow, the last record of a key in the flow's order is its
+current one; the key is the one that the output declares, else the key of its stage.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.errors import DefinitionError, Mistake, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.schema import Schema
+from controller.query.sql_types import column_types, quoted
+
+__all__ = ["ORDER", "CurrentTable", "current_table"]
+
+ORDER = "_order"
+"""Column of the order of a flow's records, in the order in which the flow is read."""
+
+
+@dataclass(frozen=True, slots=True)
+class CurrentTable:
+    """A table whose records have a current one per key.
+
+    Attributes:
+        name: Its name in SQL, as `stage.table`.
+        key: The key's columns; empty if every record is a current one.
+        is_flow: Whether earlier records of a key are in it too.
+    """
+
+    name: str
+    schema: Schema
+    key: tuple[str, ...]
+    is_flow: bool
+
+    def query(
+        self, where: Mapping[str, Any], *, limit: int, offset: int
+    ) -> tuple[str, tuple[Any, ...]]:
+        """Return the query for some current records, and its parameters.
+
+        Args:
+            where: Column -> value as JSON has it; only records that have these.
+            limit: Maximum number of records.
+            offset: How many records come before these.
+        """
+        types = column_types(self.schema)
+        tests = [
+            f"{quoted(column)} IS NOT DISTINCT FROM {_value(types[column])}" for column in where
+        ]
+        columns = ", ".join(quoted(column) for column in types)
+        stage, _, own = self.name.partition(".")
+        sql = f"SELECT {columns} FROM {quoted(stage)}.{quoted(own)}"
+        sql += f" WHERE {' AND '.join(tests)}" if tests else ""
+        if self.is_flow:
+            by = ", ".join(quoted(column) for column in self.key)
+            sql += f" QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {ORDER} DESC) = 1"
+        order = self.key or tuple(
+            column for column, type_ in types.items() if not type_.startswith("MAP")
+        )
+        sql += f" ORDER BY {', '.join(quoted(column) for column in order)}"
+        return f"{sql} LIMIT {limit:d} OFFSET {offset:d}", tuple(where.values())
+
+
+def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> CurrentTable:
+    """Return the table of this name: `stage.state`, `stage.view` or `stage.output`.
+
+    Args:
+        dataflow: The dataflow.
+        name: The name.
+        by: Replaces the key of a flow.
+
+    Raises:
+        NotFoundError: If there is no such state or flow, or no such column.
+        DefinitionError: Rule `key_unknown`, if the key of a flow is not known.
+    """
+    stage, _, own = name.partition(".")
+    node = dataflow.stages.get(stage)
+    hint = "name a state, a view or an output as `stage.name`"
+    if node is None:
+        raise NotFoundError(kind="state or flow", name=f"{dataflow.name}/{name}", hint=hint)
+    spec = node.translator
+    for state in spec.states:
+        if state.name == own:
+            key = (*spec.key_of(state).names, *state.second_key)
+            return CurrentTable(name, state.schema, key, is_flow=False)
+    for output in spec.outputs:
+        if output.name == own:
+            default = output.key or (() if spec.key is None else spec.key.names)
+            key = tuple(by) or tuple(default)
+            _require_key(dataflow.name, name, key, output.schema)
+            return CurrentTable(name, output.schema, key, is_flow=True)
+    raise NotFoundError(kind="state or flow", name=f"{dataflow.name}/{name}", hint=hint)
+
+
+def _require_key(dataflow: str, name: str, key: Sequence[str], schema: Schema) -> None:
+    missing = [column for column in key if column not in schema]
+    if missing or not key:
+        message = (
+            f"the flow has no {', '.join(missing) or 'key'}; say by which of its columns "
+            f"({schema}) a record replaces an earlier one: --by COLUMN (REST: _by=COLUMN)"
+        )
+        raise DefinitionError(Mistake("key_unknown", f"{dataflow}.{name}", message))
+
+
+def _value(type_: str) -> str:
+    return "from_base64(?)" if type_ == "BLOB" else f"CAST(? AS {type_})"

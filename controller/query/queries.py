@@ -1,0 +1,208 @@
+"""Runs queries, each in a process of its own, within limits.
+
+Guaranteed: a query that takes too long or too much memory ends, and takes nothing else with it.
+It reads the versions of one snapshot. Garbage collection leaves their files alone at least until
+`readable_until`; a query may not last longer than that.
+"""
+
+from __future__ import annotations
+
+import json
+import logging
+import os
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+
+import controller
+from cbp.errors import VersionGoneError
+from cbp.model.flow.snapshot import Snapshot
+from controller.query.errors import (
+    NOT_HELD,
+    QueriesBusyError,
+    QueryFailedError,
+    QueryInvalidError,
+    QueryRefusedError,
+    QueryTimeError,
+    QueryTooLargeError,
+)
+from controller.query.limits import QueryLimits
+from controller.query.request import Request
+
+__all__ = ["Answer", "Queries", "Question"]
+
+_CODE = "import sys; sys.path.append({path!r}); from {module} import main; main()"
+_OWN = {"PYTHONSAFEPATH": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class Question:
+    """A query.
+
+    Attributes:
+        sql: The text.
+        snapshot: The versions that it reads.
+        reads: For a query that the service wrote: the tables that it reads, by their names in SQL.
+        values: Its parameters; only with `reads`.
+        rows: Maximum number of rows, if fewer than the limit.
+    """
+
+    sql: str
+    snapshot: Snapshot
+    reads: tuple[str, ...] = ()
+    values: tuple[Any, ...] = ()
+    rows: int | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Answer:
+    """The rows of a query.
+
+    Attributes:
+        columns: Name and type of each column; names may repeat.
+        rows: A tuple for each row.
+        truncated: Whether there were more rows.
+        tables: The tables that it read, by their names in SQL.
+        seconds: How long it took.
+    """
+
+    columns: tuple[tuple[str, str], ...]
+    rows: list[tuple[Any, ...]]
+    truncated: bool
+    tables: tuple[str, ...]
+    seconds: float
+
+
+class Queries:
+    """Runs queries; safe to use from several threads."""
+
+    def __init__(self, limits: QueryLimits) -> None:
+        self.limits = limits
+        self._free = threading.BoundedSemaphore(limits.parallel)
+
+    def run(self, question: Question) -> Answer:
+        """Return the answer to a question.
+
+        Raises:
+            QueriesBusyError: If as many queries run as may; nothing was started.
+            QueryRefusedError: If it is not one SELECT over the tables of its dataflow.
+            QueryInvalidError: If the query engine refuses it, or it fails on a value.
+            QueryTimeError: If it took too long; it has ended.
+            QueryTooLargeError: If it, or its answer, takes too much memory.
+            VersionGoneError: If a version was collected.
+            QueryFailedError: If the process ended without an answer.
+        """
+        if not self._free.acquire(blocking=False):
+            raise QueriesBusyError(self.limits.parallel)
+        try:
+            began = time.monotonic()
+            header, rows = self._ask(question)
+            return Answer(
+                tuple((name, type_) for name, type_ in header["columns"]),
+                rows,
+                bool(header["truncated"]),
+                tuple(header["tables"]),
+                time.monotonic() - began,
+            )
+        finally:
+            self._free.release()
+
+    def _ask(self, question: Question) -> tuple[Mapping[str, Any], list[tuple[Any, ...]]]:
+        limits = asdict(self.limits)
+        if question.rows is not None:
+            limits["rows"] = min(limits["rows"], question.rows)
+        snapshot = question.snapshot
+        request = Request(
+            question.sql,
+            snapshot.folder,
+            {name: one.version for name, one in snapshot.tables.items()},
+            limits,
+            question.reads,
+            question.values,
+        )
+        code = _CODE.format(
+            path=str(Path(controller.__file__).parents[1]), module="controller.query.query_process"
+        )
+        try:
+            ended = subprocess.run(
+                [sys.executable, "-P", "-c", code],
+                input=request.to_json().encode(),
+                capture_output=True,
+                env={**_environment(), **_OWN},
+                timeout=self.limits.seconds,
+                check=False,
+            )
+        except subprocess.TimeoutExpired as error:  # the process was killed, and is gone
+            raise QueryTimeError(self.limits.seconds) from error
+        line, _, stream = ended.stdout.partition(b"\n")
+        header = self._header(line, ended, snapshot)
+        return header, _rows(stream)
+
+    def _header(
+        self, line: bytes, ended: subprocess.CompletedProcess[bytes], snapshot: Snapshot
+    ) -> Mapping[str, Any]:
+        try:
+            header = json.loads(line)
+        except ValueError as error:
+            text = ended.stderr[-4000:].decode(errors="replace")
+            _log.warning("a query ended without an answer: %s", text)
+            if b"MemoryError" in ended.stderr or b"bad_alloc" in ended.stderr:
+                raise self._too_large() from error
+            raise QueryFailedError(ended.returncode) from error
+        assert isinstance(header, Mapping)
+        match header.get("error"):
+            case None:
+                return header
+            case QueryRefusedError.code:
+                raise QueryRefusedError(header["details"]["why"])
+            case VersionGoneError.code:
+                raise VersionGoneError(**header["details"])
+            case "gone":
+                _log.warning("a query could not read its files: %s", header["message"])
+                raise VersionGoneError(snapshot.folder, max(_versions(snapshot), default=0))
+            case "memory":
+                raise self._too_large()
+            case "answer":
+                raise QueryTooLargeError("the answer", self.limits.answer_bytes, "")
+            case _:
+                raise QueryInvalidError(header["message"])
+
+    def _too_large(self) -> QueryTooLargeError:
+        return QueryTooLargeError("the query", self.limits.memory_bytes, "CBP_QUERY_MEMORY_BYTES")
+
+
+def _versions(snapshot: Snapshot) -> list[int]:
+    return [one.version for one in snapshot.tables.values()]
+
+
+def _rows(stream: bytes) -> list[tuple[Any, ...]]:
+    with pa.ipc.open_stream(stream) as reader:
+        table = reader.read_all()
+    columns = [
+        _values(name, column)
+        for name, column in zip(table.column_names, table.columns, strict=True)
+    ]
+    return list(zip(*columns, strict=True)) if columns else []
+
+
+def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
+    """Return a column's values; refuse what an answer does not hold, instead of changing it."""
+    try:
+        return list(column.to_pylist(maps_as_pydicts="lossy"))
+    except (OverflowError, TypeError, ValueError) as error:
+        # a time that is infinite, or outside of the years 1 to 9999; a map whose key is no scalar
+        raise QueryInvalidError(NOT_HELD.format(f"a value of column {name!r}")) from error
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without what is the service's own."""
+    kept = ("PATH", "LANG", "LC_ALL", "LD_LIBRARY_PATH", "TMPDIR", "HOME")
+    return {name: value for name, value in os.environ.items() if name in kept}

@@ -1,0 +1,118 @@
+"""Decides whether a query may run, from its tree as DuckDB's own parser makes it. Pure.
+
+Guaranteed: a query that passes is one SELECT without parameters. It reads the tables of one
+dataflow and what it makes itself; no file, no setting, no catalog, and it names no other function
+that makes a table than those in `TABLE_FUNCTIONS`. The database behind it has neither files nor
+network either (`controller.query.database`): each of the two would do.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Iterator, Mapping
+from typing import Any
+
+from controller.query.errors import QueryInvalidError, QueryRefusedError
+
+__all__ = ["TABLE_FUNCTIONS", "tables_of"]
+
+TABLE_FUNCTIONS = frozenset({"generate_series", "range", "repeat", "unnest"})
+"""Functions that may stand where a table does; all others read something of the engine's own."""
+
+_FUNCTIONS_REFUSED = frozenset(
+    {
+        "current_setting", "getenv", "getvariable", "nextval", "currval", "pg_sleep", "query",
+        "query_table", "sleep_ms", "which_secret", "write_log",
+    }
+)  # fmt: skip
+
+
+def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
+    """Return the tables that a query reads, each once.
+
+    Args:
+        parsed: What `json_serialize_sql` says of the query.
+        known: Names of tables in SQL, as `stage.table`.
+
+    Raises:
+        QueryRefusedError: If it is not one SELECT over these tables.
+        QueryInvalidError: If it is no SQL.
+    """
+    if parsed.get("error"):
+        message = str(parsed.get("error_message", ""))
+        if parsed.get("error_type") == "not implemented":
+            why = "it is no SELECT"
+            raise QueryRefusedError(why)
+        why = f"this is no SQL: {message}"
+        raise QueryInvalidError(why)
+    statements = parsed.get("statements") or []
+    if len(statements) != 1:
+        why = f"it has {len(statements)} statements"
+        raise QueryRefusedError(why)
+    if statements[0].get("named_param_map"):
+        why = "it has parameters, and there are no values for them"
+        raise QueryRefusedError(why)
+    nodes = list(_nodes(statements[0]))
+    with_names = {name for node in nodes for name in _with_names(node)}
+    tables: dict[str, None] = {}
+    for node in nodes:
+        _require_allowed(node)
+        if node.get("type") == "BASE_TABLE":
+            name = _table(node, known, with_names)
+            if name is not None:
+                tables[name] = None
+    return list(tables)
+
+
+def _nodes(value: Any) -> Iterator[Mapping[str, Any]]:
+    """Yield every object of a tree; without recursion, however deep it is."""
+    left = [value]
+    while left:
+        one = left.pop()
+        if isinstance(one, Mapping):
+            yield one
+            left += one.values()
+        elif isinstance(one, list):
+            left += one
+
+
+def _with_names(node: Mapping[str, Any]) -> Iterator[str]:
+    entries = node.get("cte_map")
+    for entry in (entries.get("map") or []) if isinstance(entries, Mapping) else []:
+        yield str(entry.get("key", "")).lower()
+
+
+def _require_allowed(node: Mapping[str, Any]) -> None:
+    kind = node.get("type")
+    if kind == "SHOW_REF":
+        why = "it describes tables; without a query, `cbp sql DATAFLOW` lists them"
+        raise QueryRefusedError(why)
+    if kind == "TABLE_FUNCTION":
+        function = node.get("function")
+        name = function.get("function_name", "") if isinstance(function, Mapping) else ""
+        if str(name).lower() not in TABLE_FUNCTIONS:
+            allowed = ", ".join(sorted(TABLE_FUNCTIONS))
+            why = f"it calls {name!r} as a table; allowed are {allowed}"
+            raise QueryRefusedError(why)
+    name = node.get("function_name")
+    if isinstance(name, str) and name.lower() in _FUNCTIONS_REFUSED:
+        why = f"it calls {name!r}"
+        raise QueryRefusedError(why)
+
+
+def _table(
+    node: Mapping[str, Any], known: Collection[str], with_names: Collection[str]
+) -> str | None:
+    """Return the known table that a reference means; `None` if it means a part of the query."""
+    path = [
+        str(node[part]).lower()
+        for part in ("catalog_name", "schema_name", "table_name")
+        if node.get(part)
+    ]
+    name = ".".join(path)
+    if len(path) == 1 and name in with_names:
+        return None
+    if len(path) <= 2 and name in known:
+        return name
+    shown = ", ".join(sorted(known)) or "none"
+    why = f"there is no table {name!r}; there are: {shown}"
+    raise QueryRefusedError(why)

@@ -1,0 +1,75 @@
+"""Ready dataflows, or examples: documents that installed packages offer to begin with.
+
+`cbp examples` and REST `/examples` list them; the page offers them on its first screen.
+
+    [project.entry-points."cbp.dataflows"]
+    crawl_queue = "stages.flows.crawl_queue:document"
+
+An entry point names a function without arguments that returns a document. As with translators,
+only packages on the operator's list are imported.
+"""
+
+from __future__ import annotations
+
+import importlib.metadata
+import inspect
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.errors import NotFoundError
+
+__all__ = ["GROUP", "ReadyDataflow", "load_ready"]
+
+GROUP = "cbp.dataflows"
+
+
+@dataclass(frozen=True, slots=True)
+class ReadyDataflow:
+    """One document that a package offers.
+
+    Attributes:
+        summary: First line of the docstring of its module.
+        document: `None` if it cannot be loaded.
+        problem: Why it cannot; `""` if it can.
+    """
+
+    name: str
+    package: str
+    summary: str
+    document: Mapping[str, Any] | None
+    problem: str = ""
+
+
+def load_ready(
+    points: Iterable[tuple[importlib.metadata.EntryPoint, str]], name: str | None = None
+) -> list[ReadyDataflow]:
+    """Load the ready dataflows, by name.
+
+    Args:
+        points: Entry points of allowed packages, each with its package.
+        name: Only this one; `None` means all.
+
+    Raises:
+        NotFoundError: If none has this name.
+    """
+    offered = {point.name: (point, package) for point, package in points}
+    if name is not None and name not in offered:
+        hint = f"ready dataflows are: {', '.join(sorted(offered)) or 'none'}"
+        raise NotFoundError(kind="ready dataflow", name=name, hint=hint)
+    wanted = sorted(offered) if name is None else [name]
+    return [_load(*offered[one]) for one in wanted]
+
+
+def _load(point: importlib.metadata.EntryPoint, package: str) -> ReadyDataflow:
+    try:
+        made: Callable[[], Any] = point.load()
+        document = made()
+        if not isinstance(document, Mapping):
+            message = f"{point.value} returns a {type(document).__name__}, not a document"
+            raise TypeError(message)
+    except Exception as error:  # importing an author's module may raise anything
+        problem = f"{type(error).__name__}: {error}"
+        return ReadyDataflow(point.name, package, "", None, problem)
+    header = inspect.getdoc(inspect.getmodule(made)) or ""
+    return ReadyDataflow(point.name, package, header.partition("\n")[0], document)

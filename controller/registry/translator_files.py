@@ -1,0 +1,308 @@
+"""Translators of plain files: what `cbp serve --translators PATH` makes known to documents.
+
+    clicks.py               its classes: `UrlCount`, or `clicks:UrlCount`
+    flows/                  the same for each file in it that imports `cbp`
+    shop/pyproject.toml     a project: the names of its entry points `cbp.translators`
+
+A file is loaded when a name is first asked for. It is loaded anew when a document is checked and a
+file has changed, so that a registration takes the code that is on disk. What is registered goes on
+with the code that it has. If the new code cannot be loaded, the old one stays, and documents
+that name it are refused with the author's file and line.
+
+Guaranteed (tests/controller/test_translator_files.py): a file is read once per loading, so
+what runs, what is fingerprinted and what workers get are the same text.
+"""
+
+from __future__ import annotations
+
+import inspect
+import os
+import sys
+import threading
+import traceback
+from collections.abc import Callable, Collection, Iterable, Iterator
+from functools import partial
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+from cbp.errors import DefinitionError, Mistake, is_authors
+from cbp.errors.advice import advice
+from cbp.errors.message_limits import listed
+from cbp.model.author.source_modules import SourceSet, Travelling, load_sources
+from cbp.sdk.declare import place_of
+from cbp.sdk.translate import Declared
+from controller.registry.translator_paths import (
+    PROJECT,
+    GivenPath,
+    given_path,
+    is_current,
+    is_taken,
+    module_file,
+    read_module,
+    translators_mistake,
+)
+
+__all__ = ["Factory", "TranslatorFiles", "author_of", "changed_files"]
+
+Factory = Callable[..., Any]
+
+
+class TranslatorFiles:
+    """Translators of files and folders, by name; safe to use from several threads.
+
+    Args:
+        paths: Files that end in `.py`, and folders.
+
+    Raises:
+        DefinitionError: Rule `translators_path_invalid` if one is no such file or folder, or has a
+            name that another module has.
+    """
+
+    def __init__(self, paths: Iterable[str | os.PathLike[str]]) -> None:
+        self._lock = threading.RLock()
+        by_root: dict[Path, list[GivenPath]] = {}
+        for path in paths:
+            given = given_path(Path(os.path.abspath(path)))
+            by_root.setdefault(given.root, []).append(given)
+        self._folders = [_Folder(root, given) for root, given in by_root.items()]
+        _check_names(self._folders)
+
+    def names(self) -> dict[str, str]:
+        """Return each name that a document may use, and the file or project that has it.
+
+        What cannot be loaded has no names; `problems` says why.
+        """
+        with self._lock:
+            every = [pair for one in self._folders for pair in one.names()]
+        short = [name.rpartition(":")[2] for name, _ in every]
+        return {
+            name if short.count(name.rpartition(":")[2]) > 1 else name.rpartition(":")[2]: shown
+            for name, shown in every
+        }
+
+    def problems(self) -> list[DefinitionError]:
+        """Return why files could not be loaded as they are on disk now."""
+        with self._lock:
+            for one in self._folders:
+                one.load()
+            problems = [(one.problem, one.missing) for one in self._folders]
+            return [problem for pair in problems for problem in pair if problem is not None]
+
+    def find(self, name: str) -> tuple[Factory, str] | None:
+        """Return what makes the translator of this name, and which file or project has it.
+
+        Raises:
+            DefinitionError: Rule `translator_ambiguous` if several files have the name.
+        """
+        with self._lock:
+            matches = {
+                (shown, full): factory
+                for folder in self._folders
+                for full, shown, factory in folder.matches(name)
+            }
+        if len(matches) > 1:
+            message = f"is in several files; write {listed(sorted(name for _, name in matches))}"
+            raise translators_mistake(message, "translator_ambiguous", name)
+        return next(((factory, shown) for (shown, _), factory in matches.items()), None)
+
+    def refresh(self) -> None:
+        """Load what has changed on disk since it was loaded."""
+        with self._lock:
+            for folder in self._folders:
+                folder.load(anew=True)
+
+    def problem_of(self, name: str) -> DefinitionError | None:
+        """Return why the file that may have a name could not be loaded as it is now."""
+        with self._lock:
+            for folder in self._folders:
+                matches = [*folder.matches(name)]
+                is_known = bool(matches) or self._is_known(name)
+                if folder.problem is not None and (matches or not is_known):
+                    return folder.problem
+                if folder.missing is not None and not is_known:
+                    return folder.missing
+                if not is_known and (problem := folder.underived(name)) is not None:
+                    return problem
+        return None
+
+    def _is_known(self, name: str) -> bool:
+        return any([*folder.matches(name)] for folder in self._folders)
+
+    def owns(self, module: str) -> bool:
+        """Tell whether a module was loaded from these files."""
+        with self._lock:
+            return any(one.sources is not None and one.sources.has(module) for one in self._folders)
+
+    def paths(self) -> list[str]:
+        """Return the files that were loaded, and those that were named."""
+        with self._lock:
+            return sorted({path for one in self._folders for path in one.paths()})
+
+
+class _Folder:
+    """What was given of one folder; its modules are loaded together."""
+
+    def __init__(self, root: Path, given: list[GivenPath]) -> None:
+        self.root, self.given = root, given
+        self.sources: SourceSet | None = None
+        self.problem: DefinitionError | None = None
+        self.missing: DefinitionError | None = None
+        self._targets: dict[str, str] = {}
+        self._modules: dict[str, ModuleType] = {}
+        self._by_name: dict[str, tuple[str, Factory]] = {}
+
+    def load(self, *, anew: bool = False) -> None:
+        """Load the modules if they are not; `anew`: also if the files differ from what is."""
+        if not anew and (self.sources is not None or self.problem is not None):
+            return
+        try:
+            targets: dict[str, str] = {}
+            for given in self.given:
+                targets |= given.targets()
+            if targets != self._targets or self.sources is None or [*self.changed()]:
+                self.missing = self._load(targets)
+            self.problem = None  # or the files are again what is loaded
+        except DefinitionError as error:
+            self.problem = error
+        except BaseException as error:  # importing an author's module may raise anything
+            if not is_authors(error):
+                raise
+            self.problem = _import_problem(self.root, self.given[0].shown, error)
+
+    def _load(self, targets: dict[str, str]) -> DefinitionError | None:
+        """Load the modules anew; return which name has no object there, if one has none."""
+        roots = sorted({target.partition(":")[0] for target in targets.values()})
+        self.sources = load_sources(str(self.root), partial(read_module, self.root), roots)
+        self._targets = targets
+        self._modules = {root: sys.modules[root] for root in roots}
+        self._by_name, problem = {}, None
+        for name, target in targets.items():
+            root, _, attribute = target.partition(":")
+            if not attribute:
+                for class_ in _classes(self._modules[root]):
+                    self._by_name[f"{root}:{class_.__name__}"] = f"{root}.py", class_
+            elif (thing := _attribute(self._modules[root], attribute)) is not None:
+                self._by_name[name] = self.given[0].shown, thing
+            else:
+                message = f"{PROJECT} names {target}, but {root} has no {attribute}"
+                problem = translators_mistake(message, "translator_failed", name)
+        return problem
+
+    def changed(self) -> Iterator[str]:
+        """Yield the files that are not what was loaded."""
+        for module in () if self.sources is None else self.sources.modules:
+            if not is_current(module):
+                yield module.path
+
+    def names(self) -> Iterator[tuple[str, str]]:
+        """Yield `file:Class`, or the name of an entry point, and where it is."""
+        self.load()
+        yield from ((name, shown) for name, (shown, _) in self._by_name.items())
+
+    def matches(self, name: str) -> Iterator[tuple[str, str, Factory]]:
+        """Yield what a name can mean: its full name, where it is, and the factory."""
+        self.load()
+        for full, (shown, factory) in self._by_name.items():
+            if name in (full, full.rpartition(":")[2]):
+                yield full, shown, factory
+        root, colon, attribute = name.partition(":")
+        if colon and name not in self._by_name and self._targets.get(root) == root:
+            thing = _attribute(self._modules[root], attribute)
+            if thing is not None:  # such as a function that makes a translator
+                yield name, f"{root}.py", thing
+
+    def underived(self, name: str) -> DefinitionError | None:
+        """Return what is wrong with a class of this name that is no translator, if there is one."""
+        for root, module in self._modules.items():
+            class_ = vars(module).get(name)
+            if isinstance(class_, type) and class_.__module__ == root:
+                message = (
+                    "is a class, and no translator; derive it from cbp.Translate, "
+                    "TranslateRecords, TranslateArrow or TranslateSql"
+                )
+                mistake = Mistake("translator_invalid", name, message, place_of(class_))
+                return DefinitionError(mistake)
+        return None
+
+    def paths(self) -> Iterator[str]:
+        """Yield the files that were loaded, and those that were named."""
+        yield from (
+            module.path for module in (() if self.sources is None else self.sources.modules)
+        )
+        for given in self.given:
+            if given.project is not None:
+                yield str(given.project / PROJECT)
+            yield from map(str, given.files())
+
+
+def author_of(translate: Callable[..., object]) -> Any:
+    """Return the class of the translator that a function belongs to; else the function."""
+    owner = getattr(translate, "__self__", None)
+    return translate if owner is None else type(owner)
+
+
+def changed_files(origin: Travelling, modules: Collection[str]) -> list[str]:
+    """Return the files of these modules that are not what a thing was loaded from."""
+    return sorted(
+        module.path for module in origin[1] if module.name in modules and not is_current(module)
+    )
+
+
+def _check_names(folders: Iterable[_Folder]) -> None:
+    """Refuse modules whose name another module has, which would be imported instead."""
+    seen: dict[str, Path] = {}
+    for folder in folders:
+        targets = [target for given in folder.given for target in given.targets().values()]
+        for top in {target.partition(":")[0].partition(".")[0] for target in targets}:
+            path = module_file(folder.root, top)
+            other = seen.setdefault(top, folder.root)
+            if other != folder.root:
+                where = f"is in {other} and in {folder.root}"
+            elif is_taken(top, path):
+                where = "is the name of an installed module too"
+            else:
+                continue
+            message = f"{top} {where}; rename {path or top}"
+            raise translators_mistake(message, "translators_path_invalid", "translators")
+
+
+def _classes(module: ModuleType) -> list[type]:
+    """Return a module's own translators."""
+    return [
+        thing
+        for name, thing in vars(module).items()
+        if isinstance(thing, type)
+        and issubclass(thing, Declared)
+        and thing.__module__ == module.__name__
+        and name == thing.__name__
+        and not name.startswith("_")
+        and not inspect.isabstract(thing)
+    ]
+
+
+def _attribute(module: ModuleType, name: str) -> Factory | None:
+    thing: Any = module
+    for part in name.split("."):
+        thing = getattr(thing, part, None)
+    return thing if callable(thing) else None
+
+
+def _import_problem(root: Path, shown: str, error: BaseException) -> DefinitionError:
+    """Say why author's code cannot be imported, with its file and line."""
+    if isinstance(error, SyntaxError) and error.filename:
+        place, why = f"{error.filename}:{error.lineno}", f"{type(error).__name__}: {error.msg}"
+    else:
+        frames = traceback.extract_tb(error.__traceback__)
+        inside = [one for one in frames if Path(one.filename).is_relative_to(root)]
+        place = f"{inside[-1].filename}:{inside[-1].lineno}" if inside else ""
+        why = f"{type(error).__name__}: {error}"
+    message = f"cannot be imported: {why}"
+    if isinstance(error, ModuleNotFoundError):
+        message += f"; install it into the service's environment: {sys.executable} -m pip install"
+        message += f" {(error.name or 'PACKAGE').partition('.')[0]}"
+    elif what := advice(error, {}):
+        message += f"; {what}"
+    elif isinstance(error, SystemExit):
+        message += "; put what is only for `python FILE` below `if __name__ == '__main__':`"
+    return DefinitionError(Mistake("translator_failed", shown, message, place))

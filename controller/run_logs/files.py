@@ -1,0 +1,178 @@
+"""Files of log lines, one for each run: appended to, read from a place on, and removed by age.
+
+    <root>/logs/<dataflow>/<run>.jsonl
+
+Guaranteed: a file, and all of them together, have bounds; a line that a crash cut off is left out
+(tests/controller/run_logs/test_files.py).
+Not guaranteed: that the last lines before a loss of power are there; nothing is synced. A log is
+for people, and no decision depends on it.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Mapping
+from contextlib import suppress
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from controller.settings import Settings
+
+__all__ = ["RunLogLimits", "RunLogPage", "RunLogs", "run_logs_of"]
+
+FOLDER = "logs"
+_NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
+_TRUNCATED = "log.truncated"
+_APPEND = os.O_RDWR | os.O_APPEND | os.O_CREAT | os.O_CLOEXEC
+
+
+@dataclass(frozen=True, slots=True)
+class RunLogLimits:
+    """Bounds of the files.
+
+    Attributes:
+        run_bytes_max: Largest file of one run; later lines are left out.
+        runs_max: Files that are kept.
+        bytes_max: Bytes of all files.
+        seconds_max: Age of a file.
+    """
+
+    run_bytes_max: int = 1 << 20
+    runs_max: int = 10_000
+    bytes_max: int = 1 << 30
+    seconds_max: float = 7 * 86_400.0
+
+
+@dataclass(frozen=True, slots=True)
+class RunLogPage:
+    """Lines of a run, oldest first, and the place behind them."""
+
+    lines: list[dict[str, Any]]
+    place: int
+
+
+class RunLogs:
+    """The files; safe to use from several threads, as each line is one write.
+
+    Args:
+        folder: Where they lie; made when the first line comes.
+    """
+
+    def __init__(self, folder: Path, limits: RunLogLimits | None = None) -> None:
+        self._folder, self._limits = folder, limits or RunLogLimits()
+
+    def append(self, dataflow: str, run: str, line: Mapping[str, Any]) -> None:
+        """Append a line to the file of a run; a line beyond its bound is left out.
+
+        Raises:
+            OSError: If it cannot be written.
+        """
+        path = self._path(dataflow, run)
+        if path is None:
+            return
+        data = _encoded(line)
+        try:
+            file = os.open(path, _APPEND, 0o666)
+        except FileNotFoundError:
+            path.parent.mkdir(parents=True, exist_ok=True)
+            file = os.open(path, _APPEND, 0o666)
+        try:
+            size = os.fstat(file).st_size
+            if size and os.pread(file, 1, size - 1) != b"\n":  # a crash cut the last line off
+                data = b"\n" + data
+            room = self._limits.run_bytes_max - size
+            if room <= 0:
+                return
+            if len(data) > room:
+                # Blanks fill the file up to its bound: no later line fits behind it.
+                data = _encoded(_truncated(line))[:-1].ljust(room - 1) + b"\n"
+            os.write(file, data[:room])
+        finally:
+            os.close(file)
+
+    def read(self, dataflow: str, run: str, place: int | None, *, limit: int) -> RunLogPage:
+        """Return lines of a run; none if nothing is kept of it.
+
+        Args:
+            dataflow: Its dataflow.
+            run: Its id.
+            place: Where to begin, as an earlier page said; `None` means the last lines.
+            limit: How many lines at most (>= 1).
+        """
+        path, data = self._path(dataflow, run), b""
+        begin = place or 0
+        if path is not None:
+            with suppress(FileNotFoundError), path.open("rb") as file:
+                file.seek(begin)
+                data = file.read(2 * self._limits.run_bytes_max)
+        end = data.rfind(b"\n") + 1  # the rest is being written, or was cut off by a crash
+        raw = data[:end].splitlines(keepends=True)
+        if place is None:
+            return RunLogPage(_decoded(raw[-limit:]), end)
+        chosen = raw[:limit]
+        return RunLogPage(_decoded(chosen), begin + sum(map(len, chosen)))
+
+    def prune(self, now: float) -> int:
+        """Remove the oldest files beyond the bounds; return how many.
+
+        Args:
+            now: Seconds since 1970.
+        """
+        files = sorted(self._files(), reverse=True)
+        kept_bytes = removed = 0
+        for number, (changed, size, path) in enumerate(files):
+            kept_bytes += size
+            old = now - changed > self._limits.seconds_max
+            if old or number >= self._limits.runs_max or kept_bytes > self._limits.bytes_max:
+                with suppress(OSError):
+                    os.unlink(path)
+                    removed += 1
+        return removed
+
+    def _files(self) -> list[tuple[float, int, str]]:
+        logs = []
+        for folder, _, names in os.walk(self._folder):
+            for name in names:
+                path = os.path.join(folder, name)
+                with suppress(OSError):
+                    status = os.stat(path, follow_symlinks=False)
+                    logs.append((status.st_mtime, status.st_size, path))
+        return logs
+
+    def _path(self, dataflow: str, run: str) -> Path | None:
+        if not (_NAME.fullmatch(dataflow) and _NAME.fullmatch(run)):
+            return None
+        return self._folder / dataflow / f"{run}.jsonl"
+
+
+def run_logs_of(settings: Settings) -> RunLogs:
+    """Return the log files of the service with these settings."""
+    limits = RunLogLimits(
+        runs_max=settings.keep_log_runs,
+        bytes_max=settings.keep_log_bytes,
+        seconds_max=settings.keep_log_hours * 3600,
+    )
+    return RunLogs(settings.root / FOLDER, limits)
+
+
+def _encoded(line: Mapping[str, Any]) -> bytes:
+    return json.dumps(line, default=repr).encode() + b"\n"
+
+
+def _truncated(line: Mapping[str, Any]) -> dict[str, Any]:
+    columns = ("timestamp", "dataflow", "stage", "epoch", "run")
+    place = {name: line[name] for name in columns if name in line}
+    return {"event": _TRUNCATED, "level": "warning", **place}
+
+
+def _decoded(lines: list[bytes]) -> list[dict[str, Any]]:
+    decoded = []
+    for line in lines:
+        with suppress(ValueError):
+            value = json.loads(line)
+            if isinstance(value, dict):
+                decoded.append(value)
+    return decoded

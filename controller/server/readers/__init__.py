@@ -1,0 +1,14 @@
+"""Processes that answer reads over REST, each with an interpreter of its own.
+
+    client -- connection --> service process -- passes it --> reader
+                                  ^                             |
+                                  '-- passes it back, unread ---'   (what the reader does not serve)
+
+- `heads`: which requests a reader serves, by their heads
+- `channel`: messages between the service and a reader; a message can carry a connection
+- `protocols`: what each side does with a connection
+- `supervisor`: starts readers, and starts them again
+- `reader_process`: the main program of a reader
+
+The service process stays a complete service: without a reader that is ready, it serves all.
+"""

@@ -1,0 +1,164 @@
+"""What the service process and a reader do with a connection.
+
+A connection belongs to one process at a time, between two requests of it:
+
+    new             the service accepts it, and passes it to a reader
+    reader          looks at each head: serves the request, or passes the connection back, with all
+                    that it has read of it and nothing answered
+    passed back     the service serves that request as any other, and then passes it on again
+
+So requests are neither forwarded nor written anew: whoever serves one has the client's own bytes
+and address, and a stream or an upload never goes through another process.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import socket
+from collections.abc import Callable
+from typing import Any, ClassVar
+
+import h11
+
+from controller.server.http_protocol import BoundedProtocol
+from controller.server.readers.heads import HEAD_BYTES_MAX, HeadFilter, head_length
+
+__all__ = ["HAND_OVER", "ReaderProtocol", "ServiceProtocol", "adopt"]
+
+HAND_OVER = "cbp.hand_over"
+"""Where a request's scope has the function that passes its connection back."""
+
+PENDING_BYTES_MAX = 256 * 1024
+_AGAIN_SECONDS = 0.01
+
+Pass = Callable[[int, bytes], bool]
+"""Passes a connection (its descriptor) with what was read of it; returns whether it was taken."""
+
+
+class ServiceProtocol(BoundedProtocol):
+    """A connection in the service process; a subclass knows the readers.
+
+    Attributes:
+        pass_on: Passes a connection to a reader.
+        stays: Whether a reader passed it back, so that the next request is served here.
+    """
+
+    pass_on: ClassVar[Pass] = staticmethod(lambda _connection, _read: False)
+    stays = False
+
+    def connection_made(self, transport: Any) -> None:
+        """Pass a new connection to a reader; serve it here if none is ready."""
+        self.transport = transport
+        if self.stays or not self._passed(b""):
+            super().connection_made(transport)
+
+    def on_response_complete(self) -> None:
+        """Pass the connection on between two requests."""
+        super().on_response_complete()
+        waits = self.conn.our_state is h11.IDLE and self.conn.their_state is h11.IDLE
+        if waits and not (self.transport.is_closing() or self.transport.get_write_buffer_size()):
+            self._passed(self.conn.trailing_data[0])
+
+    def _passed(self, read: bytes) -> bool:
+        if not type(self).pass_on(_descriptor(self.transport), read):
+            return False
+        _leave(self)
+        return True
+
+
+class ReaderProtocol(BoundedProtocol):
+    """A connection in a reader; a subclass knows the service.
+
+    Attributes:
+        heads: Tells which requests are served here.
+        pass_back: Passes a connection back to the service.
+    """
+
+    heads: ClassVar[HeadFilter]
+    pass_back: ClassVar[Pass]
+
+    _request = b""
+    _pending = b""
+    _is_left = False
+
+    def data_received(self, data: bytes) -> None:
+        """Take bytes; those behind a request wait until it is answered."""
+        self._pending += data
+        self._go_on()
+
+    def on_response_complete(self) -> None:
+        """Go on with what arrived meanwhile."""
+        super().on_response_complete()
+        if self._pending and not self.transport.is_closing():
+            self.loop.call_soon(self._go_on)
+
+    def _go_on(self) -> None:
+        if self._is_left or self.transport.is_closing():
+            return
+        if self._is_serving():
+            if len(self._pending) > PENDING_BYTES_MAX:
+                self.flow.pause_reading()
+            return
+        length = head_length(self._pending)
+        if not length and len(self._pending) <= HEAD_BYTES_MAX:
+            self._unset_keepalive_if_required()
+            if self._head is None:
+                self._expect_head()
+        elif self.transport.get_write_buffer_size():  # of the answer before
+            self.loop.call_later(_AGAIN_SECONDS, self._go_on)
+        elif length and type(self).heads.serves(self._pending[:length]):
+            self._request, self._pending = self._pending[:length], self._pending[length:]
+            super().data_received(self._request)
+            if self._is_serving():
+                scope: dict[str, Any] = self.scope  # type: ignore[assignment]
+                scope[HAND_OVER] = self._hand_over
+        else:
+            self._request = b""
+            self._hand_over()
+
+    def _hand_over(self) -> None:
+        """Pass the connection back with the request that is not answered yet."""
+        if self._is_left:
+            return
+        if self._is_serving():
+            self.cycle.disconnected = True  # the service answers
+        read = self._request + self._pending
+        if type(self).pass_back(_descriptor(self.transport), read):
+            self._is_left = True
+            _leave(self)
+        else:
+            self.flow.pause_reading()
+            self.loop.call_later(_AGAIN_SECONDS, self._hand_over)
+
+
+async def adopt(
+    make: Callable[[], BoundedProtocol], connection: socket.socket, read: bytes = b""
+) -> None:
+    """Go on with a connection that another process passed.
+
+    Args:
+        make: Makes its protocol.
+        connection: The connection.
+        read: What was read of it.
+    """
+    connection.setblocking(False)
+    loop = asyncio.get_running_loop()
+    try:
+        _, protocol = await loop.connect_accepted_socket(make, connection)
+    except OSError:  # the client is gone
+        connection.close()
+        return
+    if read:
+        protocol.data_received(read)
+
+
+def _descriptor(transport: Any) -> int:
+    descriptor: int = transport.get_extra_info("socket").fileno()
+    return descriptor
+
+
+def _leave(protocol: BoundedProtocol) -> None:
+    """Close this process's descriptor of a connection that another one has now."""
+    protocol._forget()
+    protocol._unset_keepalive_if_required()
+    protocol.transport.abort()  # closes the descriptor, and says nothing to the client

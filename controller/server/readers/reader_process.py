@@ -1,0 +1,187 @@
+"""Main program of a reader: it serves the connections that the service passes to it.
+
+It writes no table and leads nothing (`controller.app.reading`). A request that it would have to
+refuse goes back to the service with its connection, so that one process counts refusals and
+attempts, and an error is answered by the one that knows all.
+
+    start     the settings come by standard input; `ready` is said once a request can be served
+    life      every second the counts of requests are told; they are a sign of life, too
+    end       on SIGTERM it answers what it serves; if the service is gone, it ends at once
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import signal
+import socket
+import sys
+from collections.abc import Callable
+from multiprocessing.connection import Connection
+from types import FrameType
+from typing import Any
+
+import uvicorn
+from anyio import to_thread
+from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cbp.engine.workers.lifetime import end_with
+from controller.access.authentication import Authentication
+from controller.access.shared_changes import SharedChanges
+from controller.api.requests.present_state import Part
+from controller.api.requests.request_counts import RequestCounts
+from controller.api.routing.read_routes import ReadRoutes
+from controller.app.logs import configure_logging
+from controller.app.reading import ReadingService
+from controller.server.readers.channel import Channel
+from controller.server.readers.heads import HeadFilter
+from controller.server.readers.protocols import HAND_OVER, ReaderProtocol, adopt
+from controller.settings import Settings
+
+__all__ = ["AnswersOnly", "main"]
+
+STOP_SECONDS = 4
+THREADS = 4
+"""Requests that a reader works on at a time: more would take the interpreter from each other."""
+
+_TELL_SECONDS = 1.0
+_NOT_FOUND = 404
+
+
+def is_answered(status: int) -> bool:
+    """Tell whether a reader answers with this status; else the service does."""
+    return status < 400 or status == _NOT_FOUND
+
+
+class AnswersOnly:
+    """ASGI application that answers, or passes the connection back; it refuses nothing.
+
+    A record that does not exist is an answer.
+
+    Args:
+        app: The service's application.
+        authentication: Remembers callers.
+        changes: Says when they must be forgotten.
+    """
+
+    def __init__(
+        self, app: ASGIApp, *, authentication: Authentication, changes: SharedChanges
+    ) -> None:
+        self._app, self._authentication, self._changes = app, authentication, changes
+        self._seen = changes.count
+
+    async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
+        """Serve a request, or pass its connection back."""
+        if scope["type"] != "http":
+            await self._app(scope, receive, send)
+            return
+        if (count := self._changes.count) != self._seen:
+            self._seen = count
+            self._authentication.forget()
+        refused = False
+
+        async def answer(message: Message) -> None:
+            nonlocal refused
+            if message["type"] == "http.response.start":
+                status = message["status"]
+                refused = not is_answered(status)
+                if refused:
+                    scope[HAND_OVER]()
+            if not refused:
+                await send(message)
+
+        await self._app(scope, receive, answer)
+
+
+class _Server(uvicorn.Server):
+    """A server without a port: its connections come by a channel."""
+
+    def __init__(
+        self, config: uvicorn.Config, *, channel: Channel, take_counts: Callable[[], bytes]
+    ) -> None:
+        super().__init__(config)
+        self._channel, self._take_counts = channel, take_counts
+
+    async def startup(self, sockets: list[socket.socket] | None = None) -> None:
+        await super().startup(sockets)
+        to_thread.current_default_thread_limiter().total_tokens = THREADS
+        loop = asyncio.get_running_loop()
+        loop.add_reader(self._channel.fileno(), self._listen)
+        self._channel.send(b"R")
+        loop.call_later(_TELL_SECONDS, self._tell)
+
+    def handle_exit(self, sig: int, frame: FrameType | None) -> None:
+        if sig != signal.SIGINT:  # Ctrl-C reaches all processes; the service ends the readers
+            super().handle_exit(sig, frame)
+
+    def _listen(self) -> None:
+        try:
+            while (message := self._channel.receive()) is not None:
+                if message.connection is not None:
+                    coroutine = adopt(self._protocol, message.connection, message.body)
+                    task = asyncio.get_running_loop().create_task(coroutine)
+                    self.server_state.tasks.add(task)
+                    task.add_done_callback(self.server_state.tasks.discard)
+        except EOFError:
+            os._exit(0)
+
+    def _protocol(self) -> ReaderProtocol:
+        made: ReaderProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        return made
+
+    def _tell(self) -> None:
+        self._channel.send(b"T", self._take_counts())
+        asyncio.get_running_loop().call_later(_TELL_SECONDS, self._tell)
+
+
+def main(channel: int, alive: int, changes: int, questions: int) -> None:
+    """Serve until the service says to end, or is gone.
+
+    Args:
+        channel: Descriptor of the channel's end.
+        alive: A pipe that is closed when the service is gone.
+        changes: Descriptor of the count of ended tokens and sessions.
+        questions: A connection to ask for the present state of the service.
+    """
+    end_with(alive)
+    settings: Settings = pickle.load(sys.stdin.buffer)
+    os.umask(int(settings.umask, 8))
+    configure_logging(settings)
+    asked = Connection(questions)
+
+    def ask(part: Part) -> bytes:
+        asked.send_bytes(part.encode())
+        return asked.recv_bytes()
+
+    service = ReadingService(settings, ask)
+    end = Channel(socket.socket(fileno=channel))
+    counts: RequestCounts = service.api.state.parts.metrics.requests
+    heads = HeadFilter(ReadRoutes(service.api.routes).serve)
+
+    def pass_back(connection: int, read: bytes) -> bool:
+        return end.send(b"B", read, connection)
+
+    members: dict[str, Any] = {"heads": heads, "pass_back": staticmethod(pass_back)}
+    app = AnswersOnly(
+        service.api,
+        authentication=service.access.authentication,
+        changes=SharedChanges(changes),
+    )
+    configuration = uvicorn.Config(
+        app,
+        http=type("_Protocol", (ReaderProtocol,), members),
+        lifespan="off",
+        log_config=None,
+        access_log=False,
+        server_header=False,
+        date_header=True,
+        timeout_graceful_shutdown=STOP_SECONDS,
+    )
+    _Server(configuration, channel=end, take_counts=lambda: counts.take(is_answered)).run(
+        sockets=[]
+    )

@@ -1,0 +1,296 @@
+"""Starts readers, passes them connections, and starts those again that end.
+
+A reader gets connections from when it says that it is ready. It tells every second that it lives;
+one that is silent is killed. One that ends, for whatever reason, is started again after a pause
+that grows. While none is ready the service serves all connections itself.
+
+Guaranteed: a reader ends with the service, also if that is killed, since the kernel signals it when
+the pipe `alive` is closed (tests/system/test_readers.py).
+"""
+
+from __future__ import annotations
+
+import asyncio
+import os
+import pickle
+import socket
+import subprocess
+import sys
+import threading
+import time
+from collections.abc import Awaitable, Callable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from multiprocessing import Pipe
+from multiprocessing.connection import Connection
+from pathlib import Path
+
+import structlog
+
+import controller
+from cbp.errors import CbpError, DefinitionError, Mistake
+from cbp.model.schedule.backoff import Backoff
+from controller.api.requests.request_counts import RequestCounts
+from controller.server.readers.channel import Channel, Message
+from controller.settings import Settings
+
+__all__ = ["Readers", "ReadersLimits", "readers_count"]
+
+READERS_MAX = 4
+"""How many there are at most unless an operator asks for more."""
+
+_CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"
+_MODULE = "controller.server.readers.reader_process"
+
+_log = structlog.get_logger(__name__)
+
+Adopt = Callable[[socket.socket, bytes], Awaitable[None]]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadersLimits:
+    """Times of the supervision, in seconds.
+
+    Attributes:
+        start_seconds: How long a reader may take until it is ready.
+        silent_seconds: How long a ready reader may say nothing.
+        stop_seconds: How long readers may take to end what they serve.
+        steady_seconds: A reader that lived for longer is started again without a longer pause.
+        again: Pauses before a reader is started again.
+    """
+
+    start_seconds: float = 120.0
+    silent_seconds: float = 10.0
+    stop_seconds: float = 5.0
+    steady_seconds: float = 60.0
+    again: Backoff = field(default_factory=lambda: Backoff((0.1, 1.0), 30.0))
+
+
+def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
+    """Return how many readers a service has.
+
+    Args:
+        settings: `readers`; without it, `engine` and the machine decide.
+        cores: Of the machine.
+        linux: Whether connections can be passed.
+
+    Raises:
+        DefinitionError: Rule `readers_without_tls`, if readers and TLS are asked for.
+    """
+    if settings.tls_cert is not None:
+        if settings.readers:
+            message = (
+                "readers get connections without TLS; leave CBP_READERS away, or let a proxy in "
+                "front of the service end TLS"
+            )
+            raise DefinitionError(Mistake("readers_without_tls", "readers", message))
+        return 0
+    if not linux:
+        return 0
+    if settings.readers is not None:
+        return settings.readers
+    # Below four cores a run needs them; with the engine for development memory is dearer.
+    return 0 if settings.engine == "local" or cores < 4 else min(READERS_MAX, cores - 2)
+
+
+@dataclass(slots=True, eq=False)
+class _Reader:
+    """One reader: its process, our end of its channel, and when it was heard last."""
+
+    place: int
+    process: subprocess.Popen[bytes]
+    channel: Channel
+    alive: int
+    begun: float
+    heard: float
+    ready: bool = False
+
+
+class Readers:
+    """The readers of one service; all methods are called in the loop of its server.
+
+    Args:
+        settings: Those of the service, which the readers get.
+        count: How many there are.
+        changes: Descriptor of the count of ended tokens and sessions; it stays open.
+        counts: Where the requests that readers served are counted, too.
+        describe: Returns a part of the present state of the service; called in threads.
+        limits: Times of the supervision.
+    """
+
+    def __init__(
+        self,
+        settings: Settings,
+        *,
+        count: int,
+        changes: int,
+        counts: RequestCounts,
+        describe: Callable[[bytes], bytes],
+        limits: ReadersLimits | None = None,
+    ) -> None:
+        self._settings, self._changes, self._counts = settings, changes, counts
+        self._describe = describe
+        self._limits, self._failures = limits or ReadersLimits(), [0] * count
+        self._readers: dict[int, _Reader] = {}
+        self._turn = 0
+        self._stopped = True
+        self._loop: asyncio.AbstractEventLoop | None = None
+        self._adopt: Adopt | None = None
+        self._tasks: set[asyncio.Task[None]] = set()
+
+    @property
+    def ready(self) -> Sequence[int]:
+        """Process ids of the readers that get connections."""
+        return [one.process.pid for one in self._readers.values() if one.ready]
+
+    def start(self, adopt: Adopt) -> None:
+        """Start all readers.
+
+        Args:
+            adopt: Serves a connection that a reader passed back, with what was read of it.
+        """
+        self._loop, self._adopt, self._stopped = asyncio.get_running_loop(), adopt, False
+        for place in range(len(self._failures)):
+            self._begin(place)
+        self._loop.call_later(1.0, self._look)
+
+    def pass_on(self, connection: int, read: bytes) -> bool:
+        """Pass a connection to the next reader; return whether one took it."""
+        ready = [one for _, one in sorted(self._readers.items()) if one.ready]
+        for _ in ready:
+            self._turn += 1
+            if ready[self._turn % len(ready)].channel.send(b"C", read, connection):
+                return True
+        return False
+
+    async def stop(self) -> None:
+        """End all readers: they answer what they serve, and are killed if that takes too long."""
+        self._stopped = True
+        readers, self._readers = list(self._readers.values()), {}
+        for one in readers:
+            one.ready = False
+            one.process.terminate()
+        until = time.monotonic() + self._limits.stop_seconds
+        while time.monotonic() < until and any(one.process.poll() is None for one in readers):
+            await asyncio.sleep(0.02)
+        for one in readers:
+            self._end(one)
+
+    def _begin(self, place: int) -> None:
+        if self._stopped:
+            return
+        assert self._loop is not None, "started"
+        now = time.monotonic()
+        channel, theirs = Channel.pair()
+        watched, alive = os.pipe()
+        questions, asking = Pipe()
+        with theirs, asking:
+            try:
+                process = _launch(theirs.fileno(), watched, self._changes, asking.fileno())
+            except OSError as error:
+                channel.close()
+                questions.close()
+                os.close(alive)
+                _log.warning("reader.not_started", place=place, reason=str(error))
+                self._begin_again(place, now)
+                return
+            finally:
+                os.close(watched)
+        reader = _Reader(place, process, channel, alive, now, now)
+        assert process.stdin is not None, "it is a pipe"
+        with suppress(OSError), process.stdin:
+            process.stdin.write(pickle.dumps(self._settings))
+        self._readers[place] = reader
+        threading.Thread(
+            target=_answer, args=(questions, self._describe), name="reader", daemon=True
+        ).start()
+        self._loop.add_reader(channel.fileno(), self._listen, reader)
+
+    def _listen(self, reader: _Reader) -> None:
+        try:
+            while (message := reader.channel.receive()) is not None:
+                self._take(reader, message)
+        except EOFError:
+            self._ended(reader)
+
+    def _take(self, reader: _Reader, message: Message) -> None:
+        reader.heard = time.monotonic()
+        if message.kind == b"R":
+            reader.ready = True
+            _log.info("reader.ready", pid=reader.process.pid, place=reader.place)
+        elif message.kind == b"T":
+            self._counts.merge(message.body)
+        elif message.connection is not None:
+            assert self._loop is not None, "started"
+            assert self._adopt is not None, "started"
+            task = self._loop.create_task(_serve(self._adopt, message.connection, message.body))
+            self._tasks.add(task)
+            task.add_done_callback(self._tasks.discard)
+
+    def _look(self) -> None:
+        """Kill readers that say nothing; they are started again once they have ended."""
+        if self._stopped:
+            return
+        assert self._loop is not None, "started"
+        now, limits = time.monotonic(), self._limits
+        for one in list(self._readers.values()):
+            patience = limits.silent_seconds if one.ready else limits.start_seconds
+            if now - one.heard > patience:
+                _log.warning("reader.silent", pid=one.process.pid, seconds=now - one.heard)
+                one.ready = False
+                one.process.kill()
+        self._loop.call_later(1.0, self._look)
+
+    def _ended(self, reader: _Reader) -> None:
+        if self._readers.get(reader.place) is not reader:
+            return
+        del self._readers[reader.place]
+        self._end(reader)
+        _log.warning("reader.ended", pid=reader.process.pid, status=reader.process.returncode)
+        self._begin_again(reader.place, reader.begun)
+
+    def _begin_again(self, place: int, begun: float) -> None:
+        assert self._loop is not None, "started"
+        steady = time.monotonic() - begun > self._limits.steady_seconds
+        self._failures[place] = 1 if steady else self._failures[place] + 1
+        pause = self._limits.again.seconds(self._failures[place])
+        self._loop.call_later(pause, self._begin, place)
+
+    def _end(self, reader: _Reader) -> None:
+        assert self._loop is not None, "started"
+        self._loop.remove_reader(reader.channel.fileno())
+        reader.channel.close()
+        os.close(reader.alive)
+        reader.process.kill()
+        reader.process.wait()
+
+
+async def _serve(adopt: Adopt, connection: socket.socket, read: bytes) -> None:
+    await adopt(connection, read)
+
+
+def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
+    """Answer a reader's questions until it is gone."""
+    with questions, suppress(OSError, EOFError):
+        while True:
+            asked = questions.recv_bytes()
+            try:
+                told = describe(asked)
+            except CbpError as error:  # the reader then passes the request back
+                _log.warning("reader.not_told", error=error.as_dict())
+                told = b""
+            questions.send_bytes(told)
+
+
+def _launch(*fds: int) -> subprocess.Popen[bytes]:
+    code = _CODE.format(
+        path=str(Path(controller.__file__).parents[1]),
+        module=_MODULE,
+        fds=", ".join(map(str, fds)),
+    )
+    return subprocess.Popen(
+        [sys.executable, "-P", "-c", code],
+        stdin=subprocess.PIPE,
+        pass_fds=fds,
+        env={**os.environ, "PYTHONSAFEPATH": "1"},
+    )

@@ -1,0 +1,173 @@
+"""TLS of `cbp serve`: the certificate and its key, checked before anything starts, and renewed.
+
+A renewal is two files that are replaced. `TlsFiles.reload` makes a context of them, which each new
+connection gets when it says hello; open ones go on. Files that are
+wrong, or half renewed, change nothing: the old pair serves until they are right.
+
+Guaranteed: a key that other users may read is refused, as is a pair that no client would accept
+(tests/controller/server/test_tls.py).
+"""
+
+from __future__ import annotations
+
+import os
+import ssl
+import stat
+import threading
+from pathlib import Path
+from typing import NoReturn
+
+import structlog
+
+from cbp.errors import DefinitionError, Mistake
+
+__all__ = ["RELOAD_SECONDS", "TlsFiles"]
+
+RELOAD_SECONDS = 10.0
+"""Time between two looks whether the files were replaced."""
+
+_EXPIRED, _NOT_YET_VALID = 10, 9
+"""OpenSSL's X509_V_ERR_CERT_HAS_EXPIRED and X509_V_ERR_CERT_NOT_YET_VALID."""
+
+_log = structlog.get_logger(__name__)
+
+_State = tuple[tuple[int, int, int], ...]
+
+
+class TlsFiles:
+    """A certificate chain and its key, as PEM.
+
+    Args:
+        certificate: The service's certificate, then those of the authorities between.
+        key: Its private key, without a password.
+
+    Attributes:
+        context: What the server uses; hands each connection the newest one.
+        ends: When the certificate expires, as OpenSSL writes it.
+
+    Raises:
+        DefinitionError: Rule `tls_file_invalid`, `tls_key_open`, `tls_mismatch`, `tls_expired` or
+            `tls_not_yet_valid`.
+    """
+
+    def __init__(self, certificate: Path, key: Path) -> None:
+        self._certificate, self._key = certificate, key
+        self._state = self._look()
+        self.ends = self._check()
+        self.context = self._newest = self._load()
+        self.context.sni_callback = self._choose
+
+    def _choose(self, connection: ssl.SSLObject, _name: str | None, _: ssl.SSLContext) -> None:
+        """Use the newest files for a connection; OpenSSL calls this without a name, too."""
+        connection.context = self._newest
+
+    def reload(self) -> bool:
+        """Take replaced files for new connections; return whether there were any.
+
+        A wrong pair is logged once, and the one before stays in use.
+        """
+        try:
+            state = self._look()
+            if state == self._state:
+                return False
+            self._state = state
+            self.ends = self._check()
+            self._newest = self._load()
+        except DefinitionError as error:
+            _log.error("tls.not_reloaded", error=error.as_dict())
+            return False
+        _log.info("tls.reloaded", certificate=str(self._certificate), ends=self.ends)
+        return True
+
+    def watch(self, ended: threading.Event, seconds: float = RELOAD_SECONDS) -> threading.Thread:
+        """Start a thread that reloads the files until `ended` is set; return it."""
+
+        def look() -> None:
+            while not ended.wait(seconds):
+                self.reload()
+
+        thread = threading.Thread(target=look, name="tls-reload", daemon=True)
+        thread.start()
+        return thread
+
+    def _look(self) -> _State:
+        """Return what tells whether the files are the same as before."""
+        state = []
+        for where, path in (("tls_cert", self._certificate), ("tls_key", self._key)):
+            try:
+                status = path.stat()
+            except OSError as error:
+                reason = error.strerror or str(error)
+                _refuse("tls_file_invalid", where, f"{path} cannot be read: {reason}")
+            state.append((status.st_ino, status.st_mtime_ns, status.st_size))
+            if where == "tls_key":
+                _require_closed(path, status)
+        return tuple(state)
+
+    def _check(self) -> str:
+        """Refuse a pair that clients would not accept; return when the certificate expires.
+
+        The check is a handshake in memory, with a client that trusts just this certificate.
+        """
+        server = self._load()
+        client = ssl.SSLContext(ssl.PROTOCOL_TLS_CLIENT)
+        client.check_hostname = False
+        client.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
+        client.load_verify_locations(cafile=self._certificate)
+        try:
+            return _handshake(client, server)
+        except ssl.SSLCertVerificationError as error:
+            rules = {_EXPIRED: "tls_expired", _NOT_YET_VALID: "tls_not_yet_valid"}
+            rule = rules.get(error.verify_code, "tls_file_invalid")
+            message = f"no client accepts {self._certificate}: {error.verify_message}; renew it"
+            _refuse(rule, "tls_cert", message)
+
+    def _load(self) -> ssl.SSLContext:
+        context = ssl.SSLContext(ssl.PROTOCOL_TLS_SERVER)
+        context.minimum_version = ssl.TLSVersion.TLSv1_2
+        try:
+            context.load_cert_chain(self._certificate, self._key, password=_no_password)
+        except ssl.SSLError as error:
+            if "MISMATCH" in (error.reason or ""):
+                message = f"{self._key} is not the key of {self._certificate}; name a pair"
+                _refuse("tls_mismatch", "tls_key", message)
+            message = (
+                f"{self._certificate} and {self._key} are no certificate and key as PEM "
+                f"({error.reason or error})"
+            )
+            _refuse("tls_file_invalid", "tls_cert", message)
+        except (OSError, ValueError) as error:
+            message = f"{self._certificate} and {self._key} cannot be used: {error}"
+            _refuse("tls_file_invalid", "tls_cert", message)
+        return context
+
+
+def _no_password() -> NoReturn:
+    """Answer OpenSSL, which would ask on the terminal otherwise."""
+    message = "the key has a password; write it without one, readable by the service alone"
+    raise ValueError(message)
+
+
+def _require_closed(path: Path, status: os.stat_result) -> None:
+    # A file of another owner is a mounted secret: its permissions are not ours to judge.
+    if status.st_uid == os.geteuid() and stat.S_IMODE(status.st_mode) & 0o077:
+        message = f"other users may read {path}; run: chmod 600 {path}"
+        _refuse("tls_key_open", "tls_key", message)
+
+
+def _handshake(client: ssl.SSLContext, server: ssl.SSLContext) -> str:
+    """Let both talk in memory; return the end of the server's certificate."""
+    to_server, to_client = ssl.MemoryBIO(), ssl.MemoryBIO()
+    asks = client.wrap_bio(to_client, to_server)
+    answers = server.wrap_bio(to_server, to_client, server_side=True)
+    for side in (asks, answers, asks, answers):
+        try:
+            side.do_handshake()
+        except ssl.SSLWantReadError:
+            continue
+    certificate = asks.getpeercert() or {}
+    return str(certificate.get("notAfter", ""))
+
+
+def _refuse(rule: str, where: str, message: str) -> NoReturn:
+    raise DefinitionError(Mistake(rule, where, message))

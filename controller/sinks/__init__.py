@@ -1,0 +1,11 @@
+"""Sinks: flows and views, published outside of a dataflow's folder, each increment once.
+
+`publishing` makes the passes; `notes` has how far each sink is; a module per target writes it;
+`places` has what the operator allowed; `standing` and `report` have what is shown.
+"""
+
+from controller.sinks.notes import SinkNotes
+from controller.sinks.places import SinkPlaces
+from controller.sinks.publishing import Sinks
+
+__all__ = ["SinkNotes", "SinkPlaces", "Sinks"]

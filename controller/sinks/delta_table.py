@@ -1,0 +1,351 @@
+"""Targets that are Delta tables: all increments of a flow appended, or a view mirrored.
+
+    appended   the flow's columns, and `_increment` and `_generation` of each record
+    mirrored   exactly the view's current records: its changes are merged by its key
+
+A commit has a transaction of this sink (Delta's `txn` action): its version is the increment. An
+increment whose transaction is in the table is not committed again. A commit is made against the
+version that was looked at, or not at all, so of two writers at one moment one is refused.
+
+A mirror can be replaced as a whole, in one commit, by the view as it is: when it begins, after a
+roll-back, and when its stage began anew. Each replacement begins a new name of transactions. A
+table that has more commits of this sink than its note knows of is not believed, either.
+
+Commits of others are found by the log entries behind the version that this sink wrote last. What
+only lays files out anew (OPTIMIZE, VACUUM) is let pass.
+
+Guaranteed: a commit is on the disk before the note names it. Not guaranteed: that a loss of power
+in the middle of a commit leaves a table that can be read; delta-rs does not sync files.
+"""
+
+from __future__ import annotations
+
+import errno
+import json
+import os
+import uuid
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from contextlib import contextmanager
+from dataclasses import dataclass, replace
+from typing import Any, ClassVar
+
+import pyarrow as pa
+import pyarrow.compute as pc
+from deltalake import CommitProperties, DeltaTable, Schema, Transaction, write_deltalake
+from deltalake.exceptions import DeltaError
+
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from cbp.errors import DiskFullError
+from cbp.model.flow.changes import CHANGE_TYPE
+from cbp.model.flow.generation import Generation
+from controller.sinks.errors import SinkForeignError, SinkTargetError, target_errors
+from controller.sinks.increment_files import is_stale
+from controller.sinks.notes import SinkNote
+from controller.sinks.target import Shipment
+
+__all__ = ["GENERATION", "INCREMENT", "DeltaAppend", "DeltaMirror"]
+
+INCREMENT, GENERATION = "_increment", "_generation"
+LOG = "_delta_log"
+_INDEX_BITS = 40
+_LAYOUT = frozenset({"OPTIMIZE", "VACUUM START", "VACUUM END"})
+_OURS = "this sink"
+_SHOWN = 3
+_TEXT_MAX = 500
+
+
+@dataclass(frozen=True, slots=True)
+class _DeltaTarget:
+    """What both kinds have in common.
+
+    Attributes:
+        dataflow, sink, flow: Names.
+        folder: Absolute; was checked against the allowed folders.
+        root: The allowed folder that it lies in; it must exist.
+        schema: Columns of the table.
+        choice: What an operator chose; one of `accepting` takes commits of others as they are.
+    """
+
+    accepting: ClassVar[tuple[str, ...]] = ("keep",)
+
+    dataflow: str
+    sink: str
+    flow: str
+    folder: str
+    root: str
+    schema: pa.Schema
+    choice: str
+    files: Files
+    faults: Faults
+
+    def claim(self, note: SinkNote) -> SinkNote:
+        """Make the table, or check that it is this sink's and nobody else's; see `Target`."""
+        if not os.path.isdir(self.root):
+            why = "the folder is missing; mount or make it, and the sink goes on by itself"
+            raise SinkTargetError(self.root, why)
+        if not self.files.list_names(f"{self.folder}/{LOG}"):
+            return self._make(note)
+        with _delta_errors(self.folder):
+            table = DeltaTable(self.folder)
+        if table.metadata().description != self._owner(note):
+            why = "is a table of something else, or of an earlier life of this sink"
+            raise SinkForeignError(self.folder, f"{why}; give the sink another path")
+        return self._seen(replace(note, claimed=True), table.version())
+
+    def _make(self, note: SinkNote) -> SinkNote:
+        if note.claimed:
+            why = "the table is gone; bring it back, or give the sink another path"
+            raise SinkTargetError(self.folder, why)
+        others = self.files.list_names(self.folder)
+        if [name for name in others if name != LOG]:
+            why = f"holds {', '.join(others[:_SHOWN])}; a sink begins with an empty folder"
+            raise SinkForeignError(self.folder, why)
+        self.faults("sink_table.before")
+        with _delta_errors(self.folder):
+            table = DeltaTable.create(
+                self.folder, self.schema, mode="error", description=self._owner(note)
+            )
+        self._sync(0)
+        self.faults("sink_table.after")
+        return replace(note, claimed=True, version=table.version())
+
+    def _seen(self, note: SinkNote, version: int) -> SinkNote:
+        """Return the note as of a version; refuse what the sink did not commit next."""
+        ours = 0
+        for number in range(note.version + 1, version + 1):
+            operation = self._writer(note, number)
+            ours += operation == _OURS
+            if operation == _OURS:
+                self._sync(number)  # its writer may have died before it did
+            elif operation not in _LAYOUT:
+                self._refuse(f"version {number} was written by {operation}, not by this sink")
+        if ours > 1:  # a crash leaves one
+            self._refuse(
+                f"has {ours} commits that the dataflow does not know, as after a restored back-up"
+            )
+            note = replace(note, replacement=uuid.uuid4().hex)
+        return replace(note, version=version)
+
+    def _refuse(self, why: str) -> None:
+        if self.choice not in self.accepting:
+            choices = " or ".join(f"--{one}" for one in self.accepting)
+            raise SinkForeignError(self.folder, f"{why}; `resume` it with {choices}")
+
+    def _writer(self, note: SinkNote, version: int) -> str:
+        """Return the operation by which something else wrote a version, or `_OURS`."""
+        operation = "an unknown writer"
+        for action in self._actions(version):
+            if str(action.get("txn", {}).get("appId", "")).startswith(_app(note, "")):
+                return _OURS
+            info = action.get("commitInfo", {})
+            operation = str(info.get("operation", operation))
+        return _OURS if version == 0 else operation
+
+    def _actions(self, version: int) -> list[dict[str, Any]]:
+        path = f"{self.folder}/{LOG}/{version:020d}.json"
+        try:
+            with open(path, encoding="utf-8") as file:
+                return [json.loads(line) for line in file if line.strip()]
+        except (OSError, ValueError):
+            return []
+
+    def _commit(self, note: SinkNote, number: int, write: Callable[..., object]) -> SinkNote:
+        """Make one commit with the transaction `number`, unless the table has it already."""
+        with _delta_errors(self.folder):
+            table = DeltaTable(self.folder)
+            app = _app(note, note.replacement)
+            before, done = table.version(), table.transaction_version(app)
+            if done is None or done < number:
+                self.faults("sink_table.before")
+                transaction = [Transaction(app, number)]
+                write(table, CommitProperties(app_transactions=transaction, max_commit_retries=0))
+        after = table.version()
+        for version in range(before + 1, after + 1):
+            self._sync(version)
+        self.faults("sink_table.after")
+        return replace(note, version=after)
+
+    def _sync(self, version: int) -> None:
+        """Make a version durable: its files, its log entry, and their names."""
+        adds = (action["add"]["path"] for action in self._actions(version) if "add" in action)
+        paths = [f"{self.folder}/{path}" for path in adds]
+        paths.append(f"{self.folder}/{LOG}/{version:020d}.json")
+        with target_errors(self.folder):
+            for path in paths:
+                if os.path.exists(path):
+                    handle = os.open(path, os.O_RDONLY)
+                    try:
+                        os.fsync(handle)
+                    finally:
+                        os.close(handle)
+        for folder in dict.fromkeys((f"{self.folder}/{LOG}", self.folder)):
+            self.files.sync_dir(folder)
+
+    def _owner(self, note: SinkNote) -> str:
+        return f"cbp sink {self.dataflow}/{self.sink} {note.token}"
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaAppend(_DeltaTarget):
+    """Appends every increment of a flow; see the module header."""
+
+    def publish(
+        self, note: SinkNote, shipment: Shipment, batches: Iterable[pa.RecordBatch]
+    ) -> SinkNote:
+        """Append an increment in one commit; see `Target.publish`."""
+        rows = _numbered(batches, self.schema, shipment)
+
+        def append(table: DeltaTable, properties: CommitProperties) -> None:
+            reader = pa.RecordBatchReader.from_batches(self.schema, rows)
+            write_deltalake(
+                table, reader, mode="append", schema_mode="merge", commit_properties=properties
+            )
+
+        return self._commit(note, _number(shipment.generation, shipment.index), append)
+
+    def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
+        """Return `increment I of generation G` of what was undone; see `Target.stale`."""
+        return [f"increment {i} of generation {g}" for g, i in self._stale(note, generations)]
+
+    def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
+        """Delete the records of increments that were undone; see `Target.withdraw`."""
+        stale = self._stale(note, generations)
+        each = (f"({GENERATION} = {g} AND {INCREMENT} = {i})" for g, i in stale)
+        predicate = " OR ".join(each)
+
+        def delete(table: DeltaTable, properties: CommitProperties) -> None:
+            table.delete(predicate, commit_properties=properties)
+
+        if not stale:
+            return note
+        return self._commit(note, (generations[-1].number << _INDEX_BITS) + first, delete)
+
+    def _stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[tuple[int, int]]:
+        with _delta_errors(self.folder):
+            columns = DeltaTable(self.folder).to_pyarrow_table(columns=[GENERATION, INCREMENT])
+        pairs = columns.group_by([GENERATION, INCREMENT]).aggregate([]).to_pylist()
+        known = sorted((one[GENERATION], one[INCREMENT]) for one in pairs)
+        return [(g, i) for g, i in known if is_stale(self.flow, g, i, note.generation, generations)]
+
+
+@dataclass(frozen=True, slots=True)
+class DeltaMirror(_DeltaTarget):
+    """Holds what a view holds; see the module header.
+
+    Attributes:
+        key: Columns that name a record of the view.
+    """
+
+    accepting: ClassVar[tuple[str, ...]] = ("keep", "rewrite")
+    key: tuple[str, ...]
+
+    def fits(self) -> bool:
+        """Return whether the table has the view's columns."""
+        with _delta_errors(self.folder):
+            return DeltaTable(self.folder).schema() == Schema.from_arrow(self.schema)
+
+    def publish(
+        self, note: SinkNote, shipment: Shipment, batches: Iterable[pa.RecordBatch]
+    ) -> SinkNote:
+        """Merge the changes of an increment in one commit; each key has one change at most."""
+        source = self.schema.append(pa.field(CHANGE_TYPE, pa.string()))
+        rows = (_last(batch, source) for batch in batches)
+
+        def merge(table: DeltaTable, properties: CommitProperties) -> None:
+            keys = [_quoted(name) for name in self.key]
+            same = (f"t.{name} IS NOT DISTINCT FROM s.{name}" for name in keys)
+            values = {_quoted(name): f"s.{_quoted(name)}" for name in self.schema.names}
+            merger = table.merge(
+                pa.RecordBatchReader.from_batches(source, rows),
+                predicate=" AND ".join(same),
+                source_alias="s",
+                target_alias="t",
+                commit_properties=properties,
+            )
+            gone = f"s.{CHANGE_TYPE} = 'delete'"
+            merger = merger.when_matched_delete(gone).when_matched_update(values)
+            there = f"s.{CHANGE_TYPE} != 'delete'"
+            merger.when_not_matched_insert(values, predicate=there).execute()
+
+        return self._commit(note, _number(shipment.generation, shipment.index), merge)
+
+    def replace(
+        self, note: SinkNote, generation: int, epoch: int, batches: Iterable[pa.RecordBatch]
+    ) -> SinkNote:
+        """Replace all records by those of the view as of an epoch, in one commit.
+
+        Repeated after a crash, it is made once more, with the view of then.
+
+        Args:
+            note: The sink's note.
+            generation, epoch: What the records are as of; -1: before the first epoch.
+            batches: The records.
+
+        Returns:
+            The note; the next increment is that behind the epoch.
+        """
+
+        def overwrite(table: DeltaTable, properties: CommitProperties) -> None:
+            reader = pa.RecordBatchReader.from_batches(self.schema, iter(batches))
+            write_deltalake(
+                table,
+                reader,
+                mode="overwrite",
+                schema_mode="overwrite",
+                commit_properties=properties,
+            )
+
+        anew = replace(note, replacement=uuid.uuid4().hex)
+        made = self._commit(anew, _number(generation, epoch), overwrite)
+        return replace(made, generation=generation, next=epoch + 1)
+
+    def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
+        """Return nothing: a mirror is replaced."""
+        return []
+
+    def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
+        """Do nothing: a mirror is replaced."""
+        return note
+
+
+def _app(note: SinkNote, replacement: str) -> str:
+    return f"cbp-sink-{note.token}-{replacement}"
+
+
+def _number(generation: int, index: int) -> int:
+    """Return the number of a transaction; it rises with the generation, then with the index."""
+    return (generation << _INDEX_BITS) + index + 1
+
+
+def _quoted(name: str) -> str:
+    return f"`{name}`"
+
+
+def _numbered(
+    batches: Iterable[pa.RecordBatch], schema: pa.Schema, shipment: Shipment
+) -> Iterator[pa.RecordBatch]:
+    for batch in batches:
+        numbers = [
+            pa.repeat(pa.scalar(number, pa.int64()), batch.num_rows)
+            for number in (shipment.index, shipment.generation)
+        ]
+        yield pa.RecordBatch.from_arrays([*batch.columns, *numbers], schema=schema)
+
+
+def _last(batch: pa.RecordBatch, schema: pa.Schema) -> pa.RecordBatch:
+    """Return the changes of a batch that say what becomes of a record."""
+    left = batch.filter(pc.not_equal(batch.column(CHANGE_TYPE), "update_before"))
+    return pa.RecordBatch.from_arrays([left.column(name) for name in schema.names], schema=schema)
+
+
+@contextmanager
+def _delta_errors(folder: str) -> Iterator[None]:
+    """Turn what delta-rs raises about a table into coded errors."""
+    with target_errors(folder):
+        try:
+            yield
+        except (DeltaError, pa.ArrowException) as error:
+            if os.strerror(errno.ENOSPC) in str(error):
+                raise DiskFullError(folder) from error
+            raise SinkTargetError(folder, str(error)[:_TEXT_MAX]) from error

@@ -1,0 +1,183 @@
+"""Errors of sinks. None of them stops a dataflow: the sink is tried again, or waits for a choice.
+
+OperatingError
+|- SinkTargetError        the target cannot be written: device, rights, a lost folder
+|- SinkPlaceError         the settings do not allow the target
+|- SinkForeignError       the target is somebody else's, or was changed by somebody else
+|- SinkRolledBackError    a roll-back undid what is published; an operator chooses
+|- SinkGapError           increments were removed before they were published; an operator chooses
+|- SinkDeliveryError      a webhook did not take a delivery
+|- SinkRefusedError       a webhook refused a delivery for good; an operator chooses
+|- SinkSecretError        the secret of a webhook cannot be read
+|- SinkChoiceError        a choice was given to a sink that waits for none
+'- SinkFailedError        an unexpected error
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator, Sequence
+from contextlib import contextmanager
+
+from cbp.errors import DiskFullError, OperatingError
+from cbp.errors.counts import format_count
+from cbp.errors.message_limits import listed
+
+__all__ = [
+    "CHOICES",
+    "SinkChoiceError",
+    "SinkDeliveryError",
+    "SinkFailedError",
+    "SinkForeignError",
+    "SinkGapError",
+    "SinkPlaceError",
+    "SinkRefusedError",
+    "SinkRolledBackError",
+    "SinkSecretError",
+    "SinkTargetError",
+    "target_errors",
+]
+
+CHOICES = ("rewrite", "keep")
+
+
+class SinkTargetError(OperatingError):
+    """The target of a sink cannot be written; nothing is lost, and it is tried again by itself."""
+
+    code = "sink_target_failed"
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}", path=path, cause=why)
+
+
+class SinkPlaceError(OperatingError):
+    """The service's settings do not allow the target of a sink."""
+
+    code = "sink_place_refused"
+    retryable = False
+
+    def __init__(self, where: str, why: str) -> None:
+        super().__init__(f"{where}: {why}", where=where, cause=why)
+
+
+class SinkForeignError(OperatingError):
+    """The target of a sink belongs to something else, or something else has changed it."""
+
+    code = "sink_target_foreign"
+    retryable = False
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(f"{path}: {why}; nothing was written", path=path, cause=why)
+
+
+class SinkRolledBackError(OperatingError):
+    """A roll-back undid increments that a sink had published; it waits for an operator's choice."""
+
+    code = "sink_rolled_back"
+    retryable = False
+
+    def __init__(self, sink: str, first: int, stale: Sequence[str]) -> None:
+        super().__init__(
+            f"sink {sink!r} published increments from {first} on, which a roll-back undid; "
+            f"{format_count(len(stale), 'item')} in its target "
+            f"{'is' if len(stale) == 1 else 'are'} no longer true ({listed([*stale])}). Choose: "
+            "`resume --rewrite` removes them and publishes what took their place; `resume --keep` "
+            "leaves them and goes on",
+            sink=sink,
+            first=first,
+            stale=[*stale],
+        )
+
+
+class SinkGapError(OperatingError):
+    """Increments were removed from a flow before a sink had published them."""
+
+    code = "sink_gap"
+    retryable = False
+
+    def __init__(self, sink: str, next_: int, oldest: int) -> None:
+        super().__init__(
+            f"sink {sink!r} has published up to increment {next_}, but the flow begins at {oldest} "
+            "by now: the records between are lost to it. `resume --keep` goes on behind the gap",
+            sink=sink,
+            next=next_,
+            oldest=oldest,
+        )
+
+
+class SinkDeliveryError(OperatingError):
+    """A webhook did not take a delivery; it is sent again with the same id."""
+
+    code = "sink_delivery_failed"
+
+    def __init__(self, sink: str, delivery: str, why: str) -> None:
+        super().__init__(
+            f"sink {sink!r}: delivery {delivery}: {why}; it is sent again with the same id",
+            sink=sink,
+            delivery=delivery,
+            cause=why,
+        )
+
+
+class SinkRefusedError(OperatingError):
+    """A webhook refused a delivery for good; an operator can let it go."""
+
+    code = "sink_delivery_refused"
+    retryable = False
+
+    def __init__(self, sink: str, delivery: str, status: int) -> None:
+        super().__init__(
+            f"sink {sink!r}: delivery {delivery} was refused with {status}, and the later ones "
+            "wait. Mend the receiver, the address or the secret; `resume --keep` goes on without "
+            "this delivery",
+            sink=sink,
+            delivery=delivery,
+            status=status,
+        )
+
+
+class SinkSecretError(OperatingError):
+    """The secret that signs the requests of a webhook cannot be read."""
+
+    code = "sink_secret_missing"
+
+    def __init__(self, secret: str, path: str, why: str) -> None:
+        super().__init__(
+            f"the secret {secret!r} cannot be read: {path}: {why}; put it there, in a file that "
+            "only the service's user can read",
+            secret=secret,
+            path=path,
+        )
+
+
+class SinkChoiceError(OperatingError):
+    """A choice was given to a sink that does not wait for one."""
+
+    code = "sink_choice_refused"
+    retryable = False
+
+    def __init__(self, sink: str, why: str) -> None:
+        super().__init__(f"sink {sink!r}: {why}", sink=sink)
+
+
+class SinkFailedError(OperatingError):
+    """A sink failed with an unexpected error; the other sinks and the dataflow go on."""
+
+    code = "sink_failed"
+
+    def __init__(self, sink: str, cause: str) -> None:
+        super().__init__(
+            f"sink {sink!r} failed: {cause}. It is tried again by itself; the log has the stack",
+            sink=sink,
+            cause=cause,
+        )
+
+
+@contextmanager
+def target_errors(path: str) -> Iterator[None]:
+    """Turn what the operating system raises about a target into coded errors."""
+    try:
+        yield
+    except OSError as error:
+        if DiskFullError.is_disk_full(error):
+            raise DiskFullError(path) from error
+        raise SinkTargetError(path, error.strerror or str(error)) from error

@@ -1,0 +1,347 @@
+"""Publishes what sinks have not published yet: one pass over one sink at a time.
+
+    what is wrong with the position (roll-back, gap)?  -> an operator chooses, or it is set right
+    for each increment that was recorded since:        target, then note, then store
+
+The order makes each step a redo of what a crash left: the target publishes an increment once, the
+note says what the target has, and the store is the note's copy for people. Only the leader works;
+every effect passes the fence of its lease. What a slower former leader still writes is the same
+file, or loses the race for a version of a table.
+
+A pass ends after some seconds, so that other sinks get its place. A failure is the sink's own: it
+is stored, shown and tried again with growing pauses.
+
+Invariants (tests/controller/sinks): the records in a target are those of the flow, each once,
+wherever a crash happens; what a sink has not published stays.
+"""
+
+from __future__ import annotations
+
+import random
+import secrets
+import time
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, replace
+from datetime import datetime
+
+import structlog
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.sinks import SinkNode
+from cbp.model.flow.generation import Generation
+from cbp.model.flow.sink_position import home_of_increment
+from controller.loop.reading.flow_increments import FlowIncrements
+from controller.loop.records.catalog import Catalog
+from controller.loop.runs.dataflow_locks import Exclusion
+from controller.sinks.delta_table import DeltaMirror
+from controller.sinks.errors import (
+    SinkFailedError,
+    SinkGapError,
+    SinkRefusedError,
+    SinkRolledBackError,
+)
+from controller.sinks.mirroring import Mirrors
+from controller.sinks.notes import SinkNote, SinkNotes, identity_of
+from controller.sinks.standing import CHOOSING, Standing, standing_of
+from controller.sinks.target import Shipment, Target
+from controller.store.base import DataflowRecord, Store
+from controller.store.records import SinkRecord
+
+__all__ = ["SinkWork", "Sinks"]
+
+PASS_SECONDS = 5.0
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(slots=True)
+class SinkWork:
+    """One pass over one sink.
+
+    Attributes:
+        record, flows: The dataflow.
+        node: The sink, as the document says it.
+        row: The sink, as the store has it.
+        target: Where it publishes.
+        generations: All generations of the dataflow, ascending.
+    """
+
+    record: DataflowRecord
+    flows: Dataflow
+    node: SinkNode
+    row: SinkRecord
+    note: SinkNote
+    target: Target
+    generations: Sequence[Generation]
+
+
+MakeTarget = Callable[[DataflowRecord, Dataflow, SinkNode, str], Target]
+
+
+class Sinks:
+    """Publishes; different threads may call it for different sinks.
+
+    Args:
+        make_target: Returns the target of a sink, by the operator's choice.
+        mirrors: Replaces mirrors of views.
+        open_log: Returns the intention log of a folder.
+        pass_seconds: How long one pass takes at most, but for one increment.
+        draw: Returns a random number from 0 to 1 that shortens pauses.
+        random_hex: Returns the given number of random bytes, in hexadecimal.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        catalog: Catalog,
+        increments: IncrementReader,
+        open_log: Callable[[str], IntentionLog],
+        exclusion: Exclusion,
+        notes: SinkNotes,
+        make_target: MakeTarget,
+        mirrors: Mirrors,
+        clock: Callable[[], datetime],
+        pass_seconds: float = PASS_SECONDS,
+        draw: Callable[[], float] = random.random,
+        random_hex: Callable[[int], str] = secrets.token_hex,
+    ) -> None:
+        self._store, self._catalog, self._open_log = store, catalog, open_log
+        self._reader, self._exclusion, self._notes = increments, exclusion, notes
+        self._increments = FlowIncrements(store, increments)
+        self._make_target, self._mirrors, self._clock = make_target, mirrors, clock
+        self._pass_seconds, self._draw, self._random_hex = pass_seconds, draw, random_hex
+
+    def all(self) -> list[tuple[str, str]]:
+        """Return the (dataflow, sink) pairs of all dataflows that can be loaded.
+
+        Rows of sinks that are in no document any more are removed; their notes stay.
+        """
+        rows = self._store.sinks()
+        pairs = list[tuple[str, str]]()
+        for record in self._store.dataflows():
+            mine = [row.sink for row in rows if row.dataflow == record.name]
+            if not (mine or record.document.get("sinks")):
+                continue
+            try:
+                sinks = self._catalog.compiled(record).sinks
+            except CbpError:  # shown as a dataflow that cannot be loaded
+                continue
+            pairs += ((record.name, name) for name in sinks)
+            if not sinks.keys() >= set(mine):
+                self._store.forget_sinks(record.name, keep=tuple(sinks))
+        return pairs
+
+    def publish(
+        self, dataflow: str, sink: str, *, stopping: Callable[[], bool] = lambda: False
+    ) -> bool:
+        """Make one pass over a sink; return whether more waits.
+
+        Args:
+            dataflow, sink: Names.
+            stopping: Asked between two increments.
+
+        Raises:
+            LeaseLostError: If this instance does not lead any more.
+        """
+        record, compiled = self._catalog.find(dataflow)
+        node = compiled.sinks.get(sink)
+        if node is None:
+            return False
+        row = self._row(record, node)
+        if row is None or row.desired == "paused" or self._rests(record, row):
+            return False
+        try:
+            return self._pass(record, compiled, node, row, stopping)
+        except (LeaseLostError, LogConflictError):
+            raise
+        except CbpError as error:
+            self._fail(dataflow, sink, error)
+        except Exception as error:  # the sink's own: the other ones go on
+            _log.exception("sink.failed", dataflow=dataflow, sink=sink)
+            self._fail(dataflow, sink, SinkFailedError(sink, f"{type(error).__name__}: {error}"))
+        return False
+
+    def _pass(
+        self,
+        record: DataflowRecord,
+        compiled: Dataflow,
+        node: SinkNode,
+        row: SinkRecord,
+        stopping: Callable[[], bool],
+    ) -> bool:
+        log = self._open_log(record.folder)
+        if log.generation != record.generation:
+            return False  # a roll-back is being finished
+        note = self._notes.load(record.folder, node.name, row.identity)
+        if note is None:
+            raise NotFoundError(kind="note of sink", name=f"{record.name}.{node.name}")
+        target = self._make_target(record, compiled, node, row.choice)
+        work = SinkWork(record, compiled, node, row, note, target, log.generations)
+        self._keep(work, target.claim(note))
+        self._set_right(work)
+        return self._publish_waiting(work, stopping)
+
+    def _set_right(self, work: SinkWork) -> None:
+        """Take roll-backs and gaps into account, by the operator's choice where it needs one.
+
+        A crash leaves a target one increment ahead of the note. So a roll-back that undid nothing
+        of what the note knows may have undone that one, and the target is asked.
+        """
+        note, choice, name = work.note, work.row.choice, work.node.name
+        newest = work.record.generation
+        first = note.position.rolled_back_to(work.node.reads, self._undoing(work))
+        bounds = self._increments.bounds(work.record, work.flows, work.node.reads)
+        if isinstance(work.target, DeltaMirror):
+            anew = first is not None or note.next < bounds.start or choice == "rewrite"
+            mirrored = self._mirrors.set_right(
+                work.record, work.flows, work.node, note, work.target, anew=anew
+            )
+            self._keep(work, replace(mirrored, generation=newest))
+            self._move(work, standing_of(work.row).mended())
+            return
+        if first is not None:
+            stale = work.target.stale(note, work.generations)
+            if stale and not choice:
+                raise SinkRolledBackError(name, first, stale)
+            if stale and choice == "rewrite":
+                note = work.target.withdraw(note, work.generations, first)
+            note = replace(note, next=min(first, note.next))
+        self._keep(work, replace(note, generation=newest))
+        if work.note.next < bounds.start:
+            if choice != "keep":
+                raise SinkGapError(name, work.note.next, bounds.start)
+            self._keep(work, replace(work.note, next=bounds.start))
+        standing = standing_of(work.row)
+        if choice == "keep" and (standing.error or {}).get("error_code") == SinkRefusedError.code:
+            self._keep(work, replace(work.note, next=work.note.next + 1))
+            standing = replace(standing, dead=standing.dead + 1)
+        self._move(work, standing.mended())
+
+    def _publish_waiting(self, work: SinkWork, stopping: Callable[[], bool]) -> bool:
+        """Publish increment after increment until none waits or the time is up."""
+        until, flow = time.monotonic() + self._pass_seconds, work.node.reads
+        end, reached = work.row.end, work.note.next
+        while reached < end and time.monotonic() < until and not stopping():
+            increment = self._increments.get(work.record, flow, reached)
+            reached += 1
+            if not increment.records:
+                continue
+            if not self._is_current(work.record):
+                return False
+            shipment = Shipment(
+                flow,
+                self._home(work, increment.index),
+                increment.index,
+                increment.records,
+                self._came(work.record, flow, increment.index),
+            )
+            batches = self._reader.batches(work.record.folder, increment, work.flows.flows()[flow])
+            note = work.target.publish(work.note, shipment, batches)
+            self._keep(work, replace(note, next=reached))
+            now_ms = int(self._clock().timestamp() * 1000)
+            self._move(work, standing_of(work.row).published(increment.records, now_ms))
+        if reached > work.note.next:
+            self._keep(work, replace(work.note, next=reached))
+            self._move(work, standing_of(work.row))
+        return reached < end
+
+    def _is_current(self, record: DataflowRecord) -> bool:
+        """Return whether a dataflow is still what this pass began with."""
+        now = self._store.dataflow(record.name)
+        same = now.created_at == record.created_at and now.generation == record.generation
+        return same and self._open_log(record.folder).generation == record.generation
+
+    def _undoing(self, work: SinkWork) -> Sequence[Generation]:
+        """Return the roll-backs that concern the flow: what arrived at a source stays."""
+        return () if work.node.reads in work.flows.sources else work.generations
+
+    def _home(self, work: SinkWork, index: int) -> int:
+        if work.node.reads in work.flows.sources:
+            return 0
+        return home_of_increment(work.generations, work.node.reads, index)
+
+    def _came(self, record: DataflowRecord, flow: str, index: int) -> datetime | None:
+        try:
+            return self._store.increment(record.name, flow, index).created_at
+        except NotFoundError:  # its row was forgotten
+            return None
+
+    def _row(self, record: DataflowRecord, node: SinkNode) -> SinkRecord | None:
+        """Return the row of a sink; make it, and its note, when the sink is first seen."""
+        identity = identity_of(record.name, node)
+        rows = {row.sink: row for row in self._store.sinks(record.name)}
+        row = rows.get(node.name)
+        if row is not None and row.identity == identity:
+            return row
+        with self._exclusion.attempt(record.name, "has a sink begun") as free:
+            if not free or self._store.dataflow(record.name) != record:
+                return None
+            note = self._notes.load(record.folder, node.name, identity)
+            if note is None:
+                note = self._first_note(record, node)
+                self._notes.make_folder(record.folder)
+                self._notes.save(record.folder, node.name, identity, note)
+                _log.info("sink.begun", dataflow=record.name, sink=node.name, first=note.next)
+            standing = Standing(first=note.first).to_json()
+            self._store.put_sink(
+                SinkRecord(
+                    record.name,
+                    node.name,
+                    identity,
+                    node.reads,
+                    note.generation,
+                    note.next,
+                    "paused" if node.paused else "running",
+                    "",
+                    standing,
+                )
+            )
+        return next(one for one in self._store.sinks(record.name) if one.sink == node.name)
+
+    def _first_note(self, record: DataflowRecord, node: SinkNode) -> SinkNote:
+        bounds = self._increments.bounds(record, self._catalog.compiled(record), node.reads)
+        first = bounds.stop if node.begin == "now" else bounds.start
+        return SinkNote(self._random_hex(16), first, record.generation, first)
+
+    def _keep(self, work: SinkWork, note: SinkNote) -> None:
+        """Write the note, unless it says the same."""
+        if note != work.note:
+            name, identity = work.node.name, work.row.identity
+            self._notes.save(work.record.folder, name, identity, note)
+            work.note = note
+
+    def _move(self, work: SinkWork, standing: Standing) -> None:
+        """Store how far the sink is; a choice is taken back once it was carried out."""
+        note = work.note
+        moved = replace(
+            work.row, generation=note.generation, next=note.next, standing=standing.to_json()
+        )
+        if moved != work.row or work.row.choice:
+            self._store.move_sink(moved, chosen=work.row.choice or None)
+            work.row = replace(moved, choice="")
+
+    def _rests(self, record: DataflowRecord, row: SinkRecord) -> bool:
+        """Return whether nothing is to be done, or a failed sink is not tried again yet."""
+        standing = standing_of(row)
+        if standing.error is not None:
+            return int(self._clock().timestamp() * 1000) < standing.retry_ms
+        same = row.generation == record.generation and not row.choice
+        return same and row.end <= row.next and standing.increments > 0
+
+    def _fail(self, dataflow: str, sink: str, error: CbpError) -> None:
+        """Store a failure, so that it is shown, and when the sink is tried again."""
+        row = next((one for one in self._store.sinks(dataflow) if one.sink == sink), None)
+        if row is None:
+            return
+        standing = standing_of(row)
+        if (standing.error or {}).get("message") != error.message:
+            _log.warning("sink.not_published", dataflow=dataflow, sink=sink, error=error.as_dict())
+        now_ms = int(self._clock().timestamp() * 1000)
+        failed = standing.failed(error, now_ms, self._draw())
+        # A choice that did not help is taken back; another failure does not take it back.
+        chosen = row.choice if row.choice and error.code in CHOOSING else None
+        self._store.move_sink(replace(row, standing=failed.to_json()), chosen=chosen)

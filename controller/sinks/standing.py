@@ -1,0 +1,112 @@
+"""What is shown of a sink: figures and the last error, which the store keeps as JSON values. Pure.
+
+States, in the order of what an operator should know first:
+
+    stopped    it waits for a choice, or for the target to be mended by a person; still tried again
+    retrying   its last try failed, and it is tried again by itself
+    paused     by an operator, or by the document
+    behind     increments wait
+    current    everything is published
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import asdict, dataclass, replace
+from datetime import UTC, datetime
+from typing import Any, Literal
+
+from cbp.errors import CbpError
+from cbp.model.schedule.backoff import Backoff
+from controller.store.records import SinkRecord
+
+__all__ = ["CHOOSING", "Standing", "State", "standing_of", "state_of", "trouble_of"]
+
+State = Literal["stopped", "retrying", "paused", "behind", "current"]
+RETRY = Backoff((1.0, 5.0), 300.0)
+CHOOSING = frozenset(
+    {"sink_rolled_back", "sink_gap", "sink_target_foreign", "sink_delivery_refused"}
+)
+"""Codes of errors that an operator's choice ends, where the target allows it."""
+
+
+@dataclass(frozen=True, slots=True)
+class Standing:
+    """Figures of a sink since the store knows it, and its last error.
+
+    Attributes:
+        first: The first increment that it published, or will.
+        increments, records: How many it published.
+        dead: Deliveries that were refused, and that an operator let go.
+        published_ms: When it last published; 0: never.
+        error: As `CbpError.as_dict` gives it; `None` if the last try did not fail.
+        since_ms: When it began to fail.
+        failures: Failed tries in a row.
+        retry_ms: When it is tried again; 0: at once.
+    """
+
+    first: int = 0
+    increments: int = 0
+    records: int = 0
+    dead: int = 0
+    published_ms: int = 0
+    error: Mapping[str, Any] | None = None
+    since_ms: int = 0
+    failures: int = 0
+    retry_ms: int = 0
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `standing_of` reads them."""
+        return asdict(self)
+
+    def published(self, records: int, now_ms: int) -> Standing:
+        """Return the standing after an increment was published."""
+        return replace(
+            self.mended(),
+            increments=self.increments + 1,
+            records=self.records + records,
+            published_ms=now_ms,
+        )
+
+    def mended(self) -> Standing:
+        """Return the standing without an error."""
+        return replace(self, error=None, since_ms=0, failures=0, retry_ms=0)
+
+    def failed(self, error: CbpError, now_ms: int, drawn: float) -> Standing:
+        """Return the standing after a failed try."""
+        failures = self.failures + 1
+        retry_ms = now_ms + int(RETRY.seconds(failures, drawn) * 1000)
+        return replace(
+            self,
+            error=error.as_dict(),
+            since_ms=self.since_ms or now_ms,
+            failures=failures,
+            retry_ms=retry_ms,
+        )
+
+
+def standing_of(record: SinkRecord) -> Standing:
+    """Return the standing that a record holds."""
+    return Standing(**record.standing)
+
+
+def state_of(record: SinkRecord) -> State:
+    """Return the state of a sink."""
+    if (error := standing_of(record).error) is not None and record.desired != "paused":
+        return "stopped" if error["error_code"] in CHOOSING else "retrying"
+    if record.desired == "paused":
+        return "paused"
+    return "behind" if record.end > record.next else "current"
+
+
+def trouble_of(record: SinkRecord) -> str:
+    """Return what is wrong with a sink, in words; `""` if nothing is."""
+    if state_of(record) not in ("stopped", "retrying"):
+        return ""
+    standing = standing_of(record)
+    assert standing.error is not None
+    since = datetime.fromtimestamp(standing.since_ms / 1000, UTC)
+    return (
+        f"sink {record.sink}: {standing.error['message']} (since {since:%Y-%m-%d %H:%M:%S} UTC; "
+        f"the stages go on; `cbp sinks show {record.dataflow} {record.sink}`)"
+    )

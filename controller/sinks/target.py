@@ -1,0 +1,71 @@
+"""What every target of a sink does, and the increments that it is given."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Protocol
+
+import pyarrow as pa
+
+from cbp.model.flow.generation import Generation
+from controller.sinks.notes import SinkNote
+
+__all__ = ["Shipment", "Target"]
+
+
+@dataclass(frozen=True, slots=True)
+class Shipment:
+    """One increment that a sink publishes.
+
+    Attributes:
+        generation: The generation that the increment belongs to.
+        index: Its index; for the flow of a stage, the epoch.
+        created_at: When it came; `None` if that is not known any more.
+    """
+
+    flow: str
+    generation: int
+    index: int
+    records: int
+    created_at: datetime | None = None
+
+
+class Target(Protocol):
+    """Where a sink publishes to; used by one thread at a time.
+
+    Raises:
+        OperatingError: By every method, a leaf of `controller.sinks.errors` or `DiskFullError`.
+    """
+
+    def claim(self, note: SinkNote) -> SinkNote:
+        """Take the target into use, or check that it is this sink's; return the note to keep."""
+        ...
+
+    def publish(
+        self, note: SinkNote, shipment: Shipment, batches: Iterable[pa.RecordBatch]
+    ) -> SinkNote:
+        """Publish an increment with records, durably and once, however often it is called.
+
+        Args:
+            note: The sink's note.
+            shipment: The increment.
+            batches: Its records; not read if it is published already.
+
+        Returns:
+            The note, with what the target wants to remember.
+        """
+        ...
+
+    def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
+        """Return the names of what was true at the note's generation and was undone since."""
+        ...
+
+    def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:
+        """Take back what `stale` names: increments from `first` on; idempotent.
+
+        Returns:
+            The note to keep.
+        """
+        ...

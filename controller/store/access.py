@@ -1,0 +1,249 @@
+"""Who may use the service, and what was done: the part of the store that no folder can rebuild.
+
+No secret is here: of tokens, sessions and sign-in codes only the SHA-256 digest, in hex. Writes do
+not name the lease, since every instance signs people in and writes down what it did.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Literal, Protocol
+
+from controller.store.records import Page
+
+__all__ = [
+    "AccessStore",
+    "AuditFilter",
+    "AuditRecord",
+    "CodeRecord",
+    "Outcome",
+    "SessionRecord",
+    "TokenRecord",
+]
+
+Outcome = Literal["done", "failed", "refused"]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TokenRecord:
+    """A named token.
+
+    Attributes:
+        name: Unique among the tokens that are kept, revoked ones included.
+        scope: `viewer`, `operator` or `admin`.
+        prefix: Beginning of the token, to recognise it by; not part of the 256 random bits.
+        sha256: Digest of the whole token.
+        dataflows: The dataflows that it is limited to; `None` means all.
+        created_by: The actor that made it.
+        rotated_at: When its secret was last replaced.
+        old_sha256, old_until: The digest before that, and until when it is accepted too.
+        expires_at: `None` means never.
+        last_used_at: To the minute.
+        revoked_at: `None` if it is valid.
+    """
+
+    name: str
+    scope: str
+    prefix: str
+    sha256: str
+    created_by: str
+    created_at: datetime
+    dataflows: tuple[str, ...] | None = None
+    expires_at: datetime | None = None
+    last_used_at: datetime | None = None
+    revoked_at: datetime | None = None
+    rotated_at: datetime | None = None
+    old_sha256: str = ""
+    old_until: datetime | None = None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SessionRecord:
+    """A browser that is signed in.
+
+    Attributes:
+        id: Names the session for people; says nothing about its secret.
+        sha256: Digest of the cookie's value.
+        token: The token that it was made from; `""` means the token file.
+        mark: Beginning of that token's digest: a session ends when the token is replaced.
+        scope: At most that of the token.
+        last_seen_at: To the minute.
+        address: Where the browser signed in from.
+        agent: What the browser said it is.
+    """
+
+    id: str
+    sha256: str
+    token: str
+    mark: str
+    scope: str
+    created_at: datetime
+    expires_at: datetime
+    last_seen_at: datetime
+    address: str = ""
+    agent: str = ""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CodeRecord:
+    """A code that signs a browser in once; `token`, `mark` and `scope` are as in a session."""
+
+    sha256: str
+    token: str
+    mark: str
+    scope: str
+    expires_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditRecord:
+    """One request that changed something, or a number of refused ones of the same kind.
+
+    Attributes:
+        number: Given by the store; rises.
+        at: When it was answered.
+        actor: Whose credential it was: `token-file`, `token:NAME`, or `""` if none was recognised.
+        session: The session of the page, which was made from that token; `""` for a program.
+        scope: The scope of the token or the session.
+        user: What the client says about its user; nobody checked it.
+        action: The operationId of the OpenAPI document, such as `dataflows_pause`.
+        dataflow: The dataflow that it was about; `""` if there is none.
+        target: Further names in the request's path, such as `stage` or `run`.
+        reason: What the request gave as its reason.
+        status: The HTTP status of the answer.
+        error_code: The code of a problem; else `""`.
+        count: How many refused requests this stands for; else 1.
+    """
+
+    number: int = 0
+    at: datetime
+    actor: str
+    scope: str
+    action: str
+    outcome: Outcome
+    status: int
+    session: str = ""
+    user: str = ""
+    dataflow: str = ""
+    target: Mapping[str, str] = field(default_factory=dict)
+    reason: str = ""
+    error_code: str = ""
+    request: str = ""
+    address: str = ""
+    count: int = 1
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class AuditFilter:
+    """Which entries of the audit log to list; `None` means any.
+
+    Attributes:
+        since: The earliest time.
+        until: The time before which an entry was made.
+    """
+
+    since: datetime | None = None
+    until: datetime | None = None
+    actor: str | None = None
+    action: str | None = None
+    dataflow: str | None = None
+    outcome: Outcome | None = None
+
+
+class AccessStore(Protocol):
+    """See the module header."""
+
+    # tokens
+
+    def add_token(self, token: TokenRecord) -> None:
+        """Add a token; raises `AlreadyExistsError` if its name is taken."""
+        ...
+
+    def tokens(self, *, cursor: str | None = None, limit: int = 100) -> Page[TokenRecord]:
+        """List tokens, newest first."""
+        ...
+
+    def token(self, name: str) -> TokenRecord:
+        """Return one token; raises `NotFoundError`."""
+        ...
+
+    def find_token(self, sha256: str) -> TokenRecord | None:
+        """Return the token that has this digest, now or before its last rotation."""
+        ...
+
+    def replace_token(self, token: TokenRecord) -> None:
+        """Replace a token by name, and end the sessions and codes that were made from it.
+
+        Raises:
+            NotFoundError: If there is no such token.
+        """
+        ...
+
+    def use_token(self, name: str, at: datetime) -> None:
+        """Set when a token was last used."""
+        ...
+
+    # sessions
+
+    def add_code(self, code: CodeRecord) -> None:
+        """Add a sign-in code."""
+        ...
+
+    def take_code(self, sha256: str) -> CodeRecord | None:
+        """Remove a code and return it; `None` if there is none. Two callers never both get it."""
+        ...
+
+    def add_session(self, session: SessionRecord, *, most: int) -> None:
+        """Add a session, and end the oldest ones beyond `most`."""
+        ...
+
+    def find_session(self, sha256: str) -> SessionRecord | None:
+        """Return the session with this digest."""
+        ...
+
+    def use_session(self, id_: str, at: datetime) -> None:
+        """Set when a session was last used."""
+        ...
+
+    def sessions(self, *, cursor: str | None = None, limit: int = 100) -> Page[SessionRecord]:
+        """List sessions, newest first."""
+        ...
+
+    def end_session(self, id_: str) -> bool:
+        """Remove a session; return whether there was one."""
+        ...
+
+    # audit
+
+    def add_audit(self, entries: Sequence[AuditRecord]) -> None:
+        """Append entries (>= 1), in order."""
+        ...
+
+    def audit(
+        self, chosen: AuditFilter, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[AuditRecord]:
+        """List entries, newest first."""
+        ...
+
+    # upkeep
+
+    def forget_access(self, now: datetime, *, before: datetime, seen_before: datetime) -> int:
+        """Remove what cannot be used any more; return how many rows.
+
+        Args:
+            now: Codes and sessions that have expired go.
+            before: Tokens that were revoked, or expired, before this time go.
+            seen_before: Sessions that were last seen before this time go.
+        """
+        ...
+
+    def forget_audit(self, before: datetime, *, rows_max: int) -> int:
+        """Remove the oldest entries, at most some thousand; return how many.
+
+        Args:
+            before: Entries before this time go.
+            rows_max: Only so many of the others stay, the newest.
+        """
+        ...

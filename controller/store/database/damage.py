@@ -1,0 +1,108 @@
+"""Finds out whether a SQLite database is damaged, and puts a damaged one aside.
+
+The database is a cache of what the folders of the tables say, so a damaged one is never mended:
+it is renamed, with its write-ahead log, and a new one is filled (`cbp recover --rebuild`). The
+renamed files stay, for whoever wants to read the lists of runs and claims in them.
+"""
+
+from __future__ import annotations
+
+import os
+import sqlite3
+from contextlib import closing, suppress
+from pathlib import Path
+
+from sqlalchemy import make_url, select
+
+from cbp.errors import OperatingError
+from controller.store.database.connections import files_of, lock_file, require_files
+from controller.store.errors import DatabaseDamagedError
+from controller.store.schema.tables import dataflows
+
+__all__ = ["damage_of", "known_dataflows", "put_damaged_aside", "sqlite_path"]
+
+_NAMES = str(select(dataflows.c.name))
+_TRIES = 1000
+_HEADER = b"SQLite format 3\0"
+
+
+def sqlite_path(url: str) -> Path | None:
+    """Return the path of a SQLite database; `None` if the URL names a database of another kind."""
+    parsed = make_url(url)
+    if parsed.get_backend_name() != "sqlite" or not parsed.database:
+        return None
+    return Path(parsed.database).absolute()
+
+
+def damage_of(path: Path) -> str:
+    """Return what is wrong with a SQLite database, by reading all of it.
+
+    `""` if it is sound or absent, and also if it cannot be read now, since it is locked or the
+    disk fails: opening it raises that error.
+
+    Changes nothing, and makes no journal. A value that changed to another valid one is not seen.
+    """
+    try:
+        require_files(path, str(path))
+        if not path.exists():
+            return ""
+        # `mode=ro` with a URI: a check must create neither a file nor a journal.
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            (verdict,) = connection.execute("PRAGMA integrity_check(1)").fetchone()
+    except DatabaseDamagedError as error:
+        return str(error.details["why"])
+    except sqlite3.DatabaseError as error:
+        if isinstance(error, sqlite3.OperationalError) and _has_header(path):
+            return ""  # locked, or the disk fails: opening it raises that
+        return str(error)
+    return "" if verdict == "ok" else str(verdict)
+
+
+def _has_header(path: Path) -> bool:
+    with path.open("rb") as file:
+        return file.read(len(_HEADER)) == _HEADER
+
+
+def known_dataflows(path: Path) -> frozenset[str]:
+    """Return the names of the dataflows in a SQLite database; empty if it cannot be read."""
+    if not path.is_file():
+        return frozenset()
+    try:
+        with closing(sqlite3.connect(f"{path.as_uri()}?mode=ro", uri=True)) as connection:
+            return frozenset(name for (name,) in connection.execute(_NAMES))
+    except sqlite3.DatabaseError:
+        return frozenset()
+
+
+def put_damaged_aside(url: str) -> tuple[Path, str] | None:
+    """Rename a database that is damaged; return its new path, and what is wrong with it.
+
+    Returns `None` if it is whole, absent, or not SQLite's.
+
+    Raises:
+        DatabaseInUseError: A service uses it.
+        OperatingError: It cannot be renamed.
+    """
+    path = sqlite_path(url)
+    if path is None or not (why := damage_of(path)):
+        return None
+    try:
+        lock = lock_file(path)
+        try:
+            aside = _free_name(path)
+            # The database itself comes last: if this is interrupted, it is found damaged again.
+            for one, target in reversed(list(zip(files_of(path), files_of(aside), strict=True))):
+                with suppress(FileNotFoundError):
+                    one.rename(target)
+        finally:
+            os.close(lock)
+    except OSError as error:
+        message = f"{path} is damaged ({why}) and cannot be put aside: {error.strerror or error}"
+        raise OperatingError(message, path=str(path)) from error
+    return aside, why
+
+
+def _free_name(path: Path) -> Path:
+    """Return a name beside the database at which nothing lies."""
+    names = (path.with_name(f"{path.name}.damaged-{number}") for number in range(1, _TRIES))
+    return next(name for name in names if not any(os.path.lexists(one) for one in files_of(name)))

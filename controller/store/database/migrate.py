@@ -1,0 +1,70 @@
+"""Migration: brings a database to the schema of this version, or refuses it.
+
+Guarantees: the upgrade is one transaction; if two processes start at once, one
+upgrades and the other waits; a database of a newer version is left untouched.
+Absent on purpose: downgrades; restore a backup instead.
+"""
+
+from __future__ import annotations
+
+import threading
+from functools import cache
+
+from alembic import command
+from alembic.config import Config
+from alembic.runtime.migration import MigrationContext
+from alembic.script import ScriptDirectory
+from sqlalchemy import Connection, text
+
+from controller.store.database.connections import Database
+from controller.store.errors import DatabaseNewerError
+
+__all__ = ["UPGRADE_LOCK", "VERSION_TABLE", "migrate"]
+
+VERSION_TABLE = "cbp_schema_version"
+# The advisory lock of all upgrades; arbitrary, but the same in every version.
+UPGRADE_LOCK = 0x_CB_95_70_12
+# Alembic keeps its context in module globals.
+_alembic_in_use = threading.Lock()
+
+
+def migrate(database: Database) -> None:
+    """Upgrade to the newest schema; does nothing if the database has it already.
+
+    Raises:
+        DatabaseNewerError: If a newer version of the service wrote the database.
+        OperatingError: If the database cannot be used.
+    """
+    with _alembic_in_use, database.write_schema() as connection:
+        if connection.dialect.name == "postgresql":
+            connection.execute(text("SELECT pg_advisory_xact_lock(:key)"), {"key": UPGRADE_LOCK})
+        if _is_newest(connection, database.label):
+            return
+        config = _config()
+        config.attributes["connection"] = connection
+        command.upgrade(config, "head")
+
+
+def _is_newest(connection: Connection, label: str) -> bool:
+    """Tell whether a database has the newest schema; refuse one that this code does not know."""
+    context = MigrationContext.configure(connection, opts={"version_table": VERSION_TABLE})
+    known, newest = _revisions()
+    heads = context.get_current_heads()
+    for head in heads:
+        if head not in known:
+            raise DatabaseNewerError(label, head, newest or "none")
+    return heads == (newest,)
+
+
+@cache
+def _revisions() -> tuple[frozenset[str], str | None]:
+    """Return all revisions of this code, and the newest: reading them imports each one."""
+    script = ScriptDirectory.from_config(_config())
+    revisions = frozenset(revision.revision for revision in script.walk_revisions())
+    return revisions, script.get_current_head()
+
+
+def _config() -> Config:
+    config = Config()
+    config.set_main_option("script_location", "controller.store:migrations")
+    return config

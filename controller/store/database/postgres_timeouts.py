@@ -1,0 +1,94 @@
+"""PostgreSQL connections with a time limit for silence.
+
+A stopped server, a lock that is never released, a proxy that hangs: each accepts what is sent and
+never answers, and TCP reports no fault. Guarantees: after `answer_seconds` without any traffic on a
+connection, the waiting caller gets a `ServerSilentError`, the server is asked to cancel, and the
+connection is closed, so that its pool opens another one.
+
+Not guaranteed: that the statement did not take effect. Not limited: an answer that keeps coming,
+however long it is. The driver may not be installed: import this module only where it is used.
+"""
+
+from __future__ import annotations
+
+import time
+from collections.abc import Callable, Generator
+from contextlib import suppress
+from typing import Any
+
+import psycopg
+from psycopg import capabilities
+from psycopg.abc import PQGen
+
+__all__ = ["PatientConnection", "ServerSilentError", "unless_silent"]
+
+CANCEL_SECONDS = 1.0
+"""Time limit of the cancel request: the server hangs, or the way to it does."""
+
+
+class ServerSilentError(psycopg.OperationalError):
+    """The server said nothing for too long; the statement may have taken effect."""
+
+    is_silence = True
+
+
+class PatientConnection(psycopg.Connection[Any]):
+    """A connection with a time limit for silence.
+
+    Attributes:
+        answer_seconds: How long it waits while nothing comes; `None` means for ever.
+    """
+
+    answer_seconds: float | None = None
+
+    def wait(self, gen: PQGen[Any], *args: Any, **kwargs: Any) -> Any:
+        """Wait like the driver, but with the time limit; see `psycopg.Connection.wait`.
+
+        Raises:
+            ServerSilentError: If the server was silent for too long; the connection is closed.
+        """
+        seconds = self.answer_seconds
+        if seconds is None:
+            return super().wait(gen, *args, **kwargs)
+        return super().wait(unless_silent(gen, seconds, self._give_up), *args, **kwargs)
+
+    def _give_up(self) -> None:
+        # Before version 17, libpq's cancel request has no time limit.
+        if capabilities.has_cancel_safe():
+            with suppress(psycopg.Error):
+                self.cancel_safe(timeout=CANCEL_SECONDS)
+        self.pgconn.finish()
+
+
+def unless_silent(
+    gen: PQGen[Any],
+    seconds: float,
+    give_up: Callable[[], None],
+    clock: Callable[[], float] = time.monotonic,
+) -> Generator[Any, Any, Any]:
+    """Run `gen` until nothing came for `seconds`; then give up.
+
+    Args:
+        gen: A conversation of the driver: yields what it waits for, is sent what is ready
+            (nothing, several times a second, while nothing is ready), returns the result.
+        seconds: How long nothing may be ready.
+        give_up: Called once when that time is over.
+        clock: Returns seconds that never go back.
+
+    Raises:
+        ServerSilentError: If it has given up.
+    """
+    heard = clock()
+    try:
+        waits_for = next(gen)
+        while True:
+            ready = yield waits_for
+            if ready:
+                heard = clock()
+            elif clock() - heard >= seconds:
+                give_up()
+                message = f"the server did not answer for {seconds:g} s"
+                raise ServerSilentError(message)
+            waits_for = gen.send(ready)
+    except StopIteration as end:
+        return end.value

@@ -1,0 +1,434 @@
+"""Store methods for claims of files, and for increments."""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Collection, Mapping, Sequence
+from dataclasses import replace
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Select, and_, bindparam, func, insert, not_, select
+from sqlalchemy import update as update_table
+
+from cbp.errors import AlreadyExistsError, NotFoundError
+from controller.store.base import ClaimRecord, ClaimStatus, Event, IncrementRecord, Page
+from controller.store.database.connections import Database, insert_new
+from controller.store.methods import queues
+from controller.store.methods.events import tell
+from controller.store.methods.listing_pages import begins_with, between, page
+from controller.store.methods.writer_lock import hold
+from controller.store.records import EventKind
+from controller.store.schema import rows
+from controller.store.schema.tables import claims, increments
+
+__all__ = ["Arrivals"]
+
+
+class Arrivals:
+    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+
+    _database: Database
+
+    def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
+        """See `Store.add_claim`; raises `AlreadyExistsError` when its id is taken."""
+        return self.add_claims([claim])[0]
+
+    def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+        """See `Store.add_claims`; raises `AlreadyExistsError` when an id is taken."""
+        first = new[0]
+        highest = select(func.max(claims.c.sequence)).where(
+            claims.c.dataflow == first.dataflow, claims.c.source == first.source
+        )
+        with self._database.write() as connection:
+            hold(connection, first.dataflow)
+            last = connection.execute(highest).scalar_one()
+            start = 0 if last is None else last + 1
+            numbered = [replace(claim, sequence=start + n) for n, claim in enumerate(new)]
+            _insert_new(connection, numbered)
+            tell(connection, _event("file.arrived", numbered))
+        return numbered
+
+    def update_claim(self, claim: ClaimRecord) -> None:
+        """See `Store.update_claim`; raises `NotFoundError`."""
+        self.update_claims([claim])
+
+    def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
+        """See `Store.update_claims`; raises `NotFoundError`."""
+        with self._database.write() as connection:
+            hold(connection, changed[0].dataflow)
+            for claim in _update_claims(connection, changed):
+                raise NotFoundError(kind="claim", name=claim.id)
+            tell(connection, *_events(changed))
+
+    def known_claims(self, ids: Sequence[str]) -> set[str]:
+        """See `Store.known_claims`."""
+        query = select(claims.c.id).where(claims.c.id.in_(ids))
+        with self._database.read_once() as connection:
+            return set(connection.execute(query).scalars())
+
+    def find_claims(self, ids: Sequence[str]) -> dict[str, ClaimRecord]:
+        """See `Store.find_claims`."""
+        query = select(claims).where(claims.c.id.in_(ids))
+        with self._database.read_once() as connection:
+            records = [rows.claim_of(row) for row in connection.execute(query)]
+        return {claim.id: claim for claim in records}
+
+    def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
+        """See `Store.open_claims`."""
+        query = (
+            _claims(dataflow, source)
+            .where(claims.c.status.in_(("claiming", "claimed")))
+            .order_by(claims.c.sequence, claims.c.seq)
+        )
+        with self._database.read_once() as connection:
+            return [rows.claim_of(row) for row in connection.execute(query)]
+
+    def claims(
+        self,
+        dataflow: str,
+        source: str | None = None,
+        *,
+        status: ClaimStatus | None = None,
+        index: int | None = None,
+        code: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[ClaimRecord]:
+        """See `Store.claims`; raises `CursorInvalidError`."""
+        query = _claims(dataflow, source).where(*between(claims.c.created_at, since, until))
+        if code is not None:
+            query = query.where(begins_with(claims.c.reason, "code", code))
+        if index is not None:
+            query = query.where(claims.c.idx == index)
+        if status is not None:
+            query = query.where(claims.c.status == status)
+        with self._database.read_once() as connection:
+            return page(
+                connection,
+                query,
+                key=claims.c.seq,
+                cursor=cursor,
+                limit=limit,
+                of=dataflow,
+                build=rows.claim_of,
+            )
+
+    def claim_counts(self, dataflow: str) -> dict[str, dict[ClaimStatus, int]]:
+        """See `Store.claim_counts`."""
+        columns = (claims.c.source, claims.c.status)
+        query = select(*columns, func.count()).where(claims.c.dataflow == dataflow)
+        counts: dict[str, dict[ClaimStatus, int]] = {}
+        with self._database.read_once() as connection:
+            for source, status, number in connection.execute(query.group_by(*columns)):
+                counts.setdefault(source, {})[status] = number
+        return counts
+
+    def same_claim(
+        self,
+        dataflow: str,
+        source: str,
+        sha256: str,
+        *,
+        path: str | None = None,
+        waiting: bool = False,
+    ) -> ClaimRecord | None:
+        """See `Store.same_claim`; if there are several, the first by name."""
+        status = ("claiming", "claimed") if waiting else ("accepted",)
+        query = _claims(dataflow, source).where(
+            claims.c.sha256 == sha256, claims.c.status.in_(status)
+        )
+        if path is not None:
+            query = query.where(claims.c.path == path)
+        # The order of its index: fast even with a hundred thousand empty files.
+        return self._first_claim(query.order_by(claims.c.path))
+
+    def same_claims(
+        self, dataflow: str, source: str, wanted: Collection[tuple[str, str]]
+    ) -> dict[tuple[str, str], ClaimRecord]:
+        """See `Store.same_claims`."""
+        mine = _claims(dataflow, source).where(claims.c.status == "accepted")
+        mine = mine.where(claims.c.sha256 == bindparam("its_sha256")).limit(1)
+        first = mine.order_by(claims.c.path)
+        named = mine.where(claims.c.path == bindparam("its_path"))
+        firsts: dict[str, ClaimRecord | None] = {}
+        same: dict[tuple[str, str], ClaimRecord] = {}
+        with self._database.read() as connection:
+            stored = _stored_contents(connection, dataflow, source, {one for one, _ in wanted})
+            for sha256, path in wanted:
+                if sha256 not in stored:
+                    continue
+                if sha256 not in firsts:
+                    firsts[sha256] = _one(connection, first, {"its_sha256": sha256})
+                known = firsts[sha256]
+                if known is None:
+                    continue
+                if known.path != path:
+                    asked = {"its_sha256": sha256, "its_path": path}
+                    known = _one(connection, named, asked) or known
+                same[sha256, path] = known
+        return same
+
+    def keyed_claim(
+        self, dataflow: str, source: str, key: str, *, withdrawn: bool = False
+    ) -> ClaimRecord | None:
+        """See `Store.keyed_claim`; if there are several, the oldest."""
+        query = _claims(dataflow, source).where(claims.c.request_key == key)
+        if not withdrawn:
+            query = query.where(claims.c.status != "withdrawn")
+        return self._first_claim(query.order_by(claims.c.seq))
+
+    def _first_claim(self, query: Select[Any]) -> ClaimRecord | None:
+        with self._database.read_once() as connection:
+            row = connection.execute(query.limit(1)).first()
+        return None if row is None else rows.claim_of(row)
+
+    def claims_of(self, dataflow: str, source: str, index: int) -> list[ClaimRecord]:
+        """See `Store.claims_of`."""
+        query = _claims(dataflow, source).where(claims.c.idx == index).order_by(claims.c.sequence)
+        with self._database.read_once() as connection:
+            return [rows.claim_of(row) for row in connection.execute(query)]
+
+    def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
+        """See `Store.accept`; the errors are those of `accept_all`."""
+        self.accept_all([(claim, record)])
+
+    def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
+        """See `Store.accept_all`; also inserts claims that the store lost.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If another increment of such a name is stored, or a previous one is
+                missing.
+        """
+        records = list({record.increment.index: record for _, record in arrivals}.values())
+        with self._database.write() as connection:
+            hold(connection, records[0].dataflow)
+            known = len(records) - queues.append_increments(connection, records)
+            new = {record.increment.index for record in records[known:]}
+            settled = [
+                replace(claim, status="accepted", index=record.increment.index)
+                for claim, record in arrivals
+                if record.increment.index in new
+            ]
+            lost = _update_claims(connection, settled)
+            if lost:
+                connection.execute(insert(claims), [rows.claim_row(claim) for claim in lost])
+            if known < len(records):
+                tell(connection, _arrived(records[known:]))
+
+    def withdraw(self, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
+        """See `Store.withdraw`."""
+        with self._database.write() as connection:
+            hold(connection, dataflow)
+            withdraw(connection, dataflow, dropped)
+            tell(connection, Event(kind="file.withdrawn", dataflow=dataflow))
+
+    def next_index(self, dataflow: str, flow: str) -> int:
+        """See `Store.next_index`; 0 for an unknown flow."""
+        with self._database.read() as connection:
+            return queues.next_index(connection, dataflow, flow)
+
+    def increments(
+        self,
+        dataflow: str,
+        flow: str | None = None,
+        *,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[IncrementRecord]:
+        """See `Store.increments`; raises `CursorInvalidError`."""
+        query = select(increments).where(increments.c.dataflow == dataflow)
+        query = query.where(*between(increments.c.created_at, since, until))
+        if flow is not None:
+            query = query.where(increments.c.flow == flow)
+        with self._database.read_once() as connection:
+            return page(
+                connection,
+                query,
+                key=increments.c.seq,
+                cursor=cursor,
+                limit=limit,
+                of=dataflow,
+                build=rows.increment_record_of,
+            )
+
+    def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
+        """See `Store.increment`."""
+        query = select(increments).where(
+            increments.c.dataflow == dataflow,
+            increments.c.flow == flow,
+            increments.c.idx == index,
+        )
+        with self._database.read_once() as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            raise NotFoundError(kind="increment", name=f"{flow}/{index}")
+        return rows.increment_record_of(row)
+
+    def arrival_times(
+        self, keys: Collection[tuple[str, str, int]]
+    ) -> dict[tuple[str, str, int], datetime]:
+        """See `Store.arrival_times`."""
+        indexes: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
+        for dataflow, flow, index in keys:
+            indexes[dataflow, flow].add(index)
+        times = {}
+        with self._database.read() as connection:
+            for (dataflow, flow), wanted in indexes.items():
+                query = select(increments.c.idx, increments.c.created_at).where(
+                    increments.c.dataflow == dataflow,
+                    increments.c.flow == flow,
+                    increments.c.idx.in_(wanted),
+                )
+                for row in connection.execute(query):
+                    times[dataflow, flow, row.idx] = row.created_at
+        return times
+
+    def origins(
+        self, dataflow: str, keys: Collection[tuple[str, int]]
+    ) -> dict[tuple[str, int], Mapping[str, Any]]:
+        """See `Store.origins`."""
+        indexes: defaultdict[str, set[int]] = defaultdict(set)
+        for flow, index in keys:
+            indexes[flow].add(index)
+        found = {}
+        with self._database.read() as connection:
+            for flow, wanted in indexes.items():
+                query = select(increments.c.idx, increments.c.origin).where(
+                    increments.c.dataflow == dataflow,
+                    increments.c.flow == flow,
+                    increments.c.idx.in_(wanted),
+                )
+                for row in connection.execute(query):
+                    found[flow, row.idx] = row.origin
+        return found
+
+
+def withdraw(connection: Connection, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
+    """Set the status of accepted claims: dropped increments are withdrawn, others accepted."""
+    parts = [
+        and_(claims.c.source == source, claims.c.idx >= part.start, claims.c.idx < part.stop)
+        for source, ranges in dropped.items()
+        for part in ranges
+    ]
+    mine = update_table(claims).where(claims.c.dataflow == dataflow)
+    withdrawn = mine.where(claims.c.status == "withdrawn")
+    for part in parts:
+        withdrawn = withdrawn.where(not_(part))
+        accepted = mine.where(part, claims.c.status == "accepted")
+        connection.execute(accepted.values(status="withdrawn"))
+    connection.execute(withdrawn.values(status="accepted"))
+
+
+_ASKED_AT_ONCE = 500
+
+
+def _insert_new(connection: Connection, new: Sequence[ClaimRecord]) -> None:
+    """Insert claims whose ids must be free; raises `AlreadyExistsError`."""
+    if len(new) > 1:
+        ids = [claim.id for claim in new]
+        for start in range(0, len(ids), _ASKED_AT_ONCE):
+            some = claims.c.id.in_(ids[start : start + _ASKED_AT_ONCE])
+            known = connection.execute(select(claims.c.id).where(some)).scalars().first()
+            if known is not None:
+                raise AlreadyExistsError("claim", known)
+        connection.execute(insert(claims), [rows.claim_row(claim) for claim in new])
+        return
+    (claim,) = new
+    insert_new(connection, claims, rows.claim_row(claim), kind="claim", name=claim.id)
+
+
+def _stored_contents(
+    connection: Connection, dataflow: str, source: str, wanted: Collection[str]
+) -> set[str]:
+    """Return which digests any claim of a source has; needs only the index."""
+    column, asked, stored = claims.c.sha256, sorted(wanted), set[str]()
+    mine = select(column).where(claims.c.dataflow == dataflow, claims.c.source == source)
+    for start in range(0, len(asked), _ASKED_AT_ONCE):
+        some = column.in_(asked[start : start + _ASKED_AT_ONCE])
+        stored.update(connection.execute(mine.where(some).group_by(column)).scalars())
+    return stored
+
+
+def _one(
+    connection: Connection, query: Select[Any], values: Mapping[str, Any]
+) -> ClaimRecord | None:
+    row = connection.execute(query, values).first()
+    return None if row is None else rows.claim_of(row)
+
+
+def _claims(dataflow: str, source: str | None) -> Select[Any]:
+    query = select(claims).where(claims.c.dataflow == dataflow)
+    return query if source is None else query.where(claims.c.source == source)
+
+
+_KINDS: Mapping[ClaimStatus, EventKind] = {
+    "claiming": "file.arrived",
+    "claimed": "file.claimed",
+    "accepted": "file.claimed",
+    "duplicate": "file.duplicate",
+    "quarantined": "file.quarantined",
+    "withdrawn": "file.withdrawn",
+    "readmitted": "file.readmitted",
+    "discarded": "file.discarded",
+}
+
+
+def _events(changed: Sequence[ClaimRecord]) -> list[Event]:
+    """Return one event for each status that claims of one source now have."""
+    by_kind: dict[EventKind, list[ClaimRecord]] = {}
+    for claim in changed:
+        by_kind.setdefault(_KINDS[claim.status], []).append(claim)
+    return [_event(kind, some) for kind, some in by_kind.items()]
+
+
+def _event(kind: EventKind, some: Sequence[ClaimRecord]) -> Event:
+    last = some[-1]
+    return Event(
+        kind=kind, dataflow=last.dataflow, flow=last.source, subject=last.id, count=len(some)
+    )
+
+
+def _arrived(records: Sequence[IncrementRecord]) -> Event:
+    dataflow, last = records[-1].dataflow, records[-1].increment
+    return Event(
+        kind="increment.arrived",
+        dataflow=dataflow,
+        flow=last.flow,
+        subject=last.name,
+        count=len(records),
+    )
+
+
+_FIXED = ("id", "dataflow", "source", "sequence", "created_at", "request_key")
+
+
+def _update_claims(connection: Connection, changed: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+    """Update the columns of claims that may change; return those that are not stored."""
+    if not changed:
+        return []
+    here = (claims.c.id == bindparam("its_id"), claims.c.dataflow == bindparam("its_dataflow"))
+    named = []
+    for claim in changed:
+        values = rows.claim_row(claim)
+        for fixed in _FIXED:
+            del values[fixed]
+        named.append({"its_id": claim.id, "its_dataflow": claim.dataflow, **values})
+    statement = update_table(claims).where(*here)
+    if connection.execute(statement, named).rowcount == len(changed):
+        return []
+    known_ids = {
+        row.id
+        for row in connection.execute(
+            select(claims.c.id).where(
+                claims.c.dataflow == changed[0].dataflow,
+                claims.c.id.in_([claim.id for claim in changed]),
+            )
+        )
+    }
+    return [claim for claim in changed if claim.id not in known_ids]

@@ -1,0 +1,174 @@
+"""Store methods for tokens, sessions and sign-in codes; none of these rows has a secret."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any
+
+from sqlalchemy import Connection, Row, Table, insert, or_, select
+from sqlalchemy import delete as delete_from
+from sqlalchemy import update as update_table
+
+from cbp.errors import NotFoundError
+from controller.store.access import CodeRecord, SessionRecord, TokenRecord
+from controller.store.database.connections import Database, insert_new
+from controller.store.methods.listing_pages import page
+from controller.store.records import Page
+from controller.store.schema.tables import sessions, sign_in_codes, tokens
+
+__all__ = ["Credentials"]
+
+
+class Credentials:
+    """Methods of `SqlStore`; see `controller.store.access` for what they guarantee."""
+
+    _database: Database
+
+    def add_token(self, token: TokenRecord) -> None:
+        """See `AccessStore.add_token`."""
+        with self._database.write(fenced=False) as connection:
+            insert_new(connection, tokens, _token_row(token), kind="token", name=token.name)
+
+    def tokens(self, *, cursor: str | None = None, limit: int = 100) -> Page[TokenRecord]:
+        """See `AccessStore.tokens`."""
+        with self._database.read_once() as connection:
+            return page(
+                connection,
+                select(tokens),
+                key=tokens.c.seq,
+                cursor=cursor,
+                limit=limit,
+                build=_token_of,
+            )
+
+    def token(self, name: str) -> TokenRecord:
+        """See `AccessStore.token`."""
+        with self._database.read_once() as connection:
+            row = connection.execute(select(tokens).where(tokens.c.name == name)).first()
+        if row is None:
+            raise NotFoundError(kind="token", name=name)
+        return _token_of(row)
+
+    def find_token(self, sha256: str) -> TokenRecord | None:
+        """See `AccessStore.find_token`."""
+        query = select(tokens).where(or_(tokens.c.sha256 == sha256, tokens.c.old_sha256 == sha256))
+        with self._database.read_once() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else _token_of(row)
+
+    def replace_token(self, token: TokenRecord) -> None:
+        """See `AccessStore.replace_token`."""
+        with self._database.write(fenced=False) as connection:
+            changed = connection.execute(
+                update_table(tokens).where(tokens.c.name == token.name).values(_token_row(token))
+            )
+            if not changed.rowcount:
+                raise NotFoundError(kind="token", name=token.name)
+            for table in (sessions, sign_in_codes):
+                connection.execute(delete_from(table).where(table.c.token == token.name))
+
+    def use_token(self, name: str, at: datetime) -> None:
+        """See `AccessStore.use_token`."""
+        with self._database.write(fenced=False) as connection:
+            connection.execute(
+                update_table(tokens).where(tokens.c.name == name).values(last_used_at=at)
+            )
+
+    def add_code(self, code: CodeRecord) -> None:
+        """See `AccessStore.add_code`."""
+        with self._database.write(fenced=False) as connection:
+            connection.execute(insert(sign_in_codes), asdict(code))
+
+    def take_code(self, sha256: str) -> CodeRecord | None:
+        """See `AccessStore.take_code`."""
+        # One statement: of two callers one removes the row.
+        taking = (
+            delete_from(sign_in_codes)
+            .where(sign_in_codes.c.sha256 == sha256)
+            .returning(sign_in_codes)
+        )
+        with self._database.write(fenced=False) as connection:
+            row = connection.execute(taking).first()
+        return None if row is None else CodeRecord(**row._mapping)
+
+    def add_session(self, session: SessionRecord, *, most: int) -> None:
+        """See `AccessStore.add_session`."""
+        with self._database.write(fenced=False) as connection:
+            connection.execute(insert(sessions), asdict(session))
+            newest = select(sessions.c.seq).order_by(sessions.c.seq.desc())
+            oldest = connection.execute(newest.offset(most).limit(1)).scalar()
+            if oldest is not None:
+                connection.execute(delete_from(sessions).where(sessions.c.seq <= oldest))
+
+    def find_session(self, sha256: str) -> SessionRecord | None:
+        """See `AccessStore.find_session`."""
+        query = select(sessions).where(sessions.c.sha256 == sha256)
+        with self._database.read_once() as connection:
+            row = connection.execute(query).first()
+        return None if row is None else _session_of(row)
+
+    def use_session(self, id_: str, at: datetime) -> None:
+        """See `AccessStore.use_session`."""
+        with self._database.write(fenced=False) as connection:
+            connection.execute(
+                update_table(sessions).where(sessions.c.id == id_).values(last_seen_at=at)
+            )
+
+    def sessions(self, *, cursor: str | None = None, limit: int = 100) -> Page[SessionRecord]:
+        """See `AccessStore.sessions`."""
+        with self._database.read_once() as connection:
+            return page(
+                connection,
+                select(sessions),
+                key=sessions.c.seq,
+                cursor=cursor,
+                limit=limit,
+                build=_session_of,
+            )
+
+    def end_session(self, id_: str) -> bool:
+        """See `AccessStore.end_session`."""
+        with self._database.write(fenced=False) as connection:
+            ended = connection.execute(delete_from(sessions).where(sessions.c.id == id_))
+            return bool(ended.rowcount)
+
+    def forget_access(self, now: datetime, *, before: datetime, seen_before: datetime) -> int:
+        """See `AccessStore.forget_access`."""
+        with self._database.write(fenced=False) as connection:
+            return (
+                _remove(connection, sign_in_codes, sign_in_codes.c.expires_at <= now)
+                + _remove(
+                    connection,
+                    sessions,
+                    or_(sessions.c.expires_at <= now, sessions.c.last_seen_at < seen_before),
+                )
+                + _remove(
+                    connection,
+                    tokens,
+                    or_(tokens.c.revoked_at < before, tokens.c.expires_at < before),
+                )
+            )
+
+
+def _remove(connection: Connection, table: Table, which: Any) -> int:
+    return connection.execute(delete_from(table).where(which)).rowcount
+
+
+def _token_row(record: TokenRecord) -> dict[str, Any]:
+    limited = None if record.dataflows is None else list(record.dataflows)
+    return {**asdict(record), "dataflows": limited}
+
+
+def _token_of(row: Row[Any]) -> TokenRecord:
+    values = _without_seq(row)
+    limited = values.pop("dataflows")
+    return TokenRecord(**values, dataflows=None if limited is None else tuple(limited))
+
+
+def _session_of(row: Row[Any]) -> SessionRecord:
+    return SessionRecord(**_without_seq(row))
+
+
+def _without_seq(row: Row[Any]) -> dict[str, Any]:
+    return {name: value for name, value in row._mapping.items() if name != "seq"}

@@ -1,0 +1,124 @@
+"""Store methods for events: rows that tell clients what changed.
+
+`tell` writes them as the last statement of the transaction of the change. So no event tells a
+change that did not happen, and none is lost. Ids rise in the order of the commits: README.md says
+how, and why a reader that goes on behind the newest id it saw misses nothing.
+"""
+
+from __future__ import annotations
+
+import json
+import time
+from typing import Any
+
+from sqlalchemy import Connection, Row, bindparam, insert, or_, select, text
+from sqlalchemy import delete as delete_from
+
+from controller.store.base import Event, EventCursor, EventRecord
+from controller.store.database.connections import Database
+from controller.store.schema.tables import events
+
+__all__ = ["EVENTS_LOCK", "Events", "tell"]
+
+EVENTS_LOCK = 0x_CB_95_70_13
+"""The advisory lock of all writers of events; arbitrary, but the same in every version."""
+
+ROWS_MAX = 2_000
+"""Rows that one transaction removes at most, so that writers wait only some milliseconds."""
+
+_COLUMNS = ("at_ms", "kind", "dataflow", "stage", "flow", "subject", "count")
+# One round trip: ids are drawn where rows leave the join, and so once the lock is held.
+_INSERT_IN_TURN = text(
+    f"INSERT INTO events ({', '.join(_COLUMNS)}) SELECT {', '.join(_COLUMNS)} "
+    "FROM pg_advisory_xact_lock(:key) AS turn, json_to_recordset(CAST(:rows AS json)) AS one("
+    "at_ms bigint, kind text, dataflow text, stage text, flow text, subject text, count int)"
+).bindparams(bindparam("key", EVENTS_LOCK))
+_NEWEST = select(events).order_by(events.c.seq.desc()).limit(1)
+_AT = select(events.c.at_ms).where(events.c.seq == bindparam("number"))
+
+
+def tell(connection: Connection, *new_events: Event) -> None:
+    """Store events; the last statement of a writing transaction, which then only commits.
+
+    On PostgreSQL it waits for the commits of other writers of events.
+    """
+    now_ms = time.time_ns() // 1_000_000
+    rows = [_row(event, now_ms) for event in new_events]
+    if connection.dialect.name == "postgresql":
+        connection.execute(_INSERT_IN_TURN, {"rows": json.dumps(rows)})
+    else:
+        connection.execute(insert(events), rows)
+
+
+class Events:
+    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+
+    _database: Database
+
+    def announce(self, *new_events: Event) -> None:
+        """See `Store.announce`."""
+        if new_events:
+            with self._database.write() as connection:
+                tell(connection, *new_events)
+
+    def newest_event(self) -> EventRecord:
+        """See `Store.newest_event`."""
+        with self._database.read_once() as connection:
+            return _event_of(connection.execute(_NEWEST).one())
+
+    def recent_events(self, dataflow: str | None = None, *, limit: int) -> list[EventRecord]:
+        """See `Store.recent_events`."""
+        query = select(events).where(*_concerns(dataflow)).order_by(events.c.seq.desc())
+        with self._database.read_once() as connection:
+            records = [_event_of(row) for row in connection.execute(query.limit(limit))]
+        return records[::-1]
+
+    def events_after(
+        self, cursor: EventCursor, dataflow: str | None = None, *, limit: int
+    ) -> list[EventRecord] | None:
+        """See `Store.events_after`."""
+        behind = select(events).where(events.c.seq > cursor.number, *_concerns(dataflow))
+        with self._database.read() as connection:
+            # Only the oldest are ever removed: while this one is there, so are all behind it.
+            at_ms = connection.execute(_AT, {"number": cursor.number}).scalar_one_or_none()
+            if at_ms != cursor.at_ms:
+                return None
+            ordered = behind.order_by(events.c.seq).limit(limit)
+            return [_event_of(row) for row in connection.execute(ordered)]
+
+    def forget_events(self, *, keep: int, before_ms: int) -> int:
+        """See `Store.forget_events`."""
+        oldest = select(events.c.seq, events.c.at_ms).order_by(events.c.seq).limit(ROWS_MAX)
+        with self._database.write() as connection:
+            newest = connection.execute(_NEWEST).one().seq
+            end = -1
+            for row in connection.execute(oldest):
+                if row.seq >= newest or (row.seq > newest - keep and row.at_ms >= before_ms):
+                    break
+                end = row.seq
+            return connection.execute(delete_from(events).where(events.c.seq <= end)).rowcount
+
+
+def _concerns(dataflow: str | None) -> list[Any]:
+    if dataflow is None:
+        return []
+    return [or_(events.c.dataflow == dataflow, events.c.dataflow == "")]
+
+
+def _row(event: Event, now_ms: int) -> dict[str, Any]:
+    return {
+        "at_ms": now_ms,
+        "kind": event.kind,
+        "dataflow": event.dataflow,
+        "stage": event.stage,
+        "flow": event.flow,
+        "subject": event.subject,
+        "count": event.count,
+    }
+
+
+def _event_of(row: Row[Any]) -> EventRecord:
+    # `Row.count` is a method of tuples.
+    values = row._mapping
+    event = Event(**{name: values[name] for name in _COLUMNS[1:]})
+    return EventRecord(row.seq, row.at_ms, event)

@@ -1,0 +1,136 @@
+"""Frames of framed inputs in the store: one JSON value per input, in its row of `wiring`.
+
+    {"framing": Framing, "frames": [[increment, read mark], ...], "closes": [index, ...]}
+
+What arrives at a framed input waits in `queue`, as at any other input, until it is framed. Then
+`keep_frames` removes it and adds the frames, in one transaction. A punctuation is handled the same
+way; it waits in `closes`. An input whose value is NULL is not framed. Only frames that wait are
+stored, so there are few.
+
+Invariant: what is framed leaves the queue in the same transaction. So each output increment is
+framed once, and each punctuation is applied once, after all increments before it
+(tests/conformance/test_frames.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import replace
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, select
+from sqlalchemy import delete as delete_from
+from sqlalchemy import update as update_table
+
+from cbp.errors import InvariantError
+from cbp.model.flow.connector import Connector, Queued
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.punctuation import Punctuation
+from controller.store.schema.tables import queue, wiring
+
+__all__ = [
+    "EMPTY",
+    "connector_of",
+    "consume_frames",
+    "framed_inputs",
+    "keep_close",
+    "keep_frames",
+    "write_frames",
+]
+
+EMPTY: Mapping[str, Any] = {"framing": Framing().to_json(), "frames": [], "closes": []}
+
+
+def connector_of(name: str, value: Mapping[str, Any], arrived: Iterable[Queued]) -> Connector:
+    """Return the connector of a framed input."""
+    frames = tuple(Queued(Increment.from_json(i), bool(read)) for i, read in value["frames"])
+    waiting = tuple(queued.increment for queued in arrived)
+    closes = tuple(value.get("closes", ()))
+    return Connector(name, frames, Framing.from_json(value["framing"]), waiting, closes)
+
+
+def framed_inputs(connection: Connection, dataflow: str, stage: str) -> dict[str, Connector]:
+    """Return the connectors of a stage's framed inputs, without increments not framed yet."""
+    query = select(wiring.c.input, wiring.c.framing).where(
+        wiring.c.dataflow == dataflow, wiring.c.stage == stage, wiring.c.framing.is_not(None)
+    )
+    return {
+        row.input: connector_of(row.input, row.framing, ()) for row in connection.execute(query)
+    }
+
+
+def consume_frames(
+    connection: Connection,
+    dataflow: str,
+    stage: str,
+    connector: Connector,
+    *,
+    read: Iterable[int],
+    remove: Iterable[int],
+) -> None:
+    """Set read marks of frames and drop some; raises `InvariantError` for an unknown frame."""
+    after = connector.after(tuple(read), tuple(remove))
+    write_frames(connection, dataflow, stage, after)
+
+
+def keep_frames(
+    connection: Connection,
+    dataflow: str,
+    stage: str,
+    *,
+    input_: str,
+    index: int | None,
+    framing: Framing,
+    frames: Iterable[Increment],
+) -> None:
+    """Remove one output increment, or one punctuation, and add the frames that end in it.
+
+    Raises:
+        InvariantError: If it does not wait there, or is not the first: the framing was stale.
+    """
+    here = and_(queue.c.dataflow == dataflow, queue.c.stage == stage, queue.c.input == input_)
+    oldest = connection.execute(select(func.min(queue.c.idx)).where(here)).scalar_one()
+    framed = framed_inputs(connection, dataflow, stage).get(input_)
+    closes = () if framed is None else framed.closes
+    if index is None:
+        stale = not closes or (oldest is not None and oldest < closes[0])
+        closes = closes[1:]
+    else:
+        stale = oldest != index or bool(closes and closes[0] <= index)
+        connection.execute(delete_from(queue).where(here, queue.c.idx == index))
+    if framed is None or stale:
+        what = "no punctuation" if index is None else f"increment {index} does not"
+        message = f"{what} wait to be framed next at {stage}.{input_}"
+        raise InvariantError(message, dataflow=dataflow, stage=stage)
+    queued = (*framed.queue, *map(Queued, frames))
+    write_frames(connection, dataflow, stage, Connector(input_, queued, framing, closes=closes))
+
+
+def keep_close(connection: Connection, dataflow: str, punctuation: Punctuation) -> None:
+    """Queue a punctuation at every framed input that it is for."""
+    query = select(wiring.c.stage, wiring.c.input, wiring.c.flow).where(
+        wiring.c.dataflow == dataflow, wiring.c.framing.is_not(None)
+    )
+    for row in connection.execute(query).all():
+        if punctuation.meant_for(row.stage, row.input, row.flow):
+            framed = framed_inputs(connection, dataflow, row.stage)[row.input]
+            # After a roll-back, closes with a higher index may be there already.
+            closed = replace(framed, closes=tuple(sorted((*framed.closes, punctuation.at))))
+            write_frames(connection, dataflow, row.stage, closed)
+
+
+def write_frames(connection: Connection, dataflow: str, stage: str, connector: Connector) -> None:
+    """Replace the stored value of a framed input; arrived increments stay in `queue`."""
+    assert connector.framing is not None, "a framed input has a framing"
+    value = {
+        "framing": connector.framing.to_json(),
+        "frames": [[q.increment.to_json(), int(q.read)] for q in connector.queue],
+        "closes": list(connector.closes),
+    }
+    here = and_(
+        wiring.c.dataflow == dataflow,
+        wiring.c.stage == stage,
+        wiring.c.input == connector.input,
+    )
+    connection.execute(update_table(wiring).where(here).values(framing=value))

@@ -1,0 +1,314 @@
+"""Store methods that take a dataflow's position, and bring it back or forward.
+
+Each is one transaction, so a position is a consistent cut: no commit lies half inside it. A
+restored dataflow has the increments in its queues, the last increment of each flow, and what its
+sources' logs brought; older increments are read from their tables.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import Connection, and_, func, insert, select
+from sqlalchemy import delete as delete_from
+from sqlalchemy import update as update_table
+
+from cbp.errors import InvariantError, NotFoundError
+from cbp.model.flow.connector import Connector
+from cbp.model.flow.generation import Generation
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position, StagePosition
+from controller.store.base import Event, IncrementRecord, StageRecord
+from controller.store.database.connections import Database
+from controller.store.methods import queues
+from controller.store.methods.arrivals import withdraw
+from controller.store.methods.events import tell
+from controller.store.methods.frames import keep_close, write_frames
+from controller.store.methods.punctuations import next_punctuation, punctuation_of
+from controller.store.methods.writer_lock import hold
+from controller.store.schema import rows
+from controller.store.schema.tables import dataflows, increments, punctuations, queue, stages
+
+__all__ = ["Positions", "close_again", "restore_queue", "standing", "store_increments"]
+
+
+class Positions:
+    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+
+    _database: Database
+
+    def position(self, dataflow: str) -> Position:
+        """See `Store.position`; raises `NotFoundError`."""
+        with self._database.read() as connection:
+            known = select(dataflows.c.version).where(dataflows.c.name == dataflow)
+            version = connection.execute(known).scalar_one_or_none()
+            if version is None:
+                raise NotFoundError(kind="dataflow", name=dataflow)
+            waiting = queues.connectors(connection, dataflow)
+            stage_positions = {
+                stage.stage: StagePosition(
+                    stage.epoch,
+                    stage.memo,
+                    waiting.get(stage.stage, {}),
+                    stage.turns,
+                    stage.due_ms,
+                )
+                for stage in _stages(connection, dataflow)
+            }
+            number = next_punctuation(connection, dataflow)
+            newest = tuple(_newest(connection, dataflow))
+            return Position(dataflow, stage_positions, newest, number, version)
+
+    def restore(self, position: Position, *, at: datetime) -> None:
+        """See `Store.restore`.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If it has other stages or inputs, or some are ahead of the position.
+        """
+        with self._database.write() as connection:
+            hold(connection, position.dataflow)
+            known = {s.stage: s.epoch for s in _stages(connection, position.dataflow)}
+            waiting = queues.connectors(connection, position.dataflow)
+            _require_same(
+                position,
+                {
+                    stage: {(i, c.framing is not None) for i, c in waiting[stage].items()}
+                    for stage in known
+                },
+            )
+            steps = [stage.epoch - known[name] for name, stage in position.stages.items()]
+            if all(step <= 0 for step in steps):
+                return
+            if any(step < 0 for step in steps):
+                message = f"{position.dataflow!r} is partly ahead of a position, partly behind"
+                raise InvariantError(message, epochs=known)
+            store_increments(connection, position, at)
+            ends = _ends(position)
+            for name, stage in position.stages.items():
+                _restore_stage(connection, position.dataflow, name, stage)
+                for input_, connector in stage.connectors.items():
+                    # What arrived since then comes after what waited then.
+                    later = (
+                        (increment, read)
+                        for increment, read in standing(waiting[name][input_])
+                        if increment.index > ends.get(increment.flow, -1)
+                    )
+                    held = [*standing(connector), *later]
+                    restore_queue(connection, position.dataflow, name, input_, held)
+                    if connector.framing is not None:
+                        write_frames(connection, position.dataflow, name, connector)
+            close_again(connection, position)
+            tell(connection, Event(kind="dataflow.restored", dataflow=position.dataflow))
+
+    def rewind(
+        self,
+        generation: Generation,
+        *,
+        at: datetime,
+        dropped: Mapping[str, Sequence[range]] = MappingProxyType({}),
+    ) -> None:
+        """See `Store.rewind`.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            InvariantError: If it has other stages or inputs.
+        """
+        position = generation.position
+        dataflow = position.dataflow
+        with self._database.write() as connection:
+            hold(connection, dataflow)
+            stored = select(dataflows.c.generation).where(dataflows.c.name == dataflow)
+            if connection.execute(stored).scalar_one() >= generation.number:
+                return
+            waiting = queues.connectors(connection, dataflow)
+            _require_same(
+                position,
+                {
+                    stage: {(i, c.framing is not None) for i, c in inputs.items()}
+                    for stage, inputs in waiting.items()
+                },
+            )
+            connection.execute(delete_from(queue).where(queue.c.dataflow == dataflow))
+            wired = queues.wiring_of(connection, dataflow)
+            ends = _ends(position)
+            sources = _forget_undone(connection, dataflow, ends)
+            store_increments(connection, position, at)
+            for name, stage in position.stages.items():
+                _restore_stage(connection, dataflow, name, stage, paused_because="")
+                for input_, connector in stage.connectors.items():
+                    flow = wired[name][input_]
+                    later = (i for i in sources.get(flow, ()) if i.index > ends.get(flow, -1))
+                    held = [*standing(connector), *((increment, False) for increment in later)]
+                    restore_queue(connection, dataflow, name, input_, held)
+                    if connector.framing is not None:
+                        write_frames(connection, dataflow, name, connector)
+            close_again(connection, position)
+            withdraw(connection, dataflow, dropped)
+            _touch(connection, dataflow, ends, at)
+            connection.execute(
+                update_table(dataflows)
+                .where(dataflows.c.name == dataflow)
+                .values(generation=generation.number)
+            )
+            tell(connection, Event(kind="dataflow.rolled_back", dataflow=dataflow))
+
+
+def _ends(position: Position) -> dict[str, int]:
+    """Return the index of the last increment of each flow that has one."""
+    return {increment.flow: increment.index for increment in position.newest}
+
+
+def _forget_undone(
+    connection: Connection, dataflow: str, ends: Mapping[str, int]
+) -> dict[str, list[Increment]]:
+    """Remove the increments of stages after `ends`; return those of sources after `ends`."""
+    table = increments.c
+    later: dict[str, list[Increment]] = {}
+    flows = select(table.flow).where(table.dataflow == dataflow).distinct()
+    for flow in connection.execute(flows).scalars().all():
+        behind = and_(
+            table.dataflow == dataflow, table.flow == flow, table.idx > ends.get(flow, -1)
+        )
+        if "." in flow:  # `stage.output`; a source has a plain name
+            connection.execute(delete_from(increments).where(behind))
+        else:
+            later_rows = connection.execute(select(increments).where(behind).order_by(table.idx))
+            later[flow] = [rows.increment_of(row) for row in later_rows]
+    return later
+
+
+def close_again(connection: Connection, position: Position) -> None:
+    """Queue the closes that came after the position at which the dataflow now stands.
+
+    After a roll-back: closes that it dropped are in no connector of its position; only their
+    requests stay known.
+    """
+    dataflow, number = position.dataflow, punctuations.c.number
+    here = punctuations.c.dataflow == dataflow
+    later = select(punctuations).where(here, number >= position.punctuations).order_by(number)
+    for row in connection.execute(later).all():
+        keep_close(connection, dataflow, punctuation_of(row))
+    known = next_punctuation(connection, dataflow)
+    connection.execute(
+        update_table(dataflows)
+        .where(dataflows.c.name == dataflow)
+        .values(punctuations=max(known, position.punctuations))
+    )
+
+
+def _touch(connection: Connection, dataflow: str, ends: Mapping[str, int], at: datetime) -> None:
+    """Set the newest increments of stages to have come now: idle time is counted anew."""
+    for flow, index in ends.items():
+        if "." in flow:
+            one = and_(
+                increments.c.dataflow == dataflow,
+                increments.c.flow == flow,
+                increments.c.idx == index,
+            )
+            values = {"created_at": at}
+            connection.execute(update_table(increments).where(one).values(values))
+
+
+def _stages(connection: Connection, dataflow: str) -> list[StageRecord]:
+    query = select(stages).where(stages.c.dataflow == dataflow).order_by(stages.c.stage)
+    return [rows.stage_of(row) for row in connection.execute(query)]
+
+
+def _newest(connection: Connection, dataflow: str) -> list[Increment]:
+    last = (
+        select(increments.c.flow, func.max(increments.c.idx).label("idx"))
+        .where(increments.c.dataflow == dataflow)
+        .group_by(increments.c.flow)
+        .subquery()
+    )
+    query = (
+        select(increments)
+        .join(last, and_(increments.c.flow == last.c.flow, increments.c.idx == last.c.idx))
+        .where(increments.c.dataflow == dataflow)
+        .order_by(increments.c.flow)
+    )
+    return [rows.increment_of(row) for row in connection.execute(query)]
+
+
+def _require_same(position: Position, known: Mapping[str, set[tuple[str, bool]]]) -> None:
+    present = {
+        name: {(i, c.framing is not None) for i, c in stage.connectors.items()}
+        for name, stage in position.stages.items()
+    }
+    if present != known:
+        message = f"the position of {position.dataflow!r} is of other stages or inputs"
+        raise InvariantError(message, position=sorted(present), dataflow=sorted(known))
+
+
+def store_increments(connection: Connection, position: Position, at: datetime) -> None:
+    """Insert increments that the store does not know, and update those with other files.
+
+    An old increment may have been located elsewhere: its files are gone, its records are not.
+    """
+    wanted = {increment.name: increment for increment in position.newest}
+    for stage in position.stages.values():
+        for connector in stage.connectors.values():
+            wanted.update((increment.name, increment) for increment, _ in standing(connector))
+    table = increments.c
+    query = select(table.flow, table.idx, table.files).where(table.dataflow == position.dataflow)
+    known = {f"{row.flow}/{row.idx}": row.files for row in connection.execute(query)}
+    new = []
+    for name, increment in sorted(wanted.items(), key=lambda pair: pair[1].index):
+        row = rows.increment_row(IncrementRecord(position.dataflow, increment, at))
+        if name not in known:
+            new.append(row)
+        elif known[name] != row["files"]:
+            mine = (table.flow == increment.flow, table.idx == increment.index)
+            here = update_table(increments).where(table.dataflow == position.dataflow, *mine)
+            connection.execute(here.values(files=row["files"]))
+    if new:
+        connection.execute(insert(increments), new)
+
+
+def standing(connector: Connector) -> list[tuple[Increment, bool]]:
+    """Return what stands in the table `queue`, with its read marks; frames are not there."""
+    if connector.framing is None:
+        return [(queued.increment, queued.read) for queued in connector.queue]
+    return [(increment, False) for increment in connector.arrived]
+
+
+def _restore_stage(
+    connection: Connection, dataflow: str, name: str, stage: StagePosition, **more: Any
+) -> None:
+    values = {"epoch": stage.epoch, "memo": stage.memo, "turns": stage.turns}
+    values["due_ms"] = stage.due_ms
+    connection.execute(
+        update_table(stages)
+        .where(stages.c.dataflow == dataflow, stages.c.stage == name)
+        .values(**values, failures=0, retry_at=None, **more)
+    )
+
+
+def restore_queue(
+    connection: Connection,
+    dataflow: str,
+    stage: str,
+    input_: str,
+    held: Iterable[tuple[Increment, bool]],
+) -> None:
+    """Replace the contents of one input's queue, in this order, with its read marks."""
+    place = {"dataflow": dataflow, "stage": stage, "input": input_}
+    connection.execute(
+        delete_from(queue).where(*(queue.c[name] == value for name, value in place.items()))
+    )
+    new = [
+        {
+            **place,
+            "position": position,
+            "flow": increment.flow,
+            "idx": increment.index,
+            "read_mark": int(read),
+        }
+        for position, (increment, read) in enumerate(held)
+    ]
+    if new:
+        connection.execute(insert(queue), new)

@@ -1,0 +1,269 @@
+"""SQL statements that move increments through the connectors.
+
+    append_increments: new increments of a flow, and a place in the queue of every
+                       input that is wired to the flow
+    consume:           read marks and removals of one committed run
+    connectors:        all queues of a dataflow, as the model's values
+
+Each is called inside a writing transaction that has locked the dataflow (`holds`), so positions
+and indexes have neither gaps nor duplicates. A mismatch raises `InvariantError`: a queue that lost
+an increment must never look like a shorter queue.
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Collection, Mapping, Sequence
+from typing import Any
+
+from sqlalchemy import Connection, Select, Text, and_, func, insert, select, type_coerce
+from sqlalchemy import delete as delete_from
+from sqlalchemy import update as update_table
+
+from cbp.errors import InvariantError
+from cbp.model.flow.connector import Connector, Queued
+from cbp.model.flow.increment import Increment
+from cbp.model.run.intention import Intention
+from controller.store.base import IncrementRecord
+from controller.store.methods.frames import connector_of, consume_frames, framed_inputs
+from controller.store.schema import rows
+from controller.store.schema.tables import increments, queue, stages, wiring
+
+__all__ = [
+    "Known",
+    "append_increments",
+    "connectors",
+    "consume",
+    "next_index",
+    "store_increment",
+    "wiring_of",
+]
+
+
+def next_index(connection: Connection, dataflow: str, flow: str) -> int:
+    """Return the index for the next increment of a flow; 0 for an unknown flow."""
+    highest = select(func.max(increments.c.idx)).where(
+        increments.c.dataflow == dataflow, increments.c.flow == flow
+    )
+    last_index = connection.execute(highest).scalar_one()
+    return 0 if last_index is None else int(last_index) + 1
+
+
+def store_increment(
+    connection: Connection, record: IncrementRecord, skip: Collection[tuple[str, str]] = ()
+) -> bool:
+    """Like `append_increments` for one increment; `False` if it was already stored."""
+    return bool(append_increments(connection, [record], skip))
+
+
+def append_increments(
+    connection: Connection,
+    records: Sequence[IncrementRecord],
+    skip: Collection[tuple[str, str]] = (),
+) -> int:
+    """Store increments and enqueue them at every consumer; return how many were not stored yet.
+
+    Args:
+        connection: Inside a writing transaction.
+        records: At least one, of one flow, in order and without gaps.
+        skip: (stage, input) pairs where they are not enqueued.
+
+    Raises:
+        InvariantError: If another increment has such a name, or a previous one is missing.
+    """
+    dataflow, flow = records[0].dataflow, records[0].increment.flow
+    due = next_index(connection, dataflow, flow)
+    new = list[IncrementRecord]()
+    for record in records:
+        increment = record.increment
+        if increment.index < due:
+            _assert_same(connection, record)
+        elif increment.index == due + len(new):
+            new.append(record)
+        else:
+            message = f"increment {increment.name} came, but {flow}/{due + len(new)} is missing"
+            raise InvariantError(message, dataflow=dataflow)
+    if new:
+        connection.execute(insert(increments), [rows.increment_row(record) for record in new])
+        _enqueue(connection, dataflow, flow, range(due, due + len(new)), skip)
+    return len(new)
+
+
+def wiring_of(connection: Connection, dataflow: str) -> dict[str, dict[str, str]]:
+    """Return stage -> input -> flow."""
+    query = select(wiring.c.stage, wiring.c.input, wiring.c.flow)
+    wires: dict[str, dict[str, str]] = {}
+    for row in connection.execute(query.where(wiring.c.dataflow == dataflow)):
+        wires.setdefault(row.stage, {})[row.input] = row.flow
+    return wires
+
+
+def _assert_same(connection: Connection, record: IncrementRecord) -> None:
+    """Check a repeated increment: increments never change, and a different one would be lost."""
+    increment = record.increment
+    query = select(increments).where(
+        increments.c.dataflow == record.dataflow,
+        increments.c.flow == increment.flow,
+        increments.c.idx == increment.index,
+    )
+    row = connection.execute(query).first()
+    if row is None or rows.increment_of(row) != increment:
+        message = f"increment {increment.name} is stored with other content"
+        raise InvariantError(message, dataflow=record.dataflow)
+
+
+def _enqueue(
+    connection: Connection,
+    dataflow: str,
+    flow: str,
+    indexes: range,
+    skip: Collection[tuple[str, str]],
+) -> None:
+    q, w = queue.alias("q"), wiring.c
+    end = select(func.coalesce(func.max(q.c.position), -1) + 1).where(
+        q.c.dataflow == w.dataflow, q.c.stage == w.stage, q.c.input == w.input
+    )
+    consumers = select(w.stage, w.input, end.scalar_subquery().label("end")).where(
+        w.dataflow == dataflow, w.flow == flow
+    )
+    new = [
+        {
+            "dataflow": dataflow,
+            "stage": row.stage,
+            "input": row.input,
+            "position": row.end + n,
+            "flow": flow,
+            "idx": index,
+            "read_mark": 0,
+        }
+        for row in connection.execute(consumers).all()
+        if (row.stage, row.input) not in skip
+        for n, index in enumerate(indexes)
+    ]
+    if new:
+        connection.execute(insert(queue), new)
+
+
+def consume(connection: Connection, intention: Intention) -> None:
+    """Set the read marks of a run, and drop what it removed.
+
+    Raises:
+        InvariantError: If the run names an increment that does not wait there.
+    """
+    framed = framed_inputs(connection, intention.dataflow, intention.stage)
+    for name, connector in framed.items():
+        read, remove = intention.read.get(name, ()), intention.remove.get(name, ())
+        if read or remove:
+            consume_frames(
+                connection,
+                intention.dataflow,
+                intention.stage,
+                connector,
+                read=read,
+                remove=remove,
+            )
+    for name, indexes in _chosen(intention.read, framed):
+        marked = connection.execute(
+            update_table(queue).where(_waits(intention, name, indexes)).values(read_mark=1)
+        )
+        _assert_all(intention, name, indexes, marked.rowcount)
+    for name, indexes in _chosen(intention.remove, framed):
+        removed = connection.execute(delete_from(queue).where(_waits(intention, name, indexes)))
+        _assert_all(intention, name, indexes, removed.rowcount)
+
+
+def _chosen(
+    read: Mapping[str, Sequence[int]], framed: Collection[str]
+) -> list[tuple[str, set[int]]]:
+    return [
+        (name, set(indexes)) for name, indexes in read.items() if indexes and name not in framed
+    ]
+
+
+def _waits(intention: Intention, input_: str, indexes: set[int]) -> Any:
+    return and_(
+        queue.c.dataflow == intention.dataflow,
+        queue.c.stage == intention.stage,
+        queue.c.input == input_,
+        queue.c.idx.in_(sorted(indexes)),
+    )
+
+
+def _assert_all(intention: Intention, input_: str, indexes: set[int], waiting: int) -> None:
+    if waiting != len(indexes):
+        message = (
+            f"{intention.id} takes {sorted(indexes)} from input {input_!r}, "
+            f"of which {waiting} wait there"
+        )
+        raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
+
+
+Known = dict[tuple[Any, ...], Queued]
+"""What stands in the queues of a dataflow, by the values of its row."""
+
+
+def connectors(
+    connection: Connection, dataflow: str, known: dict[str, Known] | None = None
+) -> dict[str, dict[str, Connector]]:
+    """Return stage -> input -> connector; inputs in the order of their registration.
+
+    Args:
+        connection: Inside a transaction.
+        dataflow: The name of the dataflow.
+        known: By dataflow, what waited at the last call, to be used again; replaced by what waits
+            now. A row with equal values is an equal increment, so nothing in it can be wrong.
+    """
+    waiting: dict[tuple[str, str], list[Queued]] = {}
+    before = {} if known is None else known.get(dataflow, {})
+    now: Known = {}
+    for stage, input_, *values in connection.execute(_queued(dataflow)):
+        key = tuple(values)
+        queued = now.get(key) or before.get(key) or _parsed(*values)
+        now[key] = queued
+        waiting.setdefault((stage, input_), []).append(queued)
+    if known is not None and (now or before):
+        known[dataflow] = now
+    at_stage = and_(wiring.c.dataflow == stages.c.dataflow, wiring.c.stage == stages.c.stage)
+    inputs = (
+        select(stages.c.stage, wiring.c.input, wiring.c.framing)
+        .select_from(stages.outerjoin(wiring, at_stage))
+        .where(stages.c.dataflow == dataflow)
+        .order_by(stages.c.stage, wiring.c.position)
+    )
+    queues_by_stage: dict[str, dict[str, Connector]] = {}
+    for stage, name, framing in connection.execute(inputs):
+        made = queues_by_stage.setdefault(stage, {})
+        if name is not None:
+            held = waiting.get((stage, name), ())
+            made[name] = (
+                Connector(name, tuple(held))
+                if framing is None
+                else connector_of(name, framing, held)
+            )
+    return queues_by_stage
+
+
+def _queued(dataflow: str) -> Select[Any]:
+    """Return the query for a dataflow's queues, in order; JSON values stay text."""
+    of_queue = and_(
+        increments.c.dataflow == queue.c.dataflow,
+        increments.c.flow == queue.c.flow,
+        increments.c.idx == queue.c.idx,
+    )
+    texts = (type_coerce(increments.c[name], Text) for name in _JSON)
+    return (
+        select(queue.c.stage, queue.c.input, queue.c.read_mark, queue.c.flow, queue.c.idx, *texts)
+        .select_from(queue.join(increments, of_queue))
+        .where(queue.c.dataflow == dataflow)
+        .order_by(queue.c.stage, queue.c.input, queue.c.position)
+    )
+
+
+_JSON = ("framing_key", "files", "bindings")
+
+
+def _parsed(read_mark: int, flow: str, index: int, *texts: str | None) -> Queued:
+    framing_key, files, bindings = (None if one is None else json.loads(one) for one in texts)
+    value = {"flow": flow, "index": index, "framing_key": framing_key, "files": files}
+    increment = Increment.from_json(value | {"bindings": bindings or ()})
+    return Queued(increment, bool(read_mark))

@@ -1,0 +1,308 @@
+"""Store methods for runs: from intended to committed or failed."""
+
+from __future__ import annotations
+
+from collections.abc import Collection, Mapping
+from dataclasses import replace
+from datetime import UTC, datetime
+from types import MappingProxyType
+from typing import Any
+
+from sqlalchemy import (
+    Connection,
+    func,
+    insert,
+    select,
+)
+from sqlalchemy import update as update_table
+
+from cbp.errors import InvariantError, NotFoundError
+from cbp.model.graph.cycles import inner_inputs
+from cbp.model.run.intention import Intention, RunStatus
+from controller.store.base import Event, IncrementRecord, Page, RunRecord, StageRecord
+from controller.store.database.connections import Database, insert_new
+from controller.store.methods import queues
+from controller.store.methods.events import tell
+from controller.store.methods.listing_pages import begins_with, between, page
+from controller.store.methods.writer_lock import hold_stage
+from controller.store.records import EventKind
+from controller.store.schema import rows
+from controller.store.schema.tables import dataflows, runs, stages
+
+__all__ = ["Runs"]
+
+
+class Runs:
+    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+
+    _database: Database
+
+    def intend(self, run: RunRecord) -> None:
+        """See `Store.intend`.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            AlreadyExistsError: If the id is taken.
+            InvariantError: If the stage has another next epoch.
+        """
+        with self._database.write() as connection:
+            stage = hold_stage(connection, run.dataflow, run.stage)
+            if run.epoch != stage.epoch:
+                message = f"run {run.id} is for epoch {run.epoch}, the next one is {stage.epoch}"
+                raise InvariantError(message, dataflow=run.dataflow, stage=run.stage)
+            intended = replace(run, status=RunStatus.INTENDED)
+            insert_new(connection, runs, rows.run_row(intended), kind="run", name=run.id)
+            _update_stage(connection, stage, waiting_since=run.started_at)
+            tell(connection, _event("run.started", stage, run.id))
+
+    def commit(self, intention: Intention, *, finished_at: datetime) -> None:
+        """See `Store.commit`; also inserts the run if the store lost it.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            InvariantError: If a previous epoch is missing, if the intention takes an increment
+                that does not wait, or writes one that is stored with other content.
+        """
+        with self._database.write() as connection:
+            stage = hold_stage(connection, intention.dataflow, intention.stage)
+            if stage.epoch > intention.epoch:
+                return
+            if stage.epoch < intention.epoch:
+                message = f"{intention.id} came before epoch {stage.epoch} of its stage"
+                raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
+            _require_generation(connection, intention)
+            queues.consume(connection, intention)
+            origin = {"run": intention.run}
+            inner = inner_inputs(queues.wiring_of(connection, intention.dataflow))
+            for increment in intention.outputs.values():
+                record = IncrementRecord(intention.dataflow, increment, finished_at, origin)
+                queues.store_increment(connection, record, () if increment.records else inner)
+            _commit_run(connection, intention, finished_at)
+            _update_stage(
+                connection,
+                stage,
+                epoch=stage.epoch + 1,
+                memo=intention.memo,
+                turns=_turns(stage, intention, inner),
+                due_ms=intention.due_ms,
+                failures=0,
+                retry_at=None,
+            )
+            tell(connection, *_events_of(stage, intention))
+
+    def fail(
+        self,
+        run: str,
+        error: Mapping[str, Any],
+        *,
+        finished_at: datetime,
+        retry_at: datetime | None,
+        pause: str = "",
+        figures: Mapping[str, float] = MappingProxyType({}),
+    ) -> None:
+        """See `Store.fail`; does nothing if the run has already failed.
+
+        Leaves the stage alone if another run committed the epoch.
+
+        Raises:
+            NotFoundError: If there is no such run.
+            InvariantError: If the run is committed.
+        """
+        with self._database.write() as connection:
+            stage = hold_stage(connection, *_stage_of(connection, run))
+            record = rows.run_of(connection.execute(select(runs).where(runs.c.id == run)).one())
+            if record.status is RunStatus.FAILED:
+                return
+            if record.status is RunStatus.COMMITTED:
+                message = f"run {run} is committed and cannot fail"
+                raise InvariantError(message, dataflow=record.dataflow, stage=record.stage)
+            failed = replace(
+                record,
+                status=RunStatus.FAILED,
+                finished_at=finished_at,
+                figures=dict(figures),
+                error=dict(error),
+            )
+            connection.execute(
+                update_table(runs).where(runs.c.id == run).values(rows.run_row(failed))
+            )
+            if record.epoch == stage.epoch:
+                because = pause or stage.paused_because
+                why = dict(error) if pause else stage.error
+                _update_stage(
+                    connection,
+                    stage,
+                    failures=stage.failures + 1,
+                    retry_at=retry_at,
+                    paused_because=because,
+                    error=why,
+                )
+            stopped = [_event("stage.stopped", stage, run)] if pause else []
+            tell(connection, _event("run.failed", stage, run), *stopped)
+
+    def pause_stage(
+        self, dataflow: str, stage: str, because: str, error: Mapping[str, Any] | None = None
+    ) -> None:
+        """See `Store.pause_stage`; `""` lifts the pause. Raises `NotFoundError`."""
+        with self._database.write() as connection:
+            row = hold_stage(connection, dataflow, stage)
+            why = None if error is None else dict(error)
+            rest = {} if because else {"retry_at": None}
+            _update_stage(connection, row, paused_because=because, error=why, **rest)
+            kind: EventKind = "stage.paused" if because else "stage.resumed"
+            tell(connection, _event("stage.stopped" if error else kind, row, stage))
+
+    def intended_runs(self) -> list[RunRecord]:
+        """See `Store.intended_runs`; oldest first."""
+        query = select(runs).where(runs.c.status == RunStatus.INTENDED.value).order_by(runs.c.id)
+        with self._database.read_once() as connection:
+            return [rows.run_of(row) for row in connection.execute(query)]
+
+    def run(self, run_id: str) -> RunRecord:
+        """See `Store.run`."""
+        with self._database.read_once() as connection:
+            row = connection.execute(select(runs).where(runs.c.id == run_id)).first()
+        if row is None:
+            raise NotFoundError(kind="run", name=run_id)
+        return rows.run_of(row)
+
+    def runs(
+        self,
+        dataflow: str | None = None,
+        *,
+        stage: str | None = None,
+        status: RunStatus | None = None,
+        epoch: int | None = None,
+        error_code: str | None = None,
+        since: datetime | None = None,
+        until: datetime | None = None,
+        cursor: str | None = None,
+        limit: int = 100,
+    ) -> Page[RunRecord]:
+        """See `Store.runs`; raises `CursorInvalidError`."""
+        wanted = {
+            "dataflow": dataflow,
+            "stage": stage,
+            "status": status and status.value,
+            "epoch": epoch,
+        }
+        query = select(runs)
+        for column, value in wanted.items():
+            if value is not None:
+                query = query.where(runs.c[column] == value)
+        if error_code is not None:
+            query = query.where(begins_with(runs.c.error, "error_code", error_code))
+        query = query.where(*between(runs.c.started_at, since, until))
+        with self._database.read_once() as connection:
+            return page(
+                connection, query, key=runs.c.id, cursor=cursor, limit=limit, build=rows.run_of
+            )
+
+    def committed_runs(
+        self, dataflow: str, stage: str, *, since: datetime, limit: int
+    ) -> list[RunRecord]:
+        """See `Store.committed_runs`."""
+        query = (
+            select(runs)
+            .where(
+                runs.c.dataflow == dataflow,
+                runs.c.stage == stage,
+                runs.c.status == RunStatus.COMMITTED.value,
+                runs.c.started_at >= since,
+            )
+            .order_by(runs.c.id)
+            .limit(limit)
+        )
+        with self._database.read_once() as connection:
+            return [rows.run_of(row) for row in connection.execute(query)]
+
+
+def _require_generation(connection: Connection, intention: Intention) -> None:
+    """Refuse a run of a generation that was rolled back."""
+    query = select(dataflows.c.generation).where(dataflows.c.name == intention.dataflow)
+    number = connection.execute(query).scalar_one()
+    if number != intention.generation:
+        message = f"{intention.id} is of generation {intention.generation}, the store of {number}"
+        raise InvariantError(message, dataflow=intention.dataflow, stage=intention.stage)
+
+
+def _event(kind: EventKind, stage: StageRecord, subject: str) -> Event:
+    return Event(kind=kind, dataflow=stage.dataflow, stage=stage.stage, subject=subject)
+
+
+def _events_of(stage: StageRecord, intention: Intention) -> list[Event]:
+    """Return the events of a committed run: its end, and what it consumed and wrote."""
+    ended: EventKind = "run.ended" if intention.correction is None else "state.corrected"
+    events = [_event(ended, stage, intention.run)]
+    applied = sum(len(indexes) for indexes in intention.remove.values())
+    if applied:
+        one = _event("increment.applied", stage, intention.run)
+        events.append(replace(one, count=applied))
+    written = [increment for increment in intention.outputs.values() if increment.records]
+    if written:
+        one = _event("increment.arrived", stage, written[-1].name)
+        events.append(replace(one, flow=written[-1].flow, count=len(written)))
+    return events
+
+
+def _turns(stage: StageRecord, intention: Intention, inner: Collection[tuple[str, str]]) -> int:
+    """Count the epochs in a row that read nothing from outside the stage's cycle."""
+    on_cycle = any(name == stage.stage for name, _ in inner)
+    read = {(stage.stage, name) for name, indexes in intention.read.items() if indexes}
+    if not read:  # a run for timers, or a correction: the cycle did not turn
+        return stage.turns
+    return stage.turns + 1 if on_cycle and read <= set(inner) else 0
+
+
+def _stage_of(connection: Connection, run: str) -> tuple[str, str]:
+    row = connection.execute(select(runs.c.dataflow, runs.c.stage).where(runs.c.id == run)).first()
+    if row is None:
+        raise NotFoundError(kind="run", name=run)
+    return row.dataflow, row.stage
+
+
+def _update_stage(connection: Connection, stage: StageRecord, **values: Any) -> None:
+    connection.execute(
+        update_table(stages)
+        .where(stages.c.dataflow == stage.dataflow, stages.c.stage == stage.stage)
+        .values(values)
+    )
+
+
+def _commit_run(connection: Connection, intention: Intention, finished_at: datetime) -> None:
+    row = connection.execute(select(runs).where(runs.c.id == intention.run)).first()
+    known = _lost_run(connection, intention) if row is None else rows.run_of(row)
+    run = replace(
+        known,
+        status=RunStatus.COMMITTED,
+        read=intention.read,
+        remove=intention.remove,
+        finished_at=finished_at,
+        figures=intention.figures,
+        error=None,
+    )
+    if row is None:
+        connection.execute(insert(runs), rows.run_row(run))
+    else:
+        connection.execute(update_table(runs).where(runs.c.id == run.id).values(rows.run_row(run)))
+
+
+def _lost_run(connection: Connection, intention: Intention) -> RunRecord:
+    """Rebuild the record of a run that the store has lost, from its intention."""
+    attempts = select(func.count()).where(
+        runs.c.dataflow == intention.dataflow,
+        runs.c.stage == intention.stage,
+        runs.c.epoch == intention.epoch,
+    )
+    return RunRecord(
+        id=intention.run,
+        dataflow=intention.dataflow,
+        stage=intention.stage,
+        epoch=intention.epoch,
+        attempt=connection.execute(attempts).scalar_one() + 1,
+        status=RunStatus.PREPARED,
+        read=intention.read,
+        remove=intention.remove,
+        # Its start is not recorded; when it was prepared is.
+        started_at=datetime.fromtimestamp(intention.prepared_ms / 1000, UTC),
+    )

@@ -1,0 +1,116 @@
+"""Store methods for positions of sinks."""
+
+from __future__ import annotations
+
+from collections.abc import Collection
+from typing import Any
+
+from sqlalchemy import Row, Select, func, insert, select
+from sqlalchemy import delete as delete_from
+from sqlalchemy import update as update_table
+
+from cbp.errors import NotFoundError
+from controller.store.database.connections import Database
+from controller.store.methods.writer_lock import hold
+from controller.store.records import Desired, SinkRecord
+from controller.store.schema.tables import increments, sinks
+
+__all__ = ["Sinks"]
+
+
+class Sinks:
+    """Methods of `SqlStore`; see `controller.store.sink_log` for what they guarantee."""
+
+    _database: Database
+
+    def sinks(self, dataflow: str | None = None) -> list[SinkRecord]:
+        """See `SinkLog.sinks`."""
+        query = _query().order_by(sinks.c.dataflow, sinks.c.sink)
+        if dataflow is not None:
+            query = query.where(sinks.c.dataflow == dataflow)
+        with self._database.read() as connection:
+            return [_record(row) for row in connection.execute(query)]
+
+    def put_sink(self, record: SinkRecord) -> None:
+        """See `SinkLog.put_sink`; raises `NotFoundError`."""
+        row = {
+            "dataflow": record.dataflow,
+            "sink": record.sink,
+            "identity": record.identity,
+            "flow": record.flow,
+            "generation": record.generation,
+            "next": record.next,
+            "desired": record.desired,
+            "choice": record.choice,
+            "standing": record.standing,
+        }
+        with self._database.write() as connection:
+            hold(connection, record.dataflow)
+            connection.execute(delete_from(sinks).where(*_of(record.dataflow, record.sink)))
+            connection.execute(insert(sinks), row)
+
+    def move_sink(self, record: SinkRecord, *, chosen: str | None = None) -> None:
+        """See `SinkLog.move_sink`; raises `NotFoundError`."""
+        mine = (*_of(record.dataflow, record.sink), sinks.c.identity == record.identity)
+        moved = {
+            "generation": record.generation,
+            "next": record.next,
+            "standing": record.standing,
+        }
+        with self._database.write() as connection:
+            hold(connection, record.dataflow)
+            connection.execute(update_table(sinks).where(*mine).values(moved))
+            if chosen is not None:
+                taken_back = update_table(sinks).where(*mine, sinks.c.choice == chosen)
+                connection.execute(taken_back.values(choice=""))
+
+    def want_sink(
+        self, dataflow: str, sink: str, *, desired: Desired | None = None, choice: str | None = None
+    ) -> SinkRecord:
+        """See `SinkLog.want_sink`; raises `NotFoundError`."""
+        with self._database.write() as connection:
+            hold(connection, dataflow)
+            row = connection.execute(select(sinks).where(*_of(dataflow, sink))).first()
+            if row is None:
+                raise NotFoundError(kind="sink", name=f"{dataflow}.{sink}")
+            values: dict[str, Any] = {"standing": {**row.standing, "retry_ms": 0}}
+            values |= {} if desired is None else {"desired": desired}
+            values |= {} if choice is None else {"choice": choice}
+            connection.execute(update_table(sinks).where(*_of(dataflow, sink)).values(values))
+            return _record(connection.execute(_query().where(*_of(dataflow, sink))).one())
+
+    def forget_sinks(self, dataflow: str, *, keep: Collection[str]) -> None:
+        """See `SinkLog.forget_sinks`; raises `NotFoundError`."""
+        with self._database.write() as connection:
+            hold(connection, dataflow)
+            gone = sinks.c.sink.not_in(sorted(keep))
+            connection.execute(delete_from(sinks).where(sinks.c.dataflow == dataflow, gone))
+
+
+def _query() -> Select[Any]:
+    """Return the query of all sinks, with the end of each one's flow."""
+    i = increments.c
+    mine = i.dataflow == sinks.c.dataflow, i.flow == sinks.c.flow
+    end = select(func.max(i.idx) + 1).where(*mine).scalar_subquery()
+    since = select(i.created_at).where(*mine, i.idx == sinks.c.next).scalar_subquery()
+    return select(sinks, end.label("end"), since.label("waits_since"))
+
+
+def _of(dataflow: str, sink: str) -> tuple[Any, ...]:
+    return sinks.c.dataflow == dataflow, sinks.c.sink == sink
+
+
+def _record(row: Row[Any]) -> SinkRecord:
+    return SinkRecord(
+        row.dataflow,
+        row.sink,
+        row.identity,
+        row.flow,
+        row.generation,
+        row.next,
+        row.desired,
+        row.choice,
+        row.standing,
+        row.end or 0,
+        row.waits_since,
+    )

@@ -1,0 +1,55 @@
+"""Store methods for results of verifications."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from sqlalchemy import Row, insert, select
+from sqlalchemy import delete as delete_from
+
+from cbp.errors import NotFoundError
+from controller.store.database.connections import Database
+from controller.store.methods.writer_lock import hold
+from controller.store.records import VerificationRecord
+from controller.store.schema.tables import verifications
+
+__all__ = ["Verifications"]
+
+
+class Verifications:
+    """Methods of `SqlStore`; see `controller.store.verification_log` for what they guarantee."""
+
+    _database: Database
+
+    def keep_verification(self, record: VerificationRecord, *, most: int) -> None:
+        """See `VerificationLog.keep_verification`; raises `NotFoundError`."""
+        c = verifications.c
+        mine = c.dataflow == record.dataflow
+        newest = select(c.seq).where(mine).order_by(c.seq.desc()).limit(most)
+        row = {"id": record.id, "dataflow": record.dataflow, "result": record.result}
+        with self._database.write() as connection:
+            hold(connection, record.dataflow)
+            connection.execute(delete_from(verifications).where(mine, c.id == record.id))
+            connection.execute(insert(verifications), row)
+            newest_ids = list(connection.execute(newest).scalars())
+            connection.execute(delete_from(verifications).where(mine, c.seq < min(newest_ids)))
+
+    def verification(self, id_: str) -> VerificationRecord:
+        """See `VerificationLog.verification`; raises `NotFoundError`."""
+        query = select(verifications).where(verifications.c.id == id_)
+        with self._database.read_once() as connection:
+            row = connection.execute(query).first()
+        if row is None:
+            raise NotFoundError(kind="verification", name=id_)
+        return _record(row)
+
+    def verifications(self, dataflow: str) -> list[VerificationRecord]:
+        """See `VerificationLog.verifications`."""
+        c = verifications.c
+        query = select(verifications).where(c.dataflow == dataflow).order_by(c.seq.desc())
+        with self._database.read_once() as connection:
+            return [_record(row) for row in connection.execute(query)]
+
+
+def _record(row: Row[Any]) -> VerificationRecord:
+    return VerificationRecord(row.id, row.dataflow, row.result)

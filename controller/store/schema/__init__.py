@@ -1,0 +1,1 @@
+"""The tables of the metadata store, and how records become rows and back."""

@@ -1,0 +1,426 @@
+"""The tables of the metadata store and their column types, for SQLite and PostgreSQL.
+
+    dataflows --< stages --< wiring --< queue >-- increments >-- dataflows
+                     '----< runs                  claims >------'
+                                           punctuations >------'
+                                          verifications >------'
+                                                  sinks >------'
+    leases                                        (one row: which instance leads)
+    events                                        (what changed, in the order of the commits)
+    tokens, sessions, sign_in_codes, audit        (see `controller.store.access`)
+
+`queue` holds the connectors: one row per increment that waits at an input. Its foreign keys
+prevent two mistakes: removing an increment that is in use, and queueing at an input that is not
+wired.
+
+Guarantees: values come back as they went in, on both databases. Therefore names are compared byte
+by byte (no locale), times are UTC, and JSON is stored as our own text: PostgreSQL's JSON types
+refuse NUL and lone surrogates, which occur in file names and in messages of author's code. The
+migrations create the deployed schema; a test compares it with this module
+(tests/conformance/test_migrations.py).
+"""
+
+from __future__ import annotations
+
+import json
+from datetime import UTC, datetime
+from typing import Any
+
+from sqlalchemy import (
+    BigInteger,
+    Column,
+    DateTime,
+    Dialect,
+    ForeignKeyConstraint,
+    Index,
+    Integer,
+    MetaData,
+    String,
+    Table,
+    Text,
+    TypeDecorator,
+    UniqueConstraint,
+    text,
+)
+
+from cbp.errors import InvariantError
+
+__all__ = [
+    "JsonText",
+    "Name",
+    "UtcTime",
+    "audit",
+    "claims",
+    "dataflows",
+    "events",
+    "increments",
+    "leases",
+    "metadata",
+    "punctuations",
+    "queue",
+    "runs",
+    "sessions",
+    "sign_in_codes",
+    "sinks",
+    "stages",
+    "tokens",
+    "verifications",
+    "wiring",
+]
+
+
+class JsonText(TypeDecorator[Any]):
+    """Any JSON value as ASCII text; keeps the order of keys; `None` is SQL NULL."""
+
+    impl = Text
+    cache_ok = True
+
+    def process_bind_param(self, value: Any, dialect: Dialect) -> str | None:
+        """Write a value; raises `InvariantError` if JSON cannot hold it."""
+        if value is None:
+            return None
+        try:
+            return json.dumps(value, separators=(",", ":"))
+        except (TypeError, ValueError) as exc:
+            message = f"the store was given a value that is not JSON: {exc}"
+            raise InvariantError(message) from exc
+
+    def process_result_value(self, value: str | None, dialect: Dialect) -> Any:
+        """Read what `process_bind_param` wrote."""
+        return None if value is None else json.loads(value)
+
+
+class UtcTime(TypeDecorator[datetime]):
+    """An instant to the microsecond; goes in aware, comes out aware and in UTC."""
+
+    impl = DateTime(timezone=True)
+    cache_ok = True
+
+    def process_bind_param(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Write an instant; raises `InvariantError` if it has no time zone."""
+        if value is None:
+            return None
+        if value.tzinfo is None:
+            message = f"the store was given a time without a zone: {value.isoformat()}"
+            raise InvariantError(message)
+        utc = value.astimezone(UTC)
+        # SQLite stores text without a zone; PostgreSQL stores an instant.
+        return utc.replace(tzinfo=None) if dialect.name == "sqlite" else utc
+
+    def process_result_value(self, value: datetime | None, dialect: Dialect) -> datetime | None:
+        """Read an instant."""
+        if value is None:
+            return None
+        return value.replace(tzinfo=UTC) if value.tzinfo is None else value.astimezone(UTC)
+
+
+Name = String().with_variant(String(collation="C"), "postgresql")
+"""Names and ids: compared and sorted byte by byte."""
+
+Serial = BigInteger().with_variant(Integer, "sqlite")
+"""Insertion order; SQLite numbers only columns of type INTEGER."""
+
+metadata = MetaData(
+    naming_convention={
+        "ix": "ix_%(table_name)s_%(column_0_N_name)s",
+        "uq": "uq_%(table_name)s_%(column_0_N_name)s",
+        "fk": "fk_%(table_name)s_%(referred_table_name)s",
+        "pk": "pk_%(table_name)s",
+    }
+)
+
+dataflows = Table(
+    "dataflows",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("version", Integer, nullable=False),
+    Column("document", JsonText, nullable=False),
+    Column("folder", JsonText, nullable=False),
+    Column("desired", Name, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    # Number of the next punctuation.
+    Column("punctuations", BigInteger, nullable=False, server_default="0"),
+    Column("generation", BigInteger, nullable=False, server_default="0"),
+)
+
+stages = Table(
+    "stages",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("stage", Name, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("waiting_since", UtcTime, nullable=False),
+    Column("memo", JsonText),
+    Column("failures", Integer, nullable=False),
+    Column("retry_at", UtcTime),
+    Column("paused_because", JsonText, nullable=False),
+    # The error that paused it: `{"error_code", "message", "details"}`.
+    Column("error", JsonText),
+    Column("turns", BigInteger, nullable=False, server_default="0"),
+    Column("priority", Name, nullable=False, server_default="normal"),
+    # A time before which no timer of the stage is due, in milliseconds since 1970.
+    Column("due_ms", BigInteger),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+)
+
+wiring = Table(
+    "wiring",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("stage", Name, primary_key=True),
+    Column("input", Name, primary_key=True),
+    Column("flow", Name, nullable=False),
+    # Inputs keep the order in which they were registered.
+    Column("position", Integer, nullable=False),
+    # For a framed input: see `controller.store.methods.frames`.
+    Column("framing", JsonText),
+    ForeignKeyConstraint(["dataflow", "stage"], ["stages.dataflow", "stages.stage"]),
+    Index(None, "dataflow", "flow"),
+)
+
+increments = Table(
+    "increments",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("dataflow", Name, nullable=False),
+    Column("flow", Name, nullable=False),
+    Column("idx", BigInteger, nullable=False),
+    Column("framing_key", JsonText, nullable=False),
+    Column("files", JsonText, nullable=False),
+    # For messages with addresses; null: none.
+    Column("bindings", JsonText),
+    Column("created_at", UtcTime, nullable=False),
+    Column("origin", JsonText, nullable=False),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+    UniqueConstraint("dataflow", "flow", "idx"),
+    Index(None, "dataflow", "seq"),
+    Index(None, "dataflow", "flow", "seq"),
+)
+
+queue = Table(
+    "queue",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("stage", Name, primary_key=True),
+    Column("input", Name, primary_key=True),
+    Column("position", BigInteger, primary_key=True),
+    Column("flow", Name, nullable=False),
+    Column("idx", BigInteger, nullable=False),
+    Column("read_mark", Integer, nullable=False),
+    ForeignKeyConstraint(
+        ["dataflow", "stage", "input"], ["wiring.dataflow", "wiring.stage", "wiring.input"]
+    ),
+    ForeignKeyConstraint(
+        ["dataflow", "flow", "idx"],
+        ["increments.dataflow", "increments.flow", "increments.idx"],
+    ),
+    UniqueConstraint("dataflow", "stage", "input", "idx"),
+    Index(None, "dataflow", "flow", "idx"),
+)
+
+punctuations = Table(
+    "punctuations",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("number", BigInteger, primary_key=True),
+    Column("flow", Name, nullable=False),
+    Column("at", BigInteger, nullable=False),
+    Column("reason", Name, nullable=False),
+    Column("key", Name, nullable=False),
+    Column("closed_ms", BigInteger, nullable=False),
+    Column("input", Name, nullable=False),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+    UniqueConstraint("dataflow", "key"),
+)
+
+runs = Table(
+    "runs",
+    metadata,
+    Column("id", Name, primary_key=True),
+    Column("dataflow", Name, nullable=False),
+    Column("stage", Name, nullable=False),
+    Column("epoch", BigInteger, nullable=False),
+    Column("attempt", Integer, nullable=False),
+    Column("status", Name, nullable=False),
+    Column("read", JsonText, nullable=False),
+    Column("remove", JsonText, nullable=False),
+    Column("started_at", UtcTime, nullable=False),
+    Column("finished_at", UtcTime),
+    Column("figures", JsonText, nullable=False),
+    Column("error", JsonText),
+    ForeignKeyConstraint(["dataflow", "stage"], ["stages.dataflow", "stages.stage"]),
+    Index(None, "status", "id"),
+    Index(None, "dataflow", "stage", "id"),
+    Index(None, "dataflow", "id"),
+)
+
+claims = Table(
+    "claims",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("id", Name, nullable=False),
+    Column("dataflow", Name, nullable=False),
+    Column("source", Name, nullable=False),
+    Column("sequence", BigInteger, nullable=False),
+    Column("path", JsonText, nullable=False),
+    Column("bytes", BigInteger, nullable=False),
+    Column("status", Name, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("sha256", Name, nullable=False),
+    Column("idx", BigInteger),
+    Column("reason", JsonText),
+    # The Idempotency-Key of an upload.
+    Column("request_key", Name),
+    # The earlier file with this content.
+    Column("same_as", JsonText),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+    UniqueConstraint("id"),
+    Index(None, "dataflow", "source", "sequence"),
+    # A file is identified by name and content: many files may have the same content.
+    Index(None, "dataflow", "source", "sha256", "path"),
+    Index(None, "dataflow", "source", "request_key"),
+    Index(None, "dataflow", "source", "idx"),
+    Index(None, "dataflow", "seq"),
+    # Has only files in quarantine, so that counting them costs no more than there are.
+    Index(
+        "ix_claims_quarantined",
+        "dataflow",
+        "source",
+        sqlite_where=text("status = 'quarantined'"),
+        postgresql_where=text("status = 'quarantined'"),
+    ),
+)
+
+verifications = Table(
+    "verifications",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("id", Name, nullable=False),
+    Column("dataflow", Name, nullable=False),
+    Column("result", JsonText, nullable=False),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+    UniqueConstraint("id"),
+    Index(None, "dataflow", "seq"),
+)
+
+# How far each sink is; the notes in the dataflows' folders are the truth.
+sinks = Table(
+    "sinks",
+    metadata,
+    Column("dataflow", Name, primary_key=True),
+    Column("sink", Name, primary_key=True),
+    # Of the target: another one is another sink.
+    Column("identity", Name, nullable=False),
+    Column("flow", Name, nullable=False),
+    Column("generation", BigInteger, nullable=False),
+    Column("next", BigInteger, nullable=False),
+    Column("desired", Name, nullable=False),
+    # What an operator chose to do with increments that are no longer true; "": nothing.
+    Column("choice", Name, nullable=False),
+    # The figures and the last error, as JSON values.
+    Column("standing", JsonText, nullable=False),
+    ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
+)
+
+leases = Table(
+    "leases",
+    metadata,
+    Column("name", Name, primary_key=True),
+    Column("epoch", BigInteger, nullable=False),
+    Column("holder", Name, nullable=False),
+    Column("address", JsonText, nullable=False),
+    # By the database's clock; compared with no other clock.
+    Column("expires_ms", BigInteger, nullable=False),
+    # Makes the epoch part of a key: see `controller.store.methods.leases`.
+    UniqueConstraint("name", "epoch"),
+)
+
+tokens = Table(
+    "tokens",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("name", Name, nullable=False),
+    Column("scope", Name, nullable=False),
+    Column("prefix", Name, nullable=False),
+    Column("sha256", Name, nullable=False),
+    Column("dataflows", JsonText),
+    Column("created_by", Name, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime),
+    Column("last_used_at", UtcTime),
+    Column("revoked_at", UtcTime),
+    Column("rotated_at", UtcTime),
+    Column("old_sha256", Name, nullable=False),
+    Column("old_until", UtcTime),
+    UniqueConstraint("name"),
+    UniqueConstraint("sha256"),
+    Index(None, "old_sha256"),
+)
+
+# No foreign keys to `tokens`: the token file has no row there.
+sessions = Table(
+    "sessions",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("id", Name, nullable=False),
+    Column("sha256", Name, nullable=False),
+    Column("token", Name, nullable=False),
+    Column("mark", Name, nullable=False),
+    Column("scope", Name, nullable=False),
+    Column("created_at", UtcTime, nullable=False),
+    Column("expires_at", UtcTime, nullable=False),
+    Column("last_seen_at", UtcTime, nullable=False),
+    Column("address", Name, nullable=False),
+    # What a browser says may hold any character.
+    Column("agent", JsonText, nullable=False),
+    UniqueConstraint("id"),
+    UniqueConstraint("sha256"),
+    Index(None, "token"),
+)
+
+sign_in_codes = Table(
+    "sign_in_codes",
+    metadata,
+    Column("sha256", Name, primary_key=True),
+    Column("token", Name, nullable=False),
+    Column("mark", Name, nullable=False),
+    Column("scope", Name, nullable=False),
+    Column("expires_at", UtcTime, nullable=False),
+)
+
+audit = Table(
+    "audit",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("at", UtcTime, nullable=False),
+    Column("actor", Name, nullable=False),
+    Column("session", Name, nullable=False),
+    Column("scope", Name, nullable=False),
+    Column("user", JsonText, nullable=False),
+    Column("action", Name, nullable=False),
+    Column("outcome", Name, nullable=False),
+    Column("status", Integer, nullable=False),
+    Column("error_code", Name, nullable=False),
+    # From the path of a request: any characters.
+    Column("dataflow", JsonText, nullable=False),
+    Column("target", JsonText, nullable=False),
+    Column("reason", JsonText, nullable=False),
+    Column("request", Name, nullable=False),
+    Column("address", Name, nullable=False),
+    Column("count", BigInteger, nullable=False),
+    *(Index(None, name, "seq") for name in ("actor", "action", "dataflow", "outcome")),
+)
+
+# No foreign keys: an event outlives its dataflow.
+events = Table(
+    "events",
+    metadata,
+    Column("seq", Serial, primary_key=True, autoincrement=True),
+    Column("at_ms", BigInteger, nullable=False),
+    Column("kind", Name, nullable=False),
+    Column("dataflow", Name, nullable=False),
+    Column("stage", Name, nullable=False),
+    Column("flow", Name, nullable=False),
+    Column("subject", Name, nullable=False),
+    Column("count", Integer, nullable=False),
+)

@@ -1,0 +1,129 @@
+"""Follows the events of runs that ended, and gives each run to the exporters, in a thread.
+
+It begins at the newest event, and so tells nothing about runs that ended before the service
+started, or while another instance led. An exporter that fails loses that run: telemetry never
+holds a run up, and is never tried so often that it would.
+"""
+
+from __future__ import annotations
+
+import threading
+from collections.abc import Callable, Iterable
+from dataclasses import dataclass
+from typing import Protocol
+
+import structlog
+
+from cbp.errors import CbpError
+from cbp.model.dataflow.dataflow import Dataflow
+from controller.store.base import EventCursor, RunRecord, Store
+
+__all__ = ["EndedRun", "RunExporter", "RunFeed"]
+
+POLL_SECONDS = 1.0
+_PAGE = 500
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class EndedRun:
+    """A run that ended.
+
+    Attributes:
+        folder: The folder of the dataflow's tables.
+        members: The stages that ran together, the leader first.
+    """
+
+    run: RunRecord
+    dataflow: Dataflow
+    folder: str
+    members: tuple[str, ...]
+
+
+class RunExporter(Protocol):
+    """Tells another system about runs.
+
+    Attributes:
+        name: Names it in the log.
+    """
+
+    name: str
+
+    def export(self, ended: EndedRun) -> None:
+        """Tell about one run; may raise whatever it likes."""
+        ...
+
+    def close(self) -> None:
+        """Send what is waiting, for some seconds at most."""
+        ...
+
+
+class RunFeed:
+    """See the module header.
+
+    Args:
+        store: Has the events and the runs.
+        describe: Returns the dataflow of a run and the stages that ran together, by name.
+        leads: Tells whether this instance leads.
+        exporters: Get every run.
+    """
+
+    def __init__(
+        self,
+        store: Store,
+        *,
+        describe: Callable[[str, str], tuple[Dataflow, tuple[str, ...]]],
+        leads: Callable[[], bool],
+        exporters: Iterable[RunExporter],
+    ) -> None:
+        self._store, self._describe, self._leads = store, describe, leads
+        self.exporters = tuple(exporters)
+        self._cursor: EventCursor | None = None
+        self._failing: set[str] = set()
+
+    def follow(self, stopped: threading.Event) -> None:
+        """Follow until the event is set; to be called in a thread of its own."""
+        while not stopped.wait(POLL_SECONDS):
+            try:
+                self.look()
+            except Exception:  # last resort of the thread: the store may come back
+                _log.exception("telemetry.failed")
+        for exporter in self.exporters:
+            try:
+                exporter.close()
+            except Exception:  # the service ends all the same
+                _log.exception("telemetry.not_closed", exporter=exporter.name)
+
+    def look(self) -> None:
+        """Export the runs that ended since the last look."""
+        if not self._leads():
+            self._cursor = None
+            return
+        if self._cursor is None:
+            self._cursor = self._store.newest_event().cursor
+        while events := self._store.events_after(self._cursor, limit=_PAGE):
+            for record in events:
+                if record.event.kind in ("run.ended", "run.failed"):
+                    self._export(record.event.subject)
+            self._cursor = events[-1].cursor
+        if events is None:  # too far behind, or another database
+            self._cursor = None
+
+    def _export(self, run_id: str) -> None:
+        try:
+            run = self._store.run(run_id)
+            dataflow, members = self._describe(run.dataflow, run.stage)
+            folder = self._store.dataflow(run.dataflow).folder
+        except CbpError as error:  # deleted meanwhile, or broken
+            _log.debug("telemetry.run_gone", run=run_id, error=error.code)
+            return
+        for exporter in self.exporters:
+            try:
+                exporter.export(EndedRun(run, dataflow, folder, members))
+            except Exception as error:  # whatever an exporter does, the others go on
+                if exporter.name not in self._failing:  # once, not for every run
+                    _log.warning("telemetry.not_sent", exporter=exporter.name, error=str(error))
+                self._failing.add(exporter.name)
+            else:
+                self._failing.discard(exporter.name)

@@ -1,0 +1,34 @@
+import { Anchor, Box } from "@mantine/core";
+import { useLocation } from "react-router";
+
+import { client } from "@/api/client";
+import { useApi } from "@/api/hooks";
+import { leaderLink } from "@/format/leaderLink";
+import { Notice } from "@/components/Notice";
+
+/** Says over every screen that another instance does the work, and leads there; nothing at the one that leads. */
+export function LeaderNotice() {
+  const { pathname, search } = useLocation();
+  const standing = useApi(["leader"], () => client.GET("/api/v1/leader"));
+  if (standing.data === undefined || standing.data.role === "leads") return null;
+  const leader = standing.data.leader;
+  if (leader === null) {
+    return (
+      <Box mb="md" role="status">
+        <Notice tone="warn" title="No instance leads at the moment">
+          What is shown is as the last leader left it. Nothing is started until an instance takes over, by itself and within
+          seconds.
+        </Notice>
+      </Box>
+    );
+  }
+  const link = leaderLink(leader, `${pathname}${search}`);
+  return (
+    <Box mb="md" role="status">
+      <Notice tone="quiet" title="Another instance leads">
+        This one follows: it shows what is stored, and takes over if the leader ends. Files, changes and what goes on right
+        now are the leader&apos;s, at {link === null ? leader : <Anchor href={link}>{leader}</Anchor>}; sign in there as here.
+      </Notice>
+    </Box>
+  );
+}

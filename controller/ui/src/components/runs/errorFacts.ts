@@ -1,0 +1,70 @@
+/** What an error says about the author's code, and what to do next. Pure. */
+
+export interface Fact {
+  name: string;
+  value: string;
+}
+
+const NAMES: readonly (readonly [string, string])[] = [
+  ["cause", "Cause"],
+  ["place", "Line"],
+  ["function", "Function"],
+  ["stage", "Stage"],
+  ["key", "Key"],
+  ["inputs", "First records"],
+];
+
+/** Return the facts that an error of an author's code names, in the order in which one asks. */
+export function factsOf(error: Record<string, unknown>): Fact[] {
+  const details = error["details"];
+  if (typeof details !== "object" || details === null) return [];
+  const known = details as Record<string, unknown>;
+  return NAMES.flatMap(([key, name]) => {
+    const value = known[key];
+    if (value === undefined || value === null || value === "") return [];
+    return [{ name, value: typeof value === "string" ? value : JSON.stringify(value, null, 1) }];
+  });
+}
+
+const AUTHORS = new Set([
+  "author_code_failed",
+  "author_ended_process",
+  "records_returned",
+  "input_read_twice",
+  "state_key_foreign",
+  "state_expires_remote",
+  "state_kept_remote",
+  "lookup_several",
+  "view_key_twice",
+  "view_remote",
+  "author_state_changed",
+  "author_unsendable",
+  "decision_invalid",
+  "destination_invalid",
+  "route_key_invalid",
+]);
+
+/** Return the screens on which a person does that: a path below the dataflow, and the words of a link. */
+export function nextScreens(code: string): { path: string; words: string }[] {
+  const register = { path: "versions", words: "Register again" };
+  if (AUTHORS.has(code)) return [register, { path: "recovery", words: "Roll back" }];
+  return code === "code_drifted" ? [register] : [];
+}
+
+/** Return what a person does about an error with this code. */
+export function nextStep(code: string): string {
+  if (AUTHORS.has(code)) {
+    return (
+      "Nothing is lost: what the run read stays queued. If the code is wrong, repair the line above, " +
+      "register the dataflow again (if the code is an installed package, restart the service first), " +
+      "and retry. If the record is wrong, roll back to before it arrived, and drop what arrived later."
+    );
+  }
+  if (code === "run_cancelled") return "A user cancelled it. Retry to run the epoch again.";
+  if (code === "run_gave_way") return "It gave way to another dataflow, and is tried again by itself.";
+  if (code === "interrupted") return "The service stopped while it ran. It is tried again by itself.";
+  if (code === "time_limit") return "It took longer than its limit. Find out what hangs, then retry.";
+  if (code === "disk_full") return "Make room on the disk. It is tried again by itself.";
+  if (code === "code_drifted") return "Register the document again, so that the new code takes over.";
+  return "See the message for what happened; `cbp help damage` lists the repair commands.";
+}

@@ -1,0 +1,107 @@
+import { Button, Group, Stack, Text, Tooltip } from "@mantine/core";
+import { Link } from "react-router";
+
+import { useLost } from "@/api/reachable";
+import { useSession } from "@/api/session";
+import { Icon } from "@/components/Icon";
+import { StatusBox } from "@/components/StatusBox";
+import { useNow } from "@/hooks/useNow";
+import { RESUMES, RETRIES, useDataflowActions } from "@/screens/dataflows/actions";
+import { headline, troublesIn, troublesOf, type Dataflow, type Trouble } from "@/screens/dataflows/health";
+
+/** The one sentence on top: everything is up to date, or what is not, why, and what helps. */
+export function Headline({ dataflows }: { dataflows: readonly Dataflow[] }) {
+  const now = useNow();
+  const troubles = troublesOf(dataflows, now);
+  const loudest = troubles.find(({ severity }) => severity !== "quiet")?.severity;
+  const queued = dataflows.some((one) => one.state === "ok" && one.queued_increments > 0);
+  const tone = loudest === "bad" || loudest === "warn" ? loudest : queued ? "busy" : "good";
+  const lost = useLost();
+  const title = headline(dataflows, troubles);
+  return (
+    <StatusBox
+      tone={lost === null ? tone : "quiet"}
+      title={lost === null ? title : `Not known now. Last known: ${title}`}
+      label="State of all dataflows"
+    >
+      <TroubleList troubles={troubles} />
+    </StatusBox>
+  );
+}
+
+/** What needs attention on the page of one dataflow; nothing if all is well. */
+export function TroubleBox({ dataflow, stages }: { dataflow: Dataflow; stages: Parameters<typeof troublesIn>[1] }) {
+  const troubles = troublesIn(dataflow, stages, useNow());
+  const tone = troubles.some(({ severity }) => severity === "bad") ? "bad" : "warn";
+  if (troubles.length === 0) return null;
+  return (
+    <StatusBox tone={tone} title="What needs attention, and why" label="Trouble">
+      <TroubleList troubles={troubles} here={`/dataflows/${dataflow.name}`} />
+    </StatusBox>
+  );
+}
+
+/** Troubles with what helps. `here`: the screen that shows them needs no link to itself. */
+function TroubleList({ troubles, here = "" }: { troubles: readonly Trouble[]; here?: string }) {
+  if (troubles.length === 0) return null;
+  return (
+    <Stack gap="sm" mt="xs">
+      {troubles.map((trouble) => (
+        <TroubleLine key={`${trouble.to} ${trouble.remedy}`} trouble={trouble} linked={trouble.to !== here} />
+      ))}
+    </Stack>
+  );
+}
+
+function TroubleLine({ trouble, linked }: { trouble: Trouble; linked: boolean }) {
+  const { can } = useSession();
+  const { resume, retry } = useDataflowActions();
+  const { dataflow, stage, to } = trouble;
+  return (
+    <Group justify="space-between" gap="sm" align="flex-start">
+      <div style={{ flex: "1 1 260px", minWidth: 0 }}>
+        <Text size="sm" fw={600} style={{ overflowWrap: "anywhere" }}>
+          {trouble.what}.
+        </Text>
+        {trouble.why !== "" && (
+          <Text size="sm" lineClamp={3} style={{ overflowWrap: "anywhere" }}>
+            {trouble.why}
+          </Text>
+        )}
+      </div>
+      <Group gap="xs">
+        {(trouble.remedy === "retry" || trouble.remedy === "release") && can("operator") && (
+          <Tooltip label={trouble.remedy === "retry" ? RETRIES : RESUMES}>
+            <Button
+              size="xs"
+              variant="default"
+              leftSection={<Icon name="refresh" size={14} />}
+              loading={retry.isPending}
+              onClick={() => retry.mutate({ dataflow, stage })}
+            >
+              {trouble.remedy === "retry" ? "Retry now" : "Resume"}
+            </Button>
+          </Tooltip>
+        )}
+        {trouble.remedy === "resume" && can("operator") && (
+          <Tooltip label={RESUMES}>
+            <Button
+              size="xs"
+              variant="default"
+              leftSection={<Icon name="play" size={14} />}
+              loading={resume.isPending}
+              onClick={() => resume.mutate(dataflow)}
+            >
+              Resume
+            </Button>
+          </Tooltip>
+        )}
+        {linked && (
+          <Button size="xs" variant="default" component={Link} to={to}>
+            {trouble.remedy === "decide" ? "Decide" : "Look into it"}
+          </Button>
+        )}
+      </Group>
+    </Group>
+  );
+}

@@ -1,0 +1,32 @@
+import { useAction } from "@/api/hooks";
+import { client } from "@/api/client";
+
+/** What a press does, said before it: shown over the buttons on every screen. */
+export const PAUSES = "No new run starts; runs under way finish. Files are still taken in, and wait.";
+export const RESUMES = "Runs start again, with what waits first. Failures are forgotten.";
+export const RETRIES = "Runs the failed epoch once more, on the same input. If it fails, the stage stops again.";
+
+interface StageOf {
+  dataflow: string;
+  stage: string;
+}
+
+/** Return what pauses, resumes and retries dataflows and stages; each says what it did. */
+export function useDataflowActions() {
+  const pause = useAction(
+    (name: string) => client.POST("/api/v1/dataflows/{name}/pause", { params: { path: { name } } }),
+    { done: (_, name) => `${name} is paused: no new run starts. Runs under way will finish.` },
+  );
+  const resume = useAction(
+    (name: string) => client.POST("/api/v1/dataflows/{name}/resume", { params: { path: { name } } }),
+    { done: (_, name) => `${name} goes on.` },
+  );
+  const retry = useAction(
+    ({ dataflow, stage }: StageOf) =>
+      client.POST("/api/v1/dataflows/{name}/stages/{stage}/retry", {
+        params: { path: { name: dataflow, stage } },
+      }),
+    { done: (_, { stage }) => `${stage} is tried again at once.` },
+  );
+  return { pause, resume, retry };
+}

@@ -1,0 +1,89 @@
+import { expect, test } from "vitest";
+
+import { headline, troublesIn, troublesOf, type Dataflow } from "@/screens/dataflows/health";
+
+const NOW = new Date("2026-11-23T05:00:00Z");
+
+function dataflow(changes: Partial<Dataflow>): Dataflow {
+  return {
+    name: "clicks",
+    version: 1,
+    desired: "running",
+    state: "ok",
+    stages: 1,
+    queued_increments: 0,
+    queued_records: 0,
+    lag_seconds: null,
+    last_success_at: null,
+    failures: 0,
+    problem: null,
+    failing: [],
+    recent: [],
+    quarantined: {},
+    rejected: {},
+    created_at: "2026-11-23T04:00:00Z",
+    ...changes,
+  };
+}
+
+test("nothing queued and nothing failing is up to date", () => {
+  const all = [dataflow({})];
+  expect(troublesOf(all, NOW)).toEqual([]);
+  expect(headline(all, [])).toBe("Everything is up to date.");
+});
+
+test("what waits is on its way, and no trouble", () => {
+  const all = [dataflow({ queued_increments: 2 })];
+  expect(headline(all, troublesOf(all, NOW))).toBe("Nothing fails; 2 increments are on their way.");
+});
+
+test("a failing stage is named, with its age, its error and the next try", () => {
+  const failing = {
+    stage: "count",
+    since: "2026-11-23T04:50:00Z",
+    run: "r1",
+    tries: 3,
+    retry_at: "2026-11-23T05:00:30Z",
+    error: { message: "boom" },
+  };
+  const all = [dataflow({ state: "retrying", failing: [failing] }), dataflow({ name: "other" })];
+  const troubles = troublesOf(all, NOW);
+  expect(troubles[0]?.what).toBe(
+    "clicks: the stage count fails, since 10 min ago (3 tries); tried again in 30 s",
+  );
+  expect(troubles[0]).toMatchObject({ why: "boom", remedy: "retry", severity: "warn" });
+  expect(headline(all, troubles)).toBe("1 of 2 dataflows needs attention.");
+});
+
+test("a paused dataflow comes last and does not alarm", () => {
+  const all = [
+    dataflow({ name: "a", state: "paused", queued_increments: 1 }),
+    dataflow({ name: "b", state: "broken", problem: "its package is gone" }),
+  ];
+  const troubles = troublesOf(all, NOW);
+  expect(troubles.map(({ dataflow }) => dataflow)).toEqual(["b", "a"]);
+  expect(troubles[0]).toMatchObject({ why: "its package is gone", remedy: "look" });
+  expect(headline([all[0]!], troublesOf([all[0]!], NOW))).toBe("Nothing fails; 1 dataflow is paused.");
+});
+
+test("files in quarantine need a decision, though all runs go on", () => {
+  const all = [dataflow({ quarantined: { urls: 2 } }), dataflow({ name: "other" })];
+  const troubles = troublesOf(all, NOW);
+  expect(troubles).toHaveLength(1);
+  expect(troubles[0]).toMatchObject({
+    what: "clicks: 2 files of urls are in quarantine",
+    remedy: "decide",
+    to: "/dataflows/clicks/sources?source=urls&status=quarantined",
+  });
+  expect(headline(all, troubles)).toBe("1 of 2 dataflows needs attention.");
+});
+
+test("a stage that an operator has paused is named, with what releases it", () => {
+  const one = { name: "keep", runs_with: "keep", state: "waiting", failures: 0, waiting: "" };
+  const held = { ...one, name: "again", runs_with: "again", state: "stopped", waiting: "is paused by the operator" };
+  const stopped = dataflow({ state: "stopped", problem: "again: is paused by the operator" });
+  expect(troublesIn(stopped, [one, held], NOW)).toMatchObject([
+    { what: "The stage again is stopped", remedy: "release", to: "/dataflows/clicks/stages/again" },
+  ]);
+  expect(troublesIn(stopped, [one], NOW)).toMatchObject([{ remedy: "look" }]);
+});

@@ -1,0 +1,150 @@
+import type { components } from "@/api/schema";
+import { formatCounted, formatRelative } from "@/format/format";
+
+export type Dataflow = components["schemas"]["DataflowSummary"];
+
+/** What helps a dataflow that is not up to date. */
+export type Remedy = "retry" | "release" | "resume" | "look" | "decide";
+
+/** Something that is not up to date: what, why, since when, what helps. */
+export interface Trouble {
+  dataflow: string;
+  severity: "bad" | "warn" | "quiet";
+  /** What, since when: a sentence without its end. */
+  what: string;
+  /** Why, in the service's words; may be empty. */
+  why: string;
+  /** The stage that it is about; "" means the whole dataflow. */
+  stage: string;
+  remedy: Remedy;
+  /** The screen that has more about it. */
+  to: string;
+}
+
+const SEVERITIES = { bad: 0, warn: 1, quiet: 2 } as const;
+
+/** Return everything that is not up to date, the worst first. */
+export function troublesOf(dataflows: readonly Dataflow[], now: Date): Trouble[] {
+  return dataflows
+    .flatMap((dataflow) => [...troublesOfOne(dataflow, now), ...refusedFilesOf(dataflow)])
+    .sort((left, right) => SEVERITIES[left.severity] - SEVERITIES[right.severity]);
+}
+
+/** A stage as far as it can be held by a person. */
+interface Held {
+  name: string;
+  runs_with: string;
+  state: string;
+  failures: number;
+  waiting: string;
+}
+
+/** Return what needs attention in one dataflow; its stages say which of them an operator has paused. */
+export function troublesIn(dataflow: Dataflow, stages: readonly Held[], now: Date): Trouble[] {
+  const held = stages.filter((one) => one.state === "stopped" && one.failures === 0 && one.runs_with === one.name);
+  const others = troublesOf([dataflow], now).filter(
+    ({ severity, remedy }) => severity !== "quiet" && (remedy !== "look" || held.length === 0),
+  );
+  const to = `/dataflows/${dataflow.name}/stages`;
+  return [
+    ...others,
+    ...held.map(({ name, waiting }) => ({
+      dataflow: dataflow.name,
+      severity: "bad" as const,
+      what: `The stage ${name} is stopped`,
+      why: waiting,
+      stage: name,
+      remedy: "release" as const,
+      to: `${to}/${name}`,
+    })),
+  ];
+}
+
+/** Files in quarantine: the rest goes on, but somebody has to decide. */
+function refusedFilesOf({ name, quarantined }: Dataflow): Trouble[] {
+  return Object.entries(quarantined).map(([source, files]) => ({
+    dataflow: name,
+    severity: "warn",
+    what: `${name}: ${formatCounted(files, "file")} of ${source} ${files === 1 ? "is" : "are"} in quarantine`,
+    why: `Nothing in ${files === 1 ? "it" : "them"} is applied until you mend, admit or discard ${files === 1 ? "it" : "them"}.`,
+    stage: "",
+    remedy: "decide",
+    to: `/dataflows/${name}/sources?source=${encodeURIComponent(source)}&status=quarantined`,
+  }));
+}
+
+function troublesOfOne(dataflow: Dataflow, now: Date): Trouble[] {
+  const { name, state } = dataflow;
+  const to = `/dataflows/${name}`;
+  if (state === "paused") {
+    const waiting = dataflow.queued_increments;
+    return [
+      {
+        dataflow: name,
+        severity: "quiet",
+        what: `${name} is paused${waiting > 0 ? `, and ${formatCounted(waiting, "increment")} wait` : ""}`,
+        why: "",
+        stage: "",
+        remedy: "resume",
+        to,
+      },
+    ];
+  }
+  if (dataflow.failing.length > 0) {
+    return dataflow.failing.map((failing) => {
+      const since = failing.since === null ? "" : `, since ${formatRelative(failing.since, now)}`;
+      const next = nextTry(failing.retry_at, now);
+      const tries = failing.tries > 1 ? ` (${failing.tries} tries)` : "";
+      return {
+        dataflow: name,
+        severity: state === "stopped" || state === "broken" ? "bad" : "warn",
+        what: `${name}: the stage ${failing.stage} ${state === "stopped" ? "has stopped" : "fails"}${since}${tries}${next}`,
+        why: messageOf(failing.error),
+        stage: failing.stage,
+        remedy: "retry",
+        to: `${to}/stages/${failing.stage}`,
+      } as const;
+    });
+  }
+  if (state === "ok") return [];
+  return [
+    {
+      dataflow: name,
+      severity: state === "retrying" ? "warn" : "bad",
+      what: `${name} ${state === "retrying" ? "has trouble" : `is ${state}`}`,
+      why: dataflow.problem ?? "",
+      stage: "",
+      remedy: "look",
+      to,
+    },
+  ];
+}
+
+function nextTry(at: string | null, now: Date): string {
+  if (at === null) return "";
+  const due = new Date(at).getTime() - now.getTime() < 2_000;
+  return due ? "; tried again now" : `; tried again ${formatRelative(at, now)}`;
+}
+
+/** Return the message of an error that the service gives as an object. */
+export function messageOf(error: Record<string, unknown> | null): string {
+  const message = error?.["message"];
+  return typeof message === "string" ? message : "";
+}
+
+/** Return the one sentence on top: up to date, at work, or what is not. */
+export function headline(dataflows: readonly Dataflow[], troubles: readonly Trouble[]): string {
+  const loud = new Set(troubles.filter(({ severity }) => severity !== "quiet").map((t) => t.dataflow));
+  if (loud.size > 0) {
+    const verb = loud.size === 1 ? "needs" : "need";
+    return `${loud.size} of ${formatCounted(dataflows.length, "dataflow")} ${verb} attention.`;
+  }
+  const paused = dataflows.filter((one) => one.state === "paused").length;
+  if (paused > 0) return `Nothing fails; ${formatCounted(paused, "dataflow")} ${paused === 1 ? "is" : "are"} paused.`;
+  const behind = dataflows.filter((one) => one.state === "ok" && one.queued_increments > 0);
+  if (behind.length > 0) {
+    const increments = behind.reduce((sum, one) => sum + one.queued_increments, 0);
+    return `Nothing fails; ${formatCounted(increments, "increment")} are on their way.`;
+  }
+  return "Everything is up to date.";
+}

@@ -1,0 +1,106 @@
+import { client } from "@/api/client";
+import { useApi } from "@/api/hooks";
+import type { components } from "@/api/schema";
+import { useSession } from "@/api/session";
+import { Asked } from "@/components/Asked";
+import { DataTable, type Column } from "@/components/DataTable";
+import { Section } from "@/components/Section";
+import { formatBytes, formatSeconds } from "@/format/format";
+
+type Detail = components["schemas"]["DataflowDetail"];
+
+interface Kept {
+  what: string;
+  long: string;
+  by: string;
+}
+
+const COLUMNS: readonly Column<Kept>[] = [
+  { id: "what", header: "What", render: (row) => row.what },
+  { id: "long", header: "Stays", render: (row) => row.long },
+  { id: "by", header: "Set by", render: (row) => row.by },
+];
+
+function long(hours: number | null, bytes: number): string {
+  const parts = [
+    ...(hours === null ? [] : [formatSeconds(hours * 3600)]),
+    ...(bytes > 0 ? [`up to ${formatBytes(bytes)}`] : []),
+  ];
+  return parts.join(", ") || "for good";
+}
+
+/** Return how long everything of a dataflow stays. Pure. */
+function keptOf(detail: Detail, settings: Record<string, unknown> | undefined): Kept[] {
+  if (settings === undefined) return keptOfDataflow(detail);
+  const hours = Number(settings["keep_hours"] ?? 0);
+  const least = String(settings["keep_versions_min"] ?? "");
+  const days = Number(settings["scrub_days"] ?? 0);
+  return [
+    {
+      what: "Versions of tables",
+      long: `${formatSeconds(hours * 3600)} after a newer one, and the newest ${least}`,
+      by: "CBP_KEEP_HOURS, CBP_KEEP_VERSIONS_MIN",
+    },
+    ...keptOfDataflow(detail),
+    {
+      what: "Files that were taken in (finished/)",
+      long: long(Number(settings["keep_finished_hours"] ?? 0), Number(settings["keep_finished_bytes"] ?? 0)),
+      by: "CBP_KEEP_FINISHED_HOURS, CBP_KEEP_FINISHED_BYTES",
+    },
+    {
+      what: "A full pass of the scrubber",
+      long: days === 0 ? "never takes place by itself" : `every ${formatSeconds(days * 86_400)}`,
+      by: "CBP_SCRUB_DAYS",
+    },
+  ];
+}
+
+/** Return how long increments stay, which a dataflow may say itself. Pure. */
+function keptOfDataflow(detail: Detail): Kept[] {
+  return [
+    ...detail.sources.map((source) => ({
+      what: `Increments of source ${source.name}, once all have read them`,
+      long: long(source.keep.hours, source.keep.bytes),
+      by: source.keep.by === "dataflow" ? "keep: of the source" : "CBP_KEEP_INPUTS_HOURS, CBP_KEEP_INPUTS_BYTES",
+    })),
+    ...detail.stages.flatMap((stage) =>
+      Object.keys(stage.outputs).map((flow) => {
+        const keep = stage.keep[flow];
+        return {
+          what: `Increments of ${flow}, once all have read them`,
+          long: keep === undefined ? "for good" : long(keep.hours, keep.bytes),
+          by: keep === undefined ? "no keep: of the stage" : "keep: of the stage",
+        };
+      }),
+    ),
+  ];
+}
+
+/** How long what stays, and what sets it. */
+export function RetentionSection({ dataflow }: { dataflow: string }) {
+  const detail = useApi(
+    ["dataflows", dataflow],
+    () => client.GET("/api/v1/dataflows/{name}", { params: { path: { name: dataflow } } }),
+    { follow: false },
+  );
+  const session = useSession();
+  const settings = useApi(["settings"], () => client.GET("/api/v1/settings"), {
+    enabled: session.can("operator"),
+    follow: false,
+  });
+  return (
+    <Section title="Retention in effect">
+      <Asked query={detail}>
+        {(one) => (
+          <DataTable
+            label="What stays how long"
+            columns={COLUMNS}
+            rows={keptOf(one, settings.data)}
+            rowKey={(row) => row.what}
+            sortName="retention-sort"
+          />
+        )}
+      </Asked>
+    </Section>
+  );
+}

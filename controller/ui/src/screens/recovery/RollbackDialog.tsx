@@ -1,0 +1,192 @@
+import { Button, Checkbox, Group, List, Modal, Stack, Text, TextInput } from "@mantine/core";
+import { useState } from "react";
+
+import { client } from "@/api/client";
+import { useAction, useApi } from "@/api/hooks";
+import type { components } from "@/api/schema";
+import { Asked } from "@/components/Asked";
+import { CliHint } from "@/components/CliHint";
+import { DataTable, type Column } from "@/components/DataTable";
+import { Notice } from "@/components/Notice";
+import { ProblemMessage } from "@/components/ProblemMessage";
+import { formatBytes, formatCount } from "@/format/format";
+import { UndoneFiles } from "@/screens/recovery/UndoneFiles";
+import { undoneInWords } from "@/screens/recovery/words";
+
+type Plan = components["schemas"]["RollbackPlanOut"];
+type Rewind = components["schemas"]["TableRewindOut"];
+
+const COLUMNS: readonly Column<Rewind>[] = [
+  { id: "table", header: "Table", render: (row) => row.table },
+  { id: "now", header: "Records now", align: "right", render: (row) => formatCount(row.records_now) },
+  { id: "then", header: "Records then", align: "right", render: (row) => formatCount(row.records_then) },
+  { id: "bytes-now", header: "Size now", align: "right", render: (row) => formatBytes(row.bytes_now) },
+  { id: "bytes-then", header: "Size then", align: "right", render: (row) => formatBytes(row.bytes_then) },
+];
+
+interface RollbackDialogProps {
+  dataflow: string;
+  /** Position, or anything else that the service takes as a target. */
+  to: string;
+  allowed: boolean;
+  onClose: () => void;
+}
+
+/** What a roll-back undoes; then who asks for it and why, and the name of the dataflow typed. */
+export function RollbackDialog({ dataflow, to, allowed, onClose }: RollbackDialogProps) {
+  const [dropLater, setDropLater] = useState(false);
+  const plan = useApi(
+    ["rollback-plan", dataflow, to, dropLater],
+    () =>
+      client.GET("/api/v1/dataflows/{name}/rollback", {
+        params: { path: { name: dataflow }, query: { to, drop_later: dropLater } },
+      }),
+    { keepPrevious: true },
+  );
+  return (
+    <Modal opened onClose={onClose} size="xl" title={`Roll-back of ${dataflow} to position ${to}`}>
+      <Stack gap="md">
+        <Asked query={plan}>
+          {(answer) => (
+            <>
+              <Preview plan={answer} />
+              <UndoneFiles
+                key={`${to} ${dropLater}`}
+                dataflow={dataflow}
+                to={to}
+                dropLater={dropLater}
+                files={answer.files}
+                total={answer.files_total}
+                next={answer.files_cursor}
+              />
+            </>
+          )}
+        </Asked>
+        {!allowed && (
+          <Text size="sm" c="dimmed">
+            Rolling back needs the scope admin.
+          </Text>
+        )}
+        {allowed && plan.data !== undefined && (
+          <Confirmation
+            dataflow={dataflow}
+            to={to}
+            dropLater={dropLater}
+            setDropLater={setDropLater}
+            onClose={onClose}
+          />
+        )}
+        <CliHint words={["cbp", "rollback", dataflow, "--to", to, "--dry-run"]} />
+      </Stack>
+    </Modal>
+  );
+}
+
+function Preview({ plan }: { plan: Plan }) {
+  return (
+    <Stack gap="sm">
+      <Notice tone="warn" title="What this undoes">
+        <List size="sm">
+          {undoneInWords(plan).map((line) => (
+            <List.Item key={line}>{line}</List.Item>
+          ))}
+        </List>
+      </Notice>
+      <DataTable
+        label="Tables now and then"
+        columns={COLUMNS}
+        rows={plan.tables}
+        rowKey={(row) => row.table}
+        sortName="rewind-sort"
+        minWidth={520}
+      />
+    </Stack>
+  );
+}
+
+interface ConfirmationProps {
+  dataflow: string;
+  to: string;
+  dropLater: boolean;
+  setDropLater: (dropLater: boolean) => void;
+  onClose: () => void;
+}
+
+function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: ConfirmationProps) {
+  const [by, setBy] = useState("");
+  const [reason, setReason] = useState("");
+  const [typed, setTyped] = useState("");
+  const [pause, setPause] = useState(false);
+  const rollBack = useAction(
+    () =>
+      client.POST("/api/v1/dataflows/{name}/rollback", {
+        params: {
+          path: { name: dataflow },
+          query: { to, reason, by, drop_later: dropLater, pause },
+        },
+      }),
+    { done: `${dataflow} is back at position ${to}`, onDone: onClose, notify: false },
+  );
+  return (
+    <form
+      aria-label="Confirm the roll-back"
+      onSubmit={(event) => {
+        event.preventDefault();
+        rollBack.mutate();
+      }}
+    >
+      <Stack gap="sm">
+        <Checkbox
+          label="Drop what arrived later"
+          description="Increments that came after that moment are not applied again."
+          checked={dropLater}
+          onChange={(event) => setDropLater(event.currentTarget.checked)}
+        />
+        <Checkbox
+          label="Leave the dataflow paused"
+          description="Nothing runs until you resume it."
+          checked={pause}
+          onChange={(event) => setPause(event.currentTarget.checked)}
+        />
+        <Group grow align="flex-start">
+          <TextInput
+            label="Why"
+            required
+            maxLength={1000}
+            value={reason}
+            onChange={(event) => setReason(event.currentTarget.value)}
+          />
+          <TextInput
+            label="Who asks for it"
+            maxLength={200}
+            value={by}
+            onChange={(event) => setBy(event.currentTarget.value)}
+          />
+        </Group>
+        <TextInput
+          label={`Type the name ${dataflow} to confirm`}
+          autoComplete="off"
+          value={typed}
+          onChange={(event) => setTyped(event.currentTarget.value)}
+        />
+        {rollBack.isError && <ProblemMessage error={rollBack.error} />}
+        <Group justify="flex-end">
+          <Text size="xs" c="dimmed">
+            The roll-back and its reason are kept for good. It cannot be undone.
+          </Text>
+          <Button variant="default" onClick={onClose}>
+            Cancel
+          </Button>
+          <Button
+            type="submit"
+            color="red"
+            loading={rollBack.isPending}
+            disabled={typed !== dataflow || reason.trim() === ""}
+          >
+            Roll back
+          </Button>
+        </Group>
+      </Stack>
+    </form>
+  );
+}

@@ -1,0 +1,158 @@
+"""What each ready stage on views costs groupwise and on columns: one more record of many groups.
+
+    python -m tests.bench.stage_forms --groups 100000 --rounds 5
+
+Each group has a few records before. A round gives every group one more record, which is one run;
+both forms run in turn in one process, on tables of their own, and must give equally many changes.
+A figure is the median over the rounds of the processor's seconds in the tasks of a run, which
+include what both forms have in common: records are read, routed and written.
+"""
+
+from __future__ import annotations
+
+import argparse
+import statistics
+import tempfile
+import time
+from collections.abc import Mapping
+from datetime import UTC, datetime, timedelta
+from pathlib import Path
+from types import MappingProxyType
+from typing import Any
+from unittest.mock import patch
+
+from cbp import DataflowBuilder
+from cbp.engine.direct import LocalEngine
+from cbp.engine.task.stage_task import StageTask
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.nodes import SourceNode, StageNode
+from cbp.sdk.translate import Declared
+from stages.translators.latest import Latest
+from tests.driver import Driver
+from tests.stages.ready_stages import FORMS, TABLE, ddl, stages
+
+NAMES = (
+    "join_inner",
+    "bags_left",
+    "as_of",
+    "dimension",
+    "best",
+    "distinct",
+    "windows",
+    "sessions",
+    "firsts",
+    "latest",
+)
+BEGIN = datetime(2026, 1, 1, tzinfo=UTC)
+STAGE = "stage"
+Row = dict[str, Any]
+
+
+def value(column: str, group: int, number: int) -> Any:
+    """Return the value of a column in one record of a group."""
+    values: Mapping[str, Any] = {
+        "id": 100 * group + number,
+        "pair": f"pair {group:09d}",
+        "at": BEGIN + timedelta(seconds=3 * number),
+        "since": BEGIN + timedelta(seconds=3 * number),
+        "cents": number,
+        "rate": number,
+        "part": float(number),
+        "label": "label",
+        "sign": 1,
+    }
+    return values[column]
+
+
+class Candidate:
+    """One form of a stage on its own tables, of which every group has some records."""
+
+    def __init__(self, stage: Declared, folder: Path, groups: int, before: int) -> None:
+        self.dataflow = one_stage(stage)
+        self.groups = groups
+        engine = LocalEngine(cache=f"{folder}/cache")
+        self.driver = Driver(engine, self.dataflow, folder / "tables")
+        for number in range(before):
+            self.round(number)
+
+    def round(self, number: int) -> tuple[Any, ...]:
+        """Give every group one more record; return the figures that both forms must share."""
+        for source, node in self.dataflow.sources.items():
+            if source == "table" and number:
+                continue
+            names = node.schema.names
+            rows = [{n: value(n, g, number) for n in names} for g in range(self.groups)]
+            self.driver.feed(source, rows)
+        self.driver.run_until_idle()
+        figures = self.driver.figures[-1]
+        return figures["groups"], figures["records_out"]
+
+
+def one_stage(stage: Declared) -> Dataflow:
+    """Return a dataflow with a source of signed records for each input of the stage."""
+    spec = stage.spec()
+    if spec.lookups:
+        flow = DataflowBuilder("one")
+        views = {}
+        for name, schema, key in (("left", str(spec.inputs[0].schema), "id"), *_TABLES):
+            columns = ", ".join(c for c in schema.split(", ") if not c.startswith("sign "))
+            rows = flow.source(name, columns)
+            views[name] = flow.stage(f"{name}s", Latest(columns, key), rows=rows).latest
+        flow.stage(STAGE, stage, rows=views["left"], dimension=views["table"])
+        return flow.build()
+    sources = {one.name: SourceNode(one.name, one.schema) for one in spec.inputs}
+    node = StageNode(STAGE, spec, MappingProxyType({name: name for name in sources}))
+    return Dataflow("one", MappingProxyType(sources), MappingProxyType({STAGE: node}))
+
+
+_TABLES = (("table", ddl(TABLE), "pair"),)
+
+
+def measure(name: str, groups: int, before: int, rounds: int) -> tuple[float, float]:
+    """Return the seconds of a round, groupwise and on columns."""
+    spent: dict[str, float] = {}
+    run = StageTask.run_arranged
+
+    def watched(task: StageTask) -> Any:
+        started = time.process_time()
+        try:
+            return run(task)
+        finally:
+            name = task.plan.stage
+            spent[name] = spent.get(name, 0.0) + time.process_time() - started
+
+    groupwise, parameters = stages()[name]
+    forms = (groupwise, FORMS[groupwise])
+    with tempfile.TemporaryDirectory() as folder, patch.object(StageTask, "run_arranged", watched):
+        candidates = [
+            Candidate(form(**parameters), Path(folder) / f"{at}", groups, before)
+            for at, form in enumerate(forms)
+        ]
+        times: tuple[list[float], list[float]] = ([], [])
+        for number in range(before, before + rounds):
+            shared = set()
+            for each, mine in zip(candidates, times, strict=True):
+                spent.clear()
+                shared.add(each.round(number))
+                mine.append(spent[STAGE])
+            assert len(shared) == 1, f"{name}: the forms differ: {shared}"
+    return statistics.median(times[0]), statistics.median(times[1])
+
+
+def main() -> None:
+    """Print a line for each stage."""
+    parser = argparse.ArgumentParser(description=__doc__)
+    parser.add_argument("--groups", type=int, default=100_000)
+    parser.add_argument("--before", type=int, default=2, help="records that a group has")
+    parser.add_argument("--rounds", type=int, default=5)
+    parser.add_argument("--stages", default=",".join(NAMES))
+    options = parser.parse_args()
+    print("| stage | groupwise, s | on columns, s | ratio |")
+    print("| --- | --- | --- | --- |")
+    for name in options.stages.split(","):
+        slow, fast = measure(name, options.groups, options.before, options.rounds)
+        print(f"| {name} | {slow:.2f} | {fast:.2f} | {slow / fast:.1f} |", flush=True)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,119 @@
+"""The state of a loop, superstep by superstep, against a dict; its tables keep their files."""
+
+from __future__ import annotations
+
+import tempfile
+from pathlib import Path
+
+import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
+from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.state.loop_state import LoopState
+from cbp.model.dataflow.stage import StateSpec
+from cbp.model.flow.schema import Schema
+from tests.sampling import examples
+
+BUCKETS = 4
+SPEC = StateSpec("s", Schema.parse("k STRING, n BIGINT"))
+NAMES = ["k", "n", "_hash"]
+HASHES = [5, 6, 7, (1 << 62) + 1, (1 << 62) + 2]
+"""Keys of the buckets 0 and 1, whose hashes have one sign."""
+
+_records = st.lists(st.tuples(st.sampled_from(HASHES), st.integers(0, 9)), max_size=12)
+_step = st.tuples(st.lists(st.sampled_from(HASHES), max_size=4, unique=True), _records)
+
+
+def rows_of(records: list[tuple[int, int]]) -> pa.Table:
+    rows = [{"k": f"k{hash_}", "n": n, "_hash": hash_} for hash_, n in sorted(records)]
+    schema = pa.schema([("k", pa.string()), ("n", pa.int64()), ("_hash", pa.int64())])
+    return pa.Table.from_pylist(rows, schema=schema)
+
+
+def table_of(
+    folder: Path, files: list[list[tuple[int, int]]], order: tuple[str, ...]
+) -> StateTable:
+    live: dict[int, tuple[LiveFile, ...]] = {}
+    for number, records in enumerate(files):
+        for bucket in (0, 1):
+            rows = rows_of([one for one in records if one[0] >> 62 == bucket])
+            if rows.num_rows:
+                path = folder / f"{number}-{bucket}.parquet"
+                pq.write_table(rows, path)
+                file = LiveFile(path.name, path.stat().st_size, rows.num_rows)
+                live[bucket] = (*live.get(bucket, ()), file)
+    return StateTable(str(folder), "id", live, order)
+
+
+def found(state: BucketState, hashes: list[int] | None) -> list[tuple[int, int]]:
+    """Return what a look-up finds; it comes by hash, and `take` gives the rows of its places."""
+    wanted = None if hashes is None else np.array(sorted(hashes), np.int64)
+    positions = state.find(wanted)
+    assert list(positions.hashes) == sorted(positions.hashes)
+    if not len(positions.hashes):
+        return []
+    rows = state.take(positions, NAMES)
+    assert rows.column("_hash").to_pylist() == positions.hashes.tolist()
+    assert rows.column("k").to_pylist() == [f"k{hash_}" for hash_ in positions.hashes]
+    return sorted(zip(positions.hashes.tolist(), rows.column("n").to_pylist(), strict=True))
+
+
+@pytest.mark.parametrize("order", [(), ("n",)], ids=["any", "ordered"])
+@settings(max_examples=examples(40), deadline=None)
+@given(
+    files=st.lists(_records, max_size=3),
+    steps=st.lists(_step, max_size=12),
+)
+def test_a_superstep_finds_what_those_before_left(
+    order: tuple[str, ...],
+    files: list[list[tuple[int, int]]],
+    steps: list[tuple[list[int], list[tuple[int, int]]]],
+) -> None:
+    """Neither its own records nor its own deletions; the end is told as if it was one step."""
+    with tempfile.TemporaryDirectory() as folder:
+        table = table_of(Path(folder), files, order)
+        cache = IndexCache(f"{folder}/cache")
+        state = LoopState(table, cache, (0, 1), BUCKETS, spec=SPEC)
+        held = sorted(one for records in files for one in records)
+        for hashes, records in steps:
+            wanted = np.array(sorted(hashes), np.int64)
+            assert found(state, hashes) == [one for one in held if one[0] in hashes]
+            state.kill(state.find(wanted))
+            state.add(rows_of(records))
+            assert found(state, None) == held
+            state.turn()
+            held = sorted([*(one for one in held if one[0] not in hashes), *records])
+            assert found(state, None) == held
+        files_in_memory = len(state.files) - sum(map(len, table.live.values()))
+        assert files_in_memory <= 1 + np.log2(1 + sum(len(records) for _, records in steps))
+        assert found(after(table, cache, state), None) == held
+
+
+def after(table: StateTable, cache: IndexCache, state: LoopState) -> BucketState:
+    """Return the table's files without what the loop deleted, with one file of what it wrote."""
+    final = BucketState(table, cache, (0, 1), BUCKETS)
+    final.kill(state.gone())
+    deaths, folder = final.deaths(), Path(table.folder)
+    left = []
+    for at, file in enumerate(final.files):
+        rows = pq.read_table(folder / file.path)
+        alive = [row for row in range(file.rows) if row not in deaths.get(at, ())]
+        left.append(rows.take(pa.array(alive, pa.int64())))
+    born = state.born()
+    hashes = born.column("_hash").to_pylist()
+    assert hashes == sorted(hashes)
+    if table.order:
+        pairs = list(zip(hashes, born.column("n").to_pylist(), strict=True))
+        assert pairs == sorted(pairs)
+    whole = pa.concat_tables([*left, born.cast(rows_of([]).schema)])
+    records = [(row["_hash"], row["n"]) for row in whole.to_pylist()]
+    target = folder / "after"
+    target.mkdir()
+    return BucketState(
+        table_of(target, [records], ()), IndexCache(f"{folder}/again"), (0, 1), BUCKETS
+    )

@@ -1,0 +1,81 @@
+"""Rows of one hash in the order of their columns: found by value, whatever order the file has."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import pyarrow as pa
+from hypothesis import given
+from hypothesis import strategies as st
+
+from cbp.engine.columnar.values import row_order
+from cbp.engine.state.second_key_order import SecondOrder
+from cbp.model.flow.schema import DataType
+
+TYPES = (DataType("STRING"), DataType("DOUBLE"))
+
+ROWS = st.lists(
+    st.tuples(
+        st.integers(0, 2),
+        st.sampled_from([None, "", "a", "b", "ä"]),
+        st.sampled_from([None, 0.0, -0.0, 1.0, -1.5, float("nan"), float("inf")]),
+    ),
+    max_size=30,
+)
+
+
+def order_of(row: tuple[Any, ...]) -> tuple[Any, ...]:
+    return row[0], row_order(row[1:], TYPES)
+
+
+@given(rows=ROWS, is_sorted=st.booleans(), wanted=ROWS)
+def test_a_search_gives_the_places_of_a_value(
+    rows: list[tuple[Any, ...]], is_sorted: bool, wanted: list[tuple[Any, ...]]
+) -> None:
+    """Nulls come first, NaN last, both zeros are one; a file in another order is sorted."""
+    rows.sort(key=order_of if is_sorted else lambda row: row[0])
+    hashes = np.array([row[0] for row in rows], np.int64)
+    columns = [
+        pa.array([row[1] for row in rows], pa.large_string()),
+        pa.array([row[2] for row in rows], pa.float64()),
+    ]
+    order = SecondOrder(hashes, None, columns, TYPES)
+    places = sorted(range(len(rows)), key=lambda at: order_of(rows[at]))
+    assert [order_of(rows[row]) for row in order.rows(0, len(rows)).tolist()] == [
+        order_of(rows[at]) for at in places
+    ]
+    assert order.is_sorted == (rows == [rows[at] for at in places])
+    for one in wanted:
+        start, stop = np.searchsorted(hashes, [one[0], one[0] + 1]).tolist()
+        for n in (0, 1, 2):
+            value = row_order(one[1 : 1 + n], TYPES[:n])
+            expected = [
+                at
+                for at, row in enumerate(rows)
+                if row[0] == one[0] and order_of(row)[1][:n] == value
+            ]
+            ends = [order.search(value, start, stop, behind=behind) for behind in (False, True)]
+            assert sorted(map(order.row, range(*ends))) == expected
+            below = [row for row in rows if row[0] == one[0] and order_of(row)[1][:n] < value]
+            assert ends[0] == start + len(below)
+            assert order.span(value, start, stop)[0] in (ends[0], stop) or not n
+            assert sorted(map(order.row, range(*order.span(value, start, stop)))) == expected
+            if n == 2 and expected:
+                above = order.span(value[:1], start, stop)
+                assert order.span(value[1:], *above, first=1) == order.span(value, start, stop)
+    for n in (0, 1, 2):
+        values = [
+            pa.array([one[1] for one in wanted], pa.string()),
+            pa.array([one[2] for one in wanted], pa.float64()),
+        ]
+        firsts, lasts = (
+            np.searchsorted(hashes, np.array([one[0] + up for one in wanted], np.int64))
+            for up in (0, 1)
+        )
+        starts, stops = order.spans(values[:n], firsts, lasts)
+        for at, one in enumerate(wanted):
+            alone = order.span(
+                row_order(one[1 : 1 + n], TYPES[:n]), int(firsts[at]), int(lasts[at])
+            )
+            assert range(starts[at], stops[at]) == range(*alone)

@@ -1,0 +1,78 @@
+"""Loopbacks whose messages come back within the run: what is refused, and what it says."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cbp import Input, Loopback, Output, State, Translate, by, by_sql, route
+from cbp.errors import DefinitionError
+from cbp.sdk.translate import spec_of
+
+SCHEMA = "k BIGINT, n BIGINT"
+NO_NUMBERS: tuple[Any, ...] = (0, -1, 1_000_001, True, 2.5, "2", None)
+
+
+class Rounds(Translate):
+    """Any."""
+
+    items = Input(SCHEMA, route_by="k")
+    mail = Loopback(SCHEMA, route_by="k", supersteps=10)
+    out = Output(SCHEMA)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Do nothing."""
+
+
+def changed(**declarations: Any) -> Any:
+    return type("Changed", (Rounds,), declarations)()
+
+
+def test_the_number_of_supersteps_is_that_of_the_loopbacks() -> None:
+    """1 without loopbacks that say otherwise, which is what it was before."""
+    assert spec_of(Rounds()).supersteps == 10
+    assert spec_of(changed(mail=Loopback(SCHEMA, route_by="k"))).supersteps == 1
+    one = by(lambda record: record.n, "BIGINT")
+    assert spec_of(changed(mail=Loopback(SCHEMA, route_by=one, supersteps=2))).supersteps == 2
+
+
+@pytest.mark.parametrize(
+    ("code", "where", "translator"),
+    [
+        *(
+            ("supersteps_invalid", "mail", {"mail": Loopback(SCHEMA, "k", supersteps=number)})
+            for number in NO_NUMBERS
+        ),
+        ("supersteps_differ", "more", {"more": Loopback(SCHEMA, "k", supersteps=11)}),
+        ("supersteps_differ", "more", {"more": Loopback(SCHEMA, "k")}),
+        ("supersteps_unsupported", "mail", {"mail": Loopback(SCHEMA, supersteps=10)}),
+        (
+            "supersteps_unsupported",
+            "mail",
+            {"mail": Loopback(SCHEMA, route(lambda one: [one.k], "BIGINT"), supersteps=10)},
+        ),
+        (
+            "supersteps_unsupported",
+            "mail",
+            {"mail": Loopback(SCHEMA, by_sql("k + 1", "BIGINT"), supersteps=10)},
+        ),
+        ("supersteps_unsupported", "more", {"more": Input(SCHEMA)}),
+        ("supersteps_unsupported", "kept", {"kept": State(SCHEMA, expire="3 days")}),
+    ],
+)
+def test_what_a_loop_cannot_do_is_refused(
+    code: str, where: str, translator: dict[str, Any]
+) -> None:
+    """The declaration is named, and what to do instead."""
+    with pytest.raises(DefinitionError) as caught:
+        spec_of(changed(**translator))
+    mistake = caught.value.mistake
+    assert (mistake.code, mistake.where) == (code, f"Changed.{where}")
+
+
+def test_a_fingerprint_is_that_of_before() -> None:
+    """A loopback that says nothing of supersteps has the code that earlier releases saw."""
+    said = spec_of(changed(mail=Loopback(SCHEMA, route_by="k", supersteps=1))).code
+    assert said == spec_of(changed(mail=Loopback(SCHEMA, route_by="k"))).code
+    assert said != spec_of(changed(mail=Loopback(SCHEMA, route_by="k", supersteps=9))).code

@@ -1,0 +1,103 @@
+"""A drop folder in memory, with canned files that lie in it."""
+
+from __future__ import annotations
+
+import io
+from typing import Any, BinaryIO
+
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.retention import Expiry, Held
+from controller.ingest.admission.readmission import Decided
+from controller.store.base import (
+    ClaimRecord,
+    DataflowRecord,
+    Judged,
+    Uploaded,
+)
+from tests.controller.api.clicks import NOON
+
+__all__ = ["LYING", "FakeDropFolder"]
+
+LYING: dict[str, Any] = {
+    "name": "urls",
+    "folder": "/drop/clicks/urls/incoming",
+    "waiting": 2,
+    "waiting_bytes": 20,
+    "oldest_at": None,
+    "unclaimed": 1,
+    "oldest_unclaimed": [{"name": "a\nb\udcff", "why": "a FIFO", "since": None}],
+    "gone": [
+        {"name": "b\nc", "claim": "c1", "since": "2026-01-01T12:00:00+00:00", "lost": True},
+    ],
+    "warning": "links lie there",
+    "bucket": {
+        "location": "s3://bucket/clicks/",
+        "listed_at": None,
+        "objects": 3,
+        "waiting": 1,
+        "left_out": 1,
+        "oldest_left_out": [{"name": "_SUCCESS", "why": "a mark", "since": None}],
+    },
+    "trouble": {
+        "error": {"error_code": "source_failed", "message": "look: the pass failed"},
+        "since": "2026-01-01T12:00:00+00:00",
+        "tries": 3,
+        "retry_at": "2026-01-01T12:00:30+00:00",
+    },
+}
+
+
+class FakeDropFolder:
+    """Keeps what was uploaded, if it arrived as a whole."""
+
+    def __init__(self) -> None:
+        self.files: dict[str, bytes] = {}
+        self.judged = Judged("accepted")
+        self.cleaned: list[bool] = []
+        self.lying: list[dict[str, Any]] = [LYING]
+        self.trouble: list[str] = []
+
+    def troubled(self, dataflow: str) -> list[str]:
+        return self.trouble
+
+    def look(self, record: DataflowRecord, dataflow: Dataflow) -> list[dict[str, Any]]:
+        return self.lying
+
+    def clean(
+        self, record: DataflowRecord, dataflow: Dataflow, *, dry_run: bool = False
+    ) -> dict[str, Expiry]:
+        self.cleaned.append(not dry_run)
+        old = Held(0, 50, record.created_at, ("x",))
+        return {"urls": Expiry((old,), "is older than the retention's hours", "")}
+
+    def upload(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        name: str,
+        stream: BinaryIO,
+        key: str = "",
+    ) -> Uploaded:
+        content = b""
+        while chunk := stream.read(1000):
+            content += chunk
+        self.files[name] = content
+        claim = ClaimRecord("c1", record.name, source, 0, name, len(content), "claimed", NOON)
+        return Uploaded(claim)
+
+    def open_quarantined(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
+    ) -> BinaryIO:
+        return io.BytesIO(b"\x00content of " + claim.id.encode())
+
+    def restore(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
+    ) -> Decided:
+        raise NotFoundError(kind="quarantined file", name=f"{record.name}/{source}/{claim}")
+
+    def foresee(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, name: str, sha256: str
+    ) -> Judged:
+        return self.judged

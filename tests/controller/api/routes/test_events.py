@@ -1,0 +1,109 @@
+"""A stream of events and the credential of its client, over fakes: what no silence may hide."""
+
+from __future__ import annotations
+
+from collections.abc import AsyncGenerator, Callable, Iterator
+from contextlib import contextmanager
+from datetime import timedelta
+
+import pytest
+
+from cbp.errors import OperatingError
+from controller.access.authentication import REMEMBERED_SECONDS
+from controller.store.access import TokenRecord
+from controller.store.base import Event, EventCursor, EventRecord
+from tests.controller.api.fake_service import Service
+from tests.controller.api.security.callers import bearer, cookie_of, make_token, sign_in
+
+EVENTS_MAX = 50
+
+
+class BusyFeed:
+    """Has one event after the other, without a silence; a heartbeat is due at each of them.
+
+    Args:
+        then: Called after each event.
+    """
+
+    heartbeat_seconds = 0.0
+    streams = 0
+
+    def __init__(self, then: Callable[[int], None]) -> None:
+        self._then = then
+
+    @contextmanager
+    def stream(self) -> Iterator[None]:
+        yield
+
+    async def newest(self) -> EventCursor:
+        return EventCursor(0, 1)
+
+    async def follow(self, _place: EventCursor) -> AsyncGenerator[EventRecord]:
+        for number in range(1, EVENTS_MAX + 1):
+            yield EventRecord(number, number, Event(kind="stage.waiting", dataflow="clicks"))
+            self._then(number)
+
+
+def events_of(service: Service, headers: dict[str, str], then: Callable[[int], None]) -> int:
+    """Follow a busy feed to the end of the stream; return how many events came."""
+    service.app.state.parts.events = BusyFeed(then)
+    with service.client(token=None) as client:
+        answer = client.get("/api/v1/events", headers=headers)
+    assert answer.status_code == 200
+    return answer.text.count("event: changed")
+
+
+def test_a_busy_stream_ends_when_its_token_is_revoked(filled: Service) -> None:
+    """It never hears a silence, so the time since the last question counts."""
+    secret = make_token(filled, "t")
+
+    def revoke(number: int) -> None:
+        if number == 5:
+            filled.access.tokens.revoke("t")
+
+    assert events_of(filled, bearer(secret), revoke) == 5
+
+
+@pytest.mark.parametrize("by", ["token", "session"])
+def test_a_stream_ends_when_its_credential_expires(by: str, filled: Service) -> None:
+    """By the clock, though nobody ended it."""
+    secret = make_token(filled, "t", expires_days=1)
+    headers = bearer(secret) if by == "token" else cookie_of(sign_in(filled))
+
+    def wait(number: int) -> None:
+        if number == 5:
+            filled.clock.move(days=2)
+
+    assert events_of(filled, headers, wait) == 5
+
+
+def test_following_is_no_use_of_a_session(filled: Service) -> None:
+    """A page that is left open and asks nothing becomes idle, and its stream ends with it."""
+    cookie = cookie_of(sign_in(filled))
+    idle = timedelta(minutes=filled.settings.session_idle_minutes)
+
+    def wait(_number: int) -> None:
+        filled.clock.move(seconds=idle.total_seconds() / 10)
+
+    assert events_of(filled, cookie, wait) == 10
+
+
+def test_a_store_that_does_not_answer_ends_no_stream(
+    filled: Service, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Nothing is known of the token, and the client would only come again."""
+    secret = make_token(filled, "t")
+    asked = 0
+
+    def fail(_sha256: str) -> TokenRecord | None:
+        nonlocal asked
+        asked += 1
+        raise OperatingError("the database is away")
+
+    def break_store(number: int) -> None:
+        filled.clock.move(seconds=REMEMBERED_SECONDS)
+        if number == 5:
+            monkeypatch.setattr(filled.store, "find_token", fail)
+
+    assert events_of(filled, bearer(secret), break_store) == EVENTS_MAX
+    assert asked == EVENTS_MAX - 5

@@ -1,0 +1,30 @@
+"""The OpenAPI document that the page's types are made from."""
+
+from __future__ import annotations
+
+import json
+from typing import Any
+
+from controller.api.openapi_document import DOCUMENT, document_text
+
+
+def test_the_committed_document_is_the_services() -> None:
+    """The page is typed against the routes as they are; mended by the module's own command."""
+    assert DOCUMENT.read_text(encoding="utf-8") == document_text()
+
+
+def _references(part: Any) -> list[str]:
+    if isinstance(part, list):
+        return [name for item in part for name in _references(item)]
+    if not isinstance(part, dict):
+        return []
+    own = [part["$ref"]] if isinstance(part.get("$ref"), str) else []
+    return own + [name for item in part.values() for name in _references(item)]
+
+
+def test_every_reference_leads_somewhere() -> None:
+    """A model inside of a hand-written body is found by those who read the document."""
+    document = json.loads(document_text())
+    schemas = {f"#/components/schemas/{name}" for name in document["components"]["schemas"]}
+    assert set(_references(document)) - schemas == set()
+    assert "$defs" not in document_text()

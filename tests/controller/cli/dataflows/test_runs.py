@@ -1,0 +1,98 @@
+"""`cbp runs`, `cbp cancel` and `cbp retry`: filters, the timeline, and many runs in one call."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import replace
+from datetime import timedelta
+from pathlib import Path
+
+import pytest
+
+from tests.controller.api.clicks import NOON
+from tests.controller.api.fake_service import Service
+from tests.controller.cli.conftest import Cbp
+from tests.controller.live import Live, live
+from tests.controller.world import ONE
+
+
+@pytest.fixture
+def service(tmp_path: Path) -> Service:
+    made = Service(tmp_path / "root")
+    made.fill()
+    return made
+
+
+def ids(cbp: Cbp, *options: str) -> list[str]:
+    outcome = cbp("runs", *options, "--json")
+    assert outcome.status == 0, outcome.err
+    return [run["id"] for run in outcome.json["items"]]
+
+
+def test_runs_are_filtered_as_rest_does(cbp: Cbp, service: Service) -> None:
+    """Failed only, by epoch, by error, and by time or age; what is no time is refused."""
+    assert ids(cbp, "--failed") == ["r2"]
+    assert ids(cbp, "--epoch", "0") == ["r1"]
+    assert ids(cbp, "--error-code", "author_code_failed") == ["r2"]
+    assert ids(cbp, "--error-code", "disk_full") == []
+    assert ids(cbp, "--since", "2026-11-01") == ["r3", "r2", "r1"]
+    assert ids(cbp, "--until", "2026-11-01T14:00:00+02:00") == []
+    service.store.run_records = [
+        replace(run, started_at=NOON - timedelta(days=4000 * (run.id == "r1")))
+        for run in service.store.run_records
+    ]
+    assert "r1" not in ids(cbp, "--since", "3000d")
+    assert cbp("runs", "--since", "yesterday").status == 2
+
+
+def test_the_runs_of_a_dataflow_are_listed_by_its_name(cbp: Cbp, service: Service) -> None:
+    """In the place of a run's id; a name that is neither is told as a dataflow."""
+    assert ids(cbp, "clicks", "--failed") == ["r2"]
+    assert cbp("runs", "r1", "--json").json["id"] == "r1"
+    outcome = cbp("runs", "nobody", "--json")
+    assert (outcome.status, outcome.json["details"]["name"]) == (1, "nobody")
+
+
+def test_many_runs_are_cancelled_and_each_is_reported(cbp: Cbp, service: Service) -> None:
+    """Status 1 when one was refused; the others were asked to stop all the same."""
+    outcome = cbp("cancel", "r3", "r1")
+    assert outcome.status == 1
+    assert "asked to stop" in outcome.out
+    assert service.controller.asked == [("cancel", "r3")]
+    asked, refused = cbp("cancel", "r3", "r1", "--json").json["items"]
+    assert (asked["error"], refused["error"]["error_code"]) == (None, "run_ended")
+    assert cbp("cancel", "r3", "--json").json["id"] == "r3"
+
+
+def test_failed_runs_are_tried_again(cbp: Cbp, service: Service) -> None:
+    """By their ids; a call that names both a stage and runs, or neither, is wrong."""
+    (stage,) = service.store.stage_records
+    service.store.stage_records = [replace(stage, epoch=1)]
+    outcome = cbp("retry", "--run", "r2", "--run", "r1", "--json")
+    assert outcome.status == 1
+    assert [item["status"] for item in outcome.json["items"]] == [202, 409]
+    assert cbp("retry", "--run", "r2").status == 0
+    assert service.controller.asked == [("retry", "clicks", "count")] * 2
+    for wrong in (["clicks", "count", "--run", "r2"], ["clicks"], []):
+        assert cbp("retry", *wrong).status == 2
+
+
+@pytest.fixture
+def real(tmp_path: Path) -> Iterator[Live]:
+    made = live(tmp_path / "real")
+    made.world.controller.register(ONE)
+    made.world.arrive("one", "a", ("x", 1))
+    made.world.ticks()
+    yield made
+    made.world.close()
+
+
+def test_the_timeline_of_a_run_is_printed(cbp: Cbp, real: Live) -> None:
+    """In `cbp runs RUN` and in `cbp explain --run RUN`; its beginnings are no figures."""
+    (run,) = real.world.store.runs("one").items
+    for command in (["runs", run.id], ["explain", "--run", run.id]):
+        outcome = cbp(*command, session=real.session)
+        assert outcome.status == 0, outcome.err
+        for phase in ("start", "plan", "job", "assemble", "finish"):
+            assert f"\n{phase} " in outcome.out
+        assert "begin_" not in outcome.out

@@ -1,0 +1,51 @@
+"""The command `cbp new`."""
+
+from __future__ import annotations
+
+from pathlib import Path
+
+import pytest
+
+from controller.development.starter_project import starter_files
+from tests.controller.cli.conftest import Cbp
+
+
+def test_a_project_is_made_in_its_folder(
+    cbp: Cbp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """An empty folder may exist; what to do next is printed."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "starter_new").mkdir()
+    outcome = cbp("new", "starter_new")
+    assert outcome.status == 0
+    assert "cbp dev dataflow.yaml" in outcome.out
+    made = {
+        str(path.relative_to(tmp_path / "starter_new")): path.read_text()
+        for path in (tmp_path / "starter_new").rglob("*")
+        if path.is_file()
+    }
+    assert made == dict(starter_files("starter_new"))
+
+
+@pytest.mark.parametrize(
+    ("name", "code"),
+    [
+        ("starter_new", "already_exists"),
+        ("file", "already_exists"),
+        ("../up", "project_name_invalid"),
+    ],
+)
+def test_nothing_that_is_there_is_overwritten(
+    cbp: Cbp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch, name: str, code: str
+) -> None:
+    """Neither a folder with files nor a file; and nothing is made outside this folder."""
+    monkeypatch.chdir(tmp_path)
+    (tmp_path / "starter_new").mkdir()
+    (tmp_path / "starter_new/own.py").write_text("mine")
+    (tmp_path / "file").write_text("mine")
+    before = sorted(tmp_path.parent.rglob("*"))
+    outcome = cbp("new", name, "--json")
+    assert outcome.status == 1
+    assert outcome.json["error_code" if code == "already_exists" else "details"]
+    assert code in outcome.out
+    assert sorted(tmp_path.parent.rglob("*")) == before

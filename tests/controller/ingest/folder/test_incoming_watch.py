@@ -1,0 +1,213 @@
+"""A file that is renamed in is whole at once; every other file waits for its settle time."""
+
+from __future__ import annotations
+
+import os
+import queue
+import shutil
+import sys
+import threading
+from collections.abc import Iterator
+from contextlib import contextmanager
+from pathlib import Path
+
+import pytest
+
+from controller.ingest.folder.incoming_watch import IncomingWatch
+from tests.controller.ingest.harness import Drop, lines
+
+pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
+
+SCHEMA = "id BIGINT NOT NULL, name STRING"
+
+
+@pytest.fixture
+def drop(tmp_path: Path) -> Drop:
+    """A file must be unchanged for a minute, and nobody makes the clock go on."""
+    return Drop(tmp_path, SCHEMA, settle_seconds=60)
+
+
+@contextmanager
+def watched(drop: Drop) -> Iterator[queue.Queue[frozenset[str]]]:
+    """Watch the folders in a thread; yields what is woken. All that happened before is noted."""
+    woken, stop = queue.Queue[frozenset[str]](), threading.Event()
+    thread = threading.Thread(target=drop.folder.watch, args=(stop, woken.put))
+    thread.start()
+    try:
+        note(drop, woken, first=True)
+        yield woken
+    finally:
+        stop.set()
+        thread.join()
+
+
+def note(drop: Drop, woken: queue.Queue[frozenset[str]], *, first: bool = False) -> None:
+    """Return once the thread has noted every event so far: events come in their order.
+
+    A marker is renamed in; when the watch knows it, it knows what came before. The marker is hidden
+    and lies there until the next listing forgets it.
+    """
+    watch, marker = drop.folder._watch, drop.root / "marker"
+    hidden = drop.incoming / ".marker"
+    while True:
+        marker.write_bytes(b"")
+        marker.rename(hidden)
+        inode = hidden.stat().st_ino
+        try:
+            while not any(one.inode == inode for one in watch.renamed_in(drop.incoming)):
+                woken.get(timeout=0.2 if first else 20)
+        except queue.Empty:
+            assert first  # the thread had not begun to watch
+            continue
+        return
+
+
+def rename_in(drop: Drop, name: str, data: bytes) -> None:
+    staged = drop.root / f"{name}.next"
+    staged.write_bytes(data)
+    staged.rename(drop.incoming / name)
+
+
+def test_a_file_that_is_renamed_in_is_taken_at_once(drop: Drop) -> None:
+    """Beside it, a file that is written in place waits; `waiting` counts it alone."""
+    with watched(drop) as woken:
+        rename_in(drop, "a.jsonl", lines(2))
+        drop.put("b.jsonl", lines(3, start=10))
+        note(drop, woken)
+        report = drop.scan()
+    assert (report.accepted, report.waiting) == (1, 1)
+    assert [row["id"] for row in drop.rows()] == [0, 1]
+
+
+def test_a_rename_within_the_folder_counts_too(drop: Drop) -> None:
+    """A producer writes `a.part` and renames it."""
+    drop.put("a.part", lines(2))
+    with watched(drop) as woken:
+        os.rename(drop.incoming / "a.part", drop.incoming / "a.jsonl")
+        note(drop, woken)
+        assert drop.scan().accepted == 1
+
+
+def test_without_a_watch_a_renamed_file_waits(drop: Drop) -> None:
+    """No event, no haste: as on a network file system."""
+    rename_in(drop, "a.jsonl", lines(2))
+    assert (drop.scan().accepted, drop.scan().waiting) == (0, 1)
+    drop.pass_seconds(60)
+    assert drop.scan().accepted == 1
+
+
+def test_a_file_that_is_written_to_after_its_rename_waits(drop: Drop) -> None:
+    """It is not any more what was renamed in."""
+    with watched(drop) as woken:
+        rename_in(drop, "a.jsonl", lines(2))
+        note(drop, woken)
+        with (drop.incoming / "a.jsonl").open("ab") as file:
+            file.write(lines(1, start=2))
+        assert drop.scan().waiting == 1
+        drop.pass_seconds(60)
+        assert drop.scan().accepted == 1
+    assert [row["id"] for row in drop.rows()] == [0, 1, 2]
+
+
+def test_a_file_that_is_made_anew_under_the_name_of_a_renamed_one_waits(drop: Drop) -> None:
+    """The rename speaks for the file, not for its name."""
+    with watched(drop) as woken:
+        rename_in(drop, "a.jsonl", lines(2))
+        note(drop, woken)
+        (drop.incoming / "a.jsonl").unlink()
+        drop.put("a.jsonl", lines(1, start=5))
+        assert (drop.scan().accepted, drop.scan().waiting) == (0, 1)
+
+
+def test_a_folder_that_is_made_anew_is_watched_again(drop: Drop) -> None:
+    """A listing makes sure; what is renamed in behind it is taken at once."""
+    with watched(drop) as woken:
+        shutil.rmtree(drop.incoming)
+        drop.scan()
+        assert drop.incoming.is_dir()
+        drop.scan()
+        rename_in(drop, "a.jsonl", lines(2))
+        note(drop, woken)
+        assert drop.scan().accepted == 1
+
+
+def test_a_change_wakes_the_dataflow_of_its_folder(drop: Drop) -> None:
+    """A new file, the end of its writing, and an upload, each by the name of the dataflow."""
+    with watched(drop) as woken:
+        drop.put("a.jsonl", lines(1))
+        assert woken.get(timeout=20) == {drop.dataflow.name}
+        note(drop, woken)
+        while not woken.empty():
+            woken.get()
+        with (drop.root / "sent").open("w+b") as stream:
+            stream.write(lines(1, start=7))
+            stream.seek(0)
+            uploaded = drop.folder.upload(drop.record, drop.dataflow, "orders", "b", stream)
+        assert uploaded.claim.status == "claimed"
+        last = woken.get(timeout=20)
+        while not woken.empty():
+            last = woken.get()
+        assert last == {drop.dataflow.name}
+        assert drop.scan().accepted == 1
+
+
+def test_renames_are_forgotten_when_their_files_are_gone(drop: Drop) -> None:
+    """The memory is that of the folder: what was taken or removed leaves nothing behind."""
+    with watched(drop) as woken:
+        for number in range(20):
+            rename_in(drop, f"{number}.jsonl", lines(1, start=number))
+        rename_in(drop, "gone.jsonl", lines(1))
+        note(drop, woken)
+        (drop.incoming / "gone.jsonl").unlink()
+        (drop.incoming / ".marker").unlink()
+        assert drop.scan().accepted == 20
+        drop.scan()
+        assert not drop.folder._watch.renamed_in(drop.incoming)
+
+
+def test_the_report_says_when_the_first_file_has_settled(drop: Drop) -> None:
+    """It is one settle time after the file was first seen, in every listing."""
+    seen = drop.now
+    drop.put("a.jsonl", lines(1))
+    reports = [drop.scan()]
+    drop.pass_seconds(25)
+    drop.put("b.jsonl", lines(1))
+    reports.append(drop.scan())
+    settles = [report.settles_at for report in reports]
+    assert settles[0] == settles[1]
+    assert settles[0] is not None
+    assert (settles[0] - seen).total_seconds() == 60
+    drop.pass_seconds(35)
+    last = drop.scan()
+    assert (last.accepted, last.waiting) == (1, 1)
+    drop.pass_seconds(25)
+    assert drop.scan().settles_at is None
+
+
+def test_a_device_that_hangs_delays_no_other_folder(
+    drop: Drop, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """The look at a renamed file does not return; listings ask and new folders are watched."""
+    hanging, asked = threading.Event(), threading.Event()
+    with watched(drop):
+
+        def look(path: Path) -> None:
+            asked.set()
+            hanging.wait(60)
+
+        monkeypatch.setattr("controller.ingest.folder.incoming_watch.look_at", look)
+        rename_in(drop, "a.jsonl", lines(1))
+        try:
+            assert asked.wait(20)
+            other = threading.Thread(target=use, args=(drop.folder._watch, tmp_path))
+            other.start()
+            other.join(20)
+            assert not other.is_alive()
+        finally:
+            hanging.set()
+
+
+def use(watch: IncomingWatch, folder: Path) -> None:
+    """Do all that a listing does with a watch."""
+    watch.follow(folder, "other")
+    watch.forget(folder, watch.renamed_in(folder))

@@ -1,0 +1,64 @@
+"""Passes over a folder in which many files wait use one listing, for as long as it may be used."""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Callable
+from datetime import datetime, timedelta
+from pathlib import Path
+
+import pytest
+
+from controller.ingest import IngestLimits
+from controller.ingest.formats.content import never
+from controller.ingest.reading.file_reader import FileRead, ReadRequest, read_file
+from tests.controller.ingest.harness import Drop
+
+FILES = 24
+
+
+class SlowlyListed(Drop):
+    """A drop folder whose first listing takes seconds: its clock goes on at the first looks."""
+
+    looks = 0
+
+    @property
+    def now(self) -> datetime:
+        """The time."""
+        self.looks += 1
+        if self.looks < 10:
+            self._now += timedelta(seconds=1)
+        return self._now
+
+    @now.setter
+    def now(self, value: datetime) -> None:
+        self._now = value
+
+
+@pytest.mark.parametrize(("pause", "place"), [(0, FILES), (60, 4)])
+def test_a_listing_is_used_again_while_claimed_files_wait(
+    pause: float, place: int, tmp_path: Path
+) -> None:
+    """A pass that ends between claimed files leaves its listing to the next ones, for some time.
+
+    So an older file that comes meanwhile is claimed after those of the listing, or, when the
+    listing has been used for ten times as long as it took, after those that were claimed.
+    """
+    drop: SlowlyListed
+
+    def read_slowly(request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
+        drop.now += timedelta(seconds=0.3)
+        return read_file(request, stopping)
+
+    limits = IngestLimits(scan_seconds=0.5, group_files=4)
+    drop = SlowlyListed(tmp_path, "n BIGINT", limits=limits, reader=read_slowly)
+    for number in range(FILES):
+        drop.put(f"f{number:04d}", b'{"n": %d}\n' % number)
+    drop.scan()
+    assert drop.names("claimed"), "the pass ended between claimed files"
+    drop.put("older", b'{"n": -1}\n')
+    os.utime(drop.incoming / "older", ns=(0, 0))
+    drop.pass_seconds(pause)
+    while drop.names("incoming") or drop.names("claimed"):
+        assert drop.scan().accepted
+    assert [row["n"] for row in drop.rows()].index(-1) == place

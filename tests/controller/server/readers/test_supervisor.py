@@ -1,0 +1,34 @@
+"""How many readers a service has."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.errors import DefinitionError
+from controller.server.readers.supervisor import readers_count
+from controller.settings import Settings
+
+
+def test_readers_are_as_many_as_the_machine_can_spare(tmp_path: Path) -> None:
+    """None where a run needs the cores, or where connections cannot be passed; else as asked."""
+
+    def count(cores: int, *, linux: bool = True, **given: Any) -> int:
+        return readers_count(Settings(root=tmp_path, **given), cores=cores, linux=linux)
+
+    assert [count(cores) for cores in (1, 2, 3, 4, 5, 6, 64)] == [0, 0, 0, 2, 3, 4, 4]
+    assert count(64, engine="local") == 0
+    assert (count(1, readers=3), count(64, readers=0)) == (3, 0)
+    assert count(1, engine="local", readers=2) == 2
+    assert count(64, linux=False, readers=2) == 0
+
+
+def test_readers_and_tls_are_not_asked_for_together(tmp_path: Path) -> None:
+    """The state of an encrypted connection cannot be passed; who asks for both is told."""
+    pair: dict[str, Any] = {"tls_cert": tmp_path / "c.pem", "tls_key": tmp_path / "k.pem"}
+    assert readers_count(Settings(root=tmp_path, **pair), cores=64) == 0
+    with pytest.raises(DefinitionError) as refused:
+        readers_count(Settings(root=tmp_path, readers=1, **pair), cores=64)
+    assert "readers_without_tls" in str(refused.value.as_dict())

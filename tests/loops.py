@@ -1,0 +1,231 @@
+"""Translators whose messages come back within the same run, and their plain oracles."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable
+from datetime import timedelta
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbp import (
+    Dataflow,
+    DataflowBuilder,
+    Input,
+    Loopback,
+    Output,
+    State,
+    Timers,
+    Translate,
+    TranslateArrow,
+    View,
+    by,
+)
+
+
+class Components(Translate):
+    """Label each node with the least node that it is linked to, by any number of links."""
+
+    links = Input("src BIGINT, dst BIGINT", route_by="src")
+    news = Loopback("node BIGINT, label BIGINT, linked BIGINT", route_by="node", supersteps=1000)
+    near = State("src BIGINT, other BIGINT", keep=True, key="src, other")
+    labels = View("src BIGINT, label BIGINT", key="src")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        links, news = [*group.links], [*group.news]
+        old = next((row.label for row in group.labels), None)
+        label = min([key.src if old is None else old, *(one.label for one in news)])
+        new = {one.linked for one in news if one.linked is not None}
+        for other in new | {link.dst for link in links}:
+            out.near(key.src, other)
+        tell = new if label == old else new | {row.other for row in group.near}
+        for other in sorted(tell):
+            out.news(other, label, None)
+        for link in links:
+            out.news(link.dst, label, key.src)
+        out.labels(key.src, label)
+
+
+class ComponentsByEpochs(Components):
+    """The same, a superstep an epoch."""
+
+    news = Loopback("node BIGINT, label BIGINT, linked BIGINT", route_by="node")
+
+
+class Ripples(Translate):
+    """Orders that pass from key to key, and leave something of each kind behind them.
+
+    An order says what to do with what is kept, and how often it is still passed on.
+    """
+
+    orders = Input("k STRING, to STRING, verb STRING, n INT", route_by="k")
+    mail = Loopback("k STRING, verb STRING, n INT", route_by="k", order_by="n", supersteps=4)
+    echo = Loopback("to STRING, n INT", route_by=by(lambda one: one.to[:1], "STRING"), supersteps=4)
+    notes = State("k STRING, n INT")
+    shelf = State("k STRING, n INT, many BIGINT", keep=True, key="k, n")
+    last = View("k STRING, verb STRING, n INT, many DOUBLE", key="k, verb")
+    bag = View("k STRING, n INT")
+    wake = Timers()
+    log = Output("k STRING, said STRING")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Do what each order and each message says, and pass it on."""
+        notes = [row.n for row in group.notes]
+        last = {row.verb: row for row in group.last}
+        bag = [row.n for row in group.bag]
+        todo = [(one.to, one.verb, one.n) for one in group.orders]
+        todo += [(f"{key.k}b"[-1], one.verb, one.n) for one in group.mail]
+        for to, verb, n in todo:
+            self._do(key.k, verb, n, notes, bag, group, out)
+            many = last[verb][3] if verb in last else 0.0
+            last[verb] = (key.k, verb, n, -0.0 if verb == "zero" else many + 1)
+            if n > 0:
+                out.mail(to, verb, n - 1)
+        now = group.run.time
+        timers = [timer.at for timer in group.wake]
+        for at in timers:
+            if at > now:
+                out.wake(key.k, at)
+            else:
+                out.log(key.k, "woken")
+                out.mail(key.k, "put", 2)
+        if any(verb == "zero" for _, verb, _ in todo) and not timers:
+            out.wake(key.k, now + timedelta(hours=len(todo) - 2))
+        for one in group.echo:
+            out.log(key.k, f"echo {one.n}")
+            notes.append(one.n)
+        if any(verb == "drop" for _, verb, _ in todo):
+            last = {}
+        for n in notes:
+            out.notes(key.k, n)
+        for n in bag:
+            out.bag(key.k, n)
+        for _, row in sorted(last.items()):
+            out.last(*row)
+
+    def _do(
+        self, k: str, verb: str, n: int, notes: list[int], bag: list[int], group: Any, out: Any
+    ) -> None:
+        out.log(k, f"{verb} {n}")
+        found = group.shelf.get(n=n)
+        if verb == "put":
+            out.shelf(k, n, 1 if found is None else found.many + 1)
+            bag.append(n)
+        elif verb == "take":
+            out.shelf.delete(n=n)
+            bag[:1] = []
+        elif verb == "far":
+            out.notes.remote("a" if k != "a" else "b", n)
+        elif verb == "echo":
+            out.echo(f"{'cab'[n % 3]}!", n)
+        elif verb == "forget":
+            notes.clear()
+
+
+class Fails(Translate):
+    """Hands a number on, from key to key, and fails when it is 2."""
+
+    items = Input("k BIGINT, n BIGINT", route_by="k")
+    on = Loopback("k BIGINT, n BIGINT", route_by="k", supersteps=100)
+    calls = View("k BIGINT, calls BIGINT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Hand on what came."""
+        for record in (*group.items, *group.on):
+            if record.n == 2:
+                raise ValueError("two")
+            out.on(k=key.k + 1, n=record.n - 1)
+        out.calls(k=key.k, calls=1 + sum(row.calls for row in group.calls))
+
+
+class Tides(Translate):
+    """Every key with state is called in each superstep; keys are numbers of any kind, or none."""
+
+    items = Input(
+        "x DOUBLE, n INT", route_by="x", combine=lambda records: records[:1] + records[1:]
+    )
+    on = Loopback("x DOUBLE, n INT", route_by="x", supersteps=5, combine=lambda many: [max(many)])
+    seen = State("y DOUBLE, calls BIGINT", grouping="outer", route_by="y", order_by="calls")
+    told = View("x DOUBLE, n INT", key="x")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Count calls, hand the largest number on, and tell it while it is even."""
+        most = max((row.n for row in (*group.items, *group.on)), default=-1)
+        calls = [row.calls for row in group.seen]
+        for at, number in enumerate(calls or [0]):
+            if number < 6:
+                out.seen(key.x, number + 1 + at)
+        if most > 0:
+            out.on(None if key.x is None else -key.x / 2, most - 1)
+        if most == 3:
+            out.seen.remote(0.0, 1)
+        if most % 2 == 0:
+            out.told(key.x, most)
+
+
+class Waves(TranslateArrow):
+    """Steps from the nearest source, on whole columns."""
+
+    edges = Input("src BIGINT, dst BIGINT", route_by="src")
+    news = Loopback("node BIGINT, steps BIGINT", route_by="node", supersteps=50)
+    links = State("src BIGINT, dst BIGINT")
+    steps = View("src BIGINT, steps BIGINT", key="src")
+
+    def translate(self, groups: Any, out: Any) -> None:
+        """Take the least number of steps; tell all links of nodes that are nearer now."""
+        keys = groups.keys
+        links = (
+            pa.concat_tables([groups.links, groups.edges.rename_columns(["src", "dst"])])
+            .group_by(["src", "dst"], use_threads=False)
+            .aggregate([])
+        )
+        told = pa.concat_tables(
+            [
+                groups.news.rename_columns(["src", "steps"]),
+                groups.steps,
+                pa.table(
+                    {"src": keys.column("src"), "steps": pc.multiply(keys.column("src"), 0)}
+                ).filter(pc.equal(pc.bit_wise_and(keys.column("src"), 7), 0)),
+            ]
+        )
+        least = told.group_by("src", use_threads=False).aggregate([("steps", "min")])
+        least = least.rename_columns(["src", "steps"])
+        out.links(links)
+        out.steps(least)
+        before = groups.steps.rename_columns(["src", "before"])
+        nearer = least.join(before, "src", use_threads=False)
+        nearer = nearer.filter(
+            pc.or_kleene(
+                pc.is_null(nearer.column("before")),
+                pc.less(nearer.column("steps"), nearer.column("before")),
+            )
+        )
+        all_ = links.join(nearer, "src", join_type="inner", use_threads=False)
+        new = groups.edges.join(least, "src", join_type="inner", use_threads=False)
+        for part in (all_, new):
+            part = part.sort_by([("dst", "ascending"), ("steps", "ascending")])
+            out.news({"node": part.column("dst"), "steps": pc.add(part.column("steps"), 1)})
+
+
+def loop_of(translator: Translate | TranslateArrow, **schemas: str) -> Dataflow:
+    """Return a dataflow of one stage `stage` that reads the sources `s_<input>`."""
+    flow = DataflowBuilder("loop")
+    wiring = {name: flow.source(f"s_{name}", schema) for name, schema in schemas.items()}
+    flow.stage("stage", translator, **wiring)
+    return flow.build()
+
+
+def least_labels(links: Iterable[tuple[int, int]]) -> dict[int, int]:
+    """Return the least node of each node's component."""
+    label: dict[int, int] = {}
+
+    def root(node: int) -> int:
+        while label.setdefault(node, node) != node:
+            node = label[node]
+        return node
+
+    for src, dst in links:
+        one, other = sorted((root(src), root(dst)))
+        label[other] = one
+    return {node: root(node) for node in label}

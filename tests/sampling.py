@@ -1,0 +1,37 @@
+"""How much of a long list of cases the default run plays; the rest are soaks.
+
+`bash deploy/test.sh -m "soak or not soak"` plays all of them, and `CBP_EXAMPLES=4` four times as
+many examples of each property.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable
+from typing import Any
+
+import pytest
+
+FACTOR = float(os.environ.get("CBP_EXAMPLES", "1"))
+
+
+def examples(number: int) -> int:
+    """Return how many examples of a property are tried."""
+    return max(1, round(number * FACTOR))
+
+
+def sampled(cases: Iterable[Any], *, every: int, first: int = 0) -> list[Any]:
+    """Return the cases as parameters; only each `every`-th is part of the default run.
+
+    Args:
+        cases: Parameters of a test; tuples are parameters of several names.
+        every: 2 plays every second one.
+        first: Number of the first one that is played.
+    """
+    return [
+        pytest.param(
+            *(case if isinstance(case, tuple) else (case,)),
+            marks=[] if number % every == first else [pytest.mark.soak],
+        )
+        for number, case in enumerate(cases)
+    ]

@@ -1,0 +1,63 @@
+"""The guides are true: what each shows is executed in order, and prints what it says it prints.
+
+All share one service, as their readers do: `cbp serve --engine local --translators flows`. So each
+names its dataflows and files differently from the others.
+"""
+
+from __future__ import annotations
+
+import sys
+from collections.abc import Iterator
+from pathlib import Path
+
+import pytest
+
+from controller.guides import PAGES, Guide, guides
+from controller.server.service_process import ServiceProcess, free_port, settings_of
+from tests.executed_documents import LANGUAGES, blocks, languages, play
+from tests.machine import folder_in_memory
+
+ON_SPARK = {"read-with-spark"}
+MARKS = [pytest.mark.spark, pytest.mark.soak]
+EACH = [
+    pytest.param(one, id=one.name, marks=MARKS if one.name in ON_SPARK else []) for one in guides()
+]
+
+
+@pytest.fixture(scope="module")
+def service() -> Iterator[ServiceProcess]:
+    """Give the service that the guides speak of, with its data where they say."""
+    with folder_in_memory() as folder:
+        root = folder / "cbp-data"
+        root.mkdir()
+        (folder / "flows").mkdir()
+        settings = settings_of(root, port=free_port(), engine="local")
+        command = (sys.executable, "-m", "controller.cli", "serve", "--translators", "../flows")
+        service = ServiceProcess(settings, log=folder / "service.log", command=command)
+        try:
+            service.wait_until_ready()
+            yield service
+        finally:
+            service.stop()
+
+
+@pytest.mark.parametrize("guide", EACH)
+def test_a_guide_prints_what_it_says(guide: Guide, service: ServiceProcess):
+    """Each block runs after the one before it; something in each guide is executed."""
+    environment = {"CBP_PORT": str(service.settings.port), "CBP_ROOT": "cbp-data"}
+    try:
+        executed = play(guide.text, service.settings.root.parent, environment)
+    except AssertionError as error:
+        error.add_note("\n".join(service.last_lines()))
+        raise
+    assert executed
+
+
+@pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
+def test_every_block_is_of_a_kind_that_is_run_or_shown(page: Path):
+    """A block in a language that nothing runs must be marked as shown only (`console`)."""
+    text = page.read_text(encoding="utf-8")
+    assert languages(text) <= LANGUAGES
+    saved = {block.name for block in blocks(text) if block.language in ("yaml", "python")}
+    assert not [block for block in blocks(text) if block.language == "yaml" and not block.name]
+    assert "" not in saved or any(block.runs for block in blocks(text))

@@ -1,0 +1,118 @@
+"""Fixtures of the page's tests: the built page, a real service, a browser, a page that listens.
+
+    def test_a_screen(clicks: Served, viewer: Viewer) -> None:
+        page = viewer.open("/dataflows/clicks")
+        ...
+        assert_accessible(page)
+
+The page is built first if its sources changed. Without Chromium the tests are left out.
+"""
+
+from __future__ import annotations
+
+import importlib.util
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from types import ModuleType
+from typing import Any
+
+import pytest
+from playwright.sync_api import Browser, sync_playwright
+
+from tests.machine import folder_in_memory, leave_out
+from tests.ui.served import Served
+from tests.ui.viewer import CHROMIUM, Viewer
+
+REPO = Path(__file__).resolve().parents[2]
+
+OpenViewer = Callable[..., Viewer]
+
+
+def load_builder(folder: Path) -> ModuleType:
+    """Return the project's build backend that lies in a folder."""
+    spec = importlib.util.spec_from_file_location("build_page", folder / "build_page.py")
+    assert spec is not None
+    assert spec.loader is not None
+    module = importlib.util.module_from_spec(spec)
+    spec.loader.exec_module(module)
+    return module
+
+
+@pytest.fixture(scope="session")
+def builder() -> ModuleType:
+    """What builds the page: the project's build backend."""
+    return load_builder(REPO / "controller" / "ui")
+
+
+@pytest.fixture(scope="session")
+def bundle(builder: ModuleType) -> Path:
+    """The folder of the page, built from the sources as they are."""
+    builder.build_page()
+    return Path(builder.BUNDLE)
+
+
+@pytest.fixture(scope="module")
+def browser() -> Iterator[Browser]:
+    """One Chromium for all tests of a file.
+
+    Not for the session: while Playwright runs, this thread has an event loop that runs, in which
+    other tests of the process cannot run theirs.
+    """
+    if not Path(CHROMIUM).is_file():
+        leave_out(
+            "chromium", f"no browser at {CHROMIUM}; apt install chromium, or set CBP_CHROMIUM"
+        )
+    with sync_playwright() as playwright:
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        yield browser
+        browser.close()
+
+
+@pytest.fixture(scope="module")
+def served(browser: Browser, bundle: Path) -> Iterator[Served]:
+    """A service without dataflows, for all tests of a file; asks for a browser first.
+
+    Its folder lies in memory: on a disk, registering 500 stages waits for 900 tables to be synced.
+    """
+    with folder_in_memory() as folder:
+        service = Served(folder)
+        try:
+            service.start()
+            yield service
+        finally:
+            service.stop()
+
+
+@pytest.fixture(scope="module")
+def clicks(served: Served) -> Served:
+    """The service with the dataflow `clicks`, which has applied three increments."""
+    served.apply_clicks()
+    return served
+
+
+@pytest.fixture
+def open_viewer(browser: Browser, served: Served) -> Iterator[OpenViewer]:
+    """Return what opens further pages: `open_viewer(width=400, color_scheme="dark")`."""
+    opened: list[Viewer] = []
+
+    def open_one(width: int = 1280, height: int = 800, **options: Any) -> Viewer:
+        options.setdefault("color_scheme", "light")
+        options.setdefault("reduced_motion", "reduce")
+        context = browser.new_context(
+            viewport={"width": width, "height": height}, locale="en-GB", **options
+        )
+        viewer = Viewer(context, served.url)
+        opened.append(viewer)
+        return viewer
+
+    yield open_one
+    for viewer in opened:
+        viewer.page.context.close()
+    for viewer in opened:
+        viewer.assert_quiet()
+
+
+@pytest.fixture
+def viewer(open_viewer: OpenViewer) -> Viewer:
+    """A page of 1280 pixels that fails the test for what it hears at its end."""
+    return open_viewer()
