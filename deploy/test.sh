@@ -1,5 +1,6 @@
 #!/usr/bin/env bash
-# Run by a person and by .ci/run: `bash deploy/test.sh [pytest arguments]` runs the default tests.
+# Run by a person and by .ci/run: `bash deploy/test.sh` runs the default tests, and failed ones once more,
+# alone (tests/gate); `--long` runs all, with the slow ones and those in quarantine; other arguments go to pytest.
 # From any directory; paths in the arguments are relative to the repository. Without arguments three
 # processes share the tests (tests/conftest.py says which stay together, and which are first): two
 # processors have enough to do, since those that start services mostly wait for them. Their JVMs do
@@ -23,11 +24,12 @@ test_folder() { # prints a new folder for the temporary files of the tests
     printf '%s\n' "$folder"
 }
 
-if [ $# != 0 ]; then
+if [ $# != 0 ] && [ "$*" != --long ]; then
     exec "$CBP_VENV_PYTHON" -m pytest "$@"
 fi
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"
 TMPDIR="$(test_folder)"
 export TMPDIR
 trap 'rm -rf -- "$TMPDIR"' EXIT
-"$CBP_VENV_PYTHON" -m pytest -n 3 --dist loadgroup --no-loadscope-reorder
+# An empty value counts as none: `tests` is found in the current folder. Its pytest gets the value back.
+PYTHONSAFEPATH="" "$CBP_VENV_PYTHON" -m tests.gate "$@"

@@ -11,6 +11,7 @@ from typing import Any
 import pytest
 from hypothesis import settings
 
+from tests.gate.outcomes import FILE, Recorder
 from tests.sampling import examples
 
 # No test depends on the time that an example takes: that is also a matter of who else computes.
@@ -20,6 +21,14 @@ settings.load_profile("cbp")
 _PROCESSES = {"cluster", "system"}
 _LONG = ("processes", "spark", "simulation", "page")
 """Groups that take longest, in this order: they are handed out first (`--no-loadscope-reorder`)."""
+
+
+def pytest_configure(config: pytest.Config) -> None:
+    """Write what becomes of each test where the gate asks for it; not in xdist's processes."""
+    path = os.environ.get(FILE)
+    if path and not hasattr(config, "workerinput"):
+        grouped = bool(getattr(config.option, "numprocesses", None))
+        config.pluginmanager.register(Recorder(Path(path), grouped=grouped), "cbp-outcomes")
 
 
 @pytest.hookimpl(tryfirst=True)

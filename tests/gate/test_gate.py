@@ -1,0 +1,176 @@
+"""The gate on real projects of a few tests, with real pytest processes."""
+
+from __future__ import annotations
+
+import subprocess
+import sys
+from pathlib import Path
+
+import pytest
+
+from tests.gate.__main__ import QUARANTINE, REPO, SHARED, play
+from tests.gate.outcomes import read_outcomes
+from tests.gate.verdict import Quarantine, parse_quarantine
+
+CONFTEST = """
+import os, sys
+from pathlib import Path
+
+import pytest
+
+sys.path.insert(0, {repo!r})
+from tests.gate.outcomes import FILE, Recorder
+
+
+def pytest_configure(config):
+    if os.environ.get(FILE) and not hasattr(config, "workerinput"):
+        grouped = bool(getattr(config.option, "numprocesses", None))
+        config.pluginmanager.register(Recorder(Path(os.environ[FILE]), grouped=grouped))
+
+
+@pytest.hookimpl(tryfirst=True)
+def pytest_collection_modifyitems(items):
+    for item in items:
+        item.add_marker(pytest.mark.xdist_group("all"))
+"""
+SOUND = """
+import pytest
+
+@pytest.mark.parametrize("text", ["a@b", "c::d", "[e]"])
+def test_sound(text):
+    pass
+
+def test_skipped():
+    pytest.skip("not here")
+"""
+FLAKY = """
+from pathlib import Path
+
+def test_flaky():
+    mark = Path(__file__).with_name("was-here")
+    first = not mark.exists()
+    mark.touch()
+    assert not first, "the first time it fails"
+"""
+BROKEN = "def test_broken():\n    assert 1 == 2\n"
+LEAVER = """
+import pytest
+
+@pytest.fixture
+def left():
+    yield
+    raise RuntimeError("at its end")
+
+def test_leaves(left):
+    pass
+"""
+
+
+class Project:
+    """A folder with tests, and what the gate said of them."""
+
+    def __init__(self, folder: Path, capfd: pytest.CaptureFixture[str]) -> None:
+        self.folder = folder
+        self.kept = folder / "kept"
+        self._capfd = capfd
+        (folder / "conftest.py").write_text(CONFTEST.format(repo=str(REPO)), encoding="utf-8")
+        (folder / "pytest.ini").write_text("[pytest]\n", encoding="utf-8")
+
+    def write(self, name: str, text: str) -> None:
+        (self.folder / f"test_{name}.py").write_text(text, encoding="utf-8")
+
+    def play(self, *left_out: str) -> tuple[int, list[str]]:
+        quarantine = Quarantine(dict.fromkeys(left_out, "2026-11-27 a reason"))
+        code = play(self.folder, self.kept, SHARED, quarantine)
+        return code, self._capfd.readouterr().out.splitlines()
+
+
+@pytest.fixture
+def project(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Project:
+    made = Project(tmp_path, capfd)
+    made.write("sound", SOUND)
+    return made
+
+
+def test_sound_tests_are_green(project: Project) -> None:
+    """All that passes or is skipped is counted in the last line."""
+    code, lines = project.play()
+    assert code == 0
+    assert lines[-1].strip("= ").startswith("3 passed, 1 skipped in ")
+    assert not (project.kept / "second.log").exists()
+
+
+def test_a_planted_flake_is_green_and_named(project: Project) -> None:
+    """It fails beside others and passes alone; both outputs are kept, and pytest's form ends it."""
+    project.write("flaky", FLAKY)
+    code, lines = project.play()
+    assert code == 0
+    assert "flaky: test_flaky.py::test_flaky" in lines
+    assert "the first time it fails" in (project.kept / "first.log").read_text(encoding="utf-8")
+    assert "1 passed" in (project.kept / "second.log").read_text(encoding="utf-8")
+    assert lines[-1].strip("= ").startswith("4 passed, 1 skipped, 1 flaky in ")
+
+
+@pytest.mark.parametrize("fault", [BROKEN, LEAVER])
+def test_a_planted_fault_is_red_also_after_the_second_run(project: Project, fault: str) -> None:
+    """A test that fails twice is red, in its call or at its end, though another one was flaky."""
+    project.write("flaky", FLAKY)
+    project.write("fault", fault)
+    code, lines = project.play()
+    assert code == 1
+    assert "flaky: test_flaky.py::test_flaky" in lines
+    assert [line for line in lines if line.startswith("FAILED test_fault.py::")]
+    assert "gate: red: failed also when run alone" in lines
+    assert "1 failed" in lines[-1]
+
+
+def test_a_file_that_cannot_be_imported_is_red(project: Project) -> None:
+    """pytest stops before the first test; no test has failed, and nothing is excused."""
+    project.write("import", "import no_such_module\n")
+    code, lines = project.play()
+    assert code == 1
+    assert [line for line in lines if line.startswith("gate: red: pytest ended with ")]
+
+
+def test_a_process_that_dies_gets_one_more_try(project: Project) -> None:
+    """A test that kills its process each time is red: pytest-xdist reports it as failed."""
+    project.write("death", "import os\n\ndef test_death():\n    os._exit(3)\n")
+    code, lines = project.play()
+    assert code == 1
+    assert "FAILED test_death.py::test_death" in lines
+
+
+def test_a_test_in_quarantine_is_left_out_and_named(project: Project) -> None:
+    """One broken test holds nothing back once it is written down."""
+    project.write("fault", BROKEN)
+    code, lines = project.play("test_fault.py::test_broken")
+    assert code == 0
+    assert "quarantine: test_fault.py::test_broken (2026-11-27 a reason)" in lines
+
+
+def test_outcomes_have_the_process_and_the_seconds(project: Project) -> None:
+    """What is slow, and where it ran, is on record for every test, by its plain node id."""
+    project.play()
+    lines = (project.kept / "first.jsonl").read_text(encoding="utf-8").splitlines()
+    outcomes = read_outcomes(lines)
+    assert sorted(outcomes) == [
+        "test_sound.py::test_skipped",
+        *(f"test_sound.py::test_sound[{text}]" for text in ("[e]", "a@b", "c::d")),
+    ]
+    assert all(outcome.process.startswith("gw") for outcome in outcomes.values())
+    assert all(outcome.seconds >= 0 for outcome in outcomes.values())
+
+
+def test_what_is_in_quarantine_exists() -> None:
+    """An entry whose test was renamed or mended away would leave out nothing, unseen."""
+    quarantine = parse_quarantine(QUARANTINE.read_text(encoding="utf-8").splitlines())
+    if quarantine.reasons:
+        command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "-m", ""]
+        done = subprocess.run(
+            [*command, *quarantine.reasons],
+            cwd=REPO,
+            capture_output=True,
+            text=True,
+            check=False,
+        )
+        assert done.returncode == 0, done.stdout[-2000:]
