@@ -56,6 +56,8 @@ _STYLES = {
     "quarantined": "red",
     "retrying": "yellow",
     "stopped": "bold red",
+    "stuck": "yellow",
+    "up to date": "green",
     "paused": "yellow",
     "warn": "yellow",
 }

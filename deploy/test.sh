@@ -1,6 +1,7 @@
 #!/usr/bin/env bash
 # Run by a person and by .ci/run: `bash deploy/test.sh` runs the default tests, and failed ones once more,
-# alone (tests/gate); `--long` runs all, with the slow ones and those in quarantine; other arguments go to pytest.
+# alone (tests/gate); `--changed` runs those nearest to what differs from main, `--long` all, with the slow ones
+# and those in quarantine; other arguments go to pytest.
 # From any directory; paths in the arguments are relative to the repository. Without arguments three
 # processes share the tests (tests/conftest.py says which stay together, and which are first): two
 # processors have enough to do, since those that start services mostly wait for them. Their JVMs do
@@ -24,7 +25,7 @@ test_folder() { # prints a new folder for the temporary files of the tests
     printf '%s\n' "$folder"
 }
 
-if [ $# != 0 ] && [ "$*" != --long ]; then
+if [ $# != 0 ] && [ "$*" != --long ] && [ "$*" != --changed ]; then
     exec "$CBP_VENV_PYTHON" -m pytest "$@"
 fi
 export SPARK_SUBMIT_OPTS="${SPARK_SUBMIT_OPTS:--XX:TieredStopAtLevel=1 -XX:+UseSerialGC}"

@@ -44,7 +44,6 @@ ROOMS = (
     "cbp/model",
     "cbp/engine",
     "controller",
-    "controller/bench",
     "controller/cli",
     "controller/ingest",
     "controller/loop",

@@ -16,16 +16,11 @@ CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*|__kwdefaults__")
 OURS = ("cbp.", "controller.")
 
 CHOICE = "part of an algorithm: forces one of two ways to the same answer"
-WORKLOAD = "part of a benchmark's workload; its small run is another workload"
 ALLOWED = {
     "cbp.engine.columnar.xxh64._ROWS_AT_ONCE": CHOICE,
     "cbp.engine.columnar.xxh64._TOGETHER_MIN": CHOICE,
     "cbp.engine.state.access_path._SCAN_FROM": CHOICE,
     "cbp.engine.state.bucket_state._SEARCH_COST": CHOICE,
-    "controller.bench.candidates.ours.initial_state.ROWS_MAX": WORKLOAD,
-    "controller.bench.candidates.peers.duckdb_table.INITIAL": WORKLOAD,
-    "controller.bench.soak.service_soak.DISK_RUNS_MIN": WORKLOAD,
-    "controller.bench.workloads.graph_workloads.TOLERANCE": WORKLOAD,
 }
 """Constant -> why a test may patch it."""
 

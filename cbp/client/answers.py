@@ -26,6 +26,7 @@ __all__ = [
     "Increment",
     "Moment",
     "Rollback",
+    "RollbackJob",
     "RollbackPlan",
     "Run",
     "Snapshot",
@@ -96,7 +97,7 @@ class Stage:
     state: str
     waiting: str
     priority: str
-    error: dict[str, Any] | None
+    error: Any | None
     inputs: dict[str, str]
     outputs: dict[str, str]
     epoch: int
@@ -134,7 +135,7 @@ class Claim:
         index: Number of its increment; `None` if it has none.
         rejected: Its records that were put aside, and so are not in the increment.
         reason: Why it is in quarantine.
-        same_as: The earlier file with this content.
+        same_as: The earlier file with this content or name.
     """
 
     id: str
@@ -197,7 +198,7 @@ class Run:
     finished_at: datetime | None
     seconds: float | None
     figures: dict[str, float]
-    error: dict[str, Any] | None
+    error: Any | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -206,7 +207,7 @@ class BulkItem:
 
     id: str
     status: int
-    error: dict[str, Any] | None
+    error: Any | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -227,6 +228,8 @@ class Rollback:
         epochs: Maps each stage to its next epoch after the roll-back.
         undone: Maps each stage to the number of its epochs that were undone.
         dropped: Maps each source to the number of its increments that are not read again.
+        left_out: Maps each source to the numbers of its increments that were named, and are not
+            read again either.
     """
 
     generation: int
@@ -234,9 +237,33 @@ class Rollback:
     epochs: dict[str, int]
     undone: dict[str, int]
     dropped: dict[str, int]
+    left_out: dict[str, list[int]]
     at: datetime
     by: str
     reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RollbackJob:
+    """How far a roll-back is.
+
+    Attributes:
+        step: What it does now.
+        done, total: How much of the step is done, and of how much; 0 if it is not known.
+        unit: What `done` and `total` count.
+        rollback: What was done, once it is.
+        error: Why it failed, as the service's problem document.
+    """
+
+    id: str
+    ended: bool
+    step: str
+    done: int
+    total: int
+    unit: str
+    seconds: float
+    rollback: Rollback | None
+    error: Any | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -109,12 +109,17 @@ class DataflowCalls(Calls):
         """Take in no more files, and work off what is there; then `desired` is `drained`."""
         return answer_of(Dataflow, self.rest.post("dataflows", name, "drain"))
 
-    def resume(self, name: str) -> Dataflow:
-        """Let a dataflow run again, and clear the failures of its stages."""
-        return answer_of(Dataflow, self.rest.post("dataflows", name, "resume"))
+    def resume(self, name: str, stage: str | None = None) -> Dataflow:
+        """Let a dataflow with all its stages, or one stage, run again; clear their failures."""
+        part = () if stage is None else ("stages", stage)
+        return answer_of(Dataflow, self.rest.post("dataflows", name, *part, "resume"))
 
     def retry(self, name: str, stage: str) -> Dataflow:
-        """Let a stage that stopped after failures try once more."""
+        """Let a stage that stopped after failures try once more.
+
+        Raises:
+            ConflictRefusedError: Code `stage_paused` if an operator paused it: `resume`.
+        """
         return answer_of(Dataflow, self.rest.post("dataflows", name, "stages", stage, "retry"))
 
     def drop(self, name: str, source: str, content: Path | bytes, *, file: str = "") -> Claim:

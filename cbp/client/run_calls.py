@@ -2,11 +2,23 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import time
+from collections.abc import Callable, Sequence
+from datetime import datetime
+from typing import Any
 from uuid import uuid4
 
-from cbp.client.answers import BulkItem, Moment, Rollback, RollbackPlan, Run, answer_of
+from cbp.client.answers import (
+    BulkItem,
+    Moment,
+    Rollback,
+    RollbackJob,
+    RollbackPlan,
+    Run,
+    answer_of,
+)
 from cbp.client.calls import Calls, When, instant
+from cbp.client.errors import problem_of
 from cbp.client.pages import Pages
 
 __all__ = ["RunCalls"]
@@ -56,46 +68,71 @@ class RunCalls(Calls):
         page = self.rest.get("dataflows", name, "rollback", "moments", limit=limit)
         return [answer_of(Moment, one) for one in page["items"]]
 
-    def plan_roll_back(self, name: str, to: int | str, *, drop_later: bool = False) -> RollbackPlan:
+    def plan_roll_back(
+        self,
+        name: str,
+        to: int | str | datetime,
+        *,
+        drop_later: bool = False,
+        without: Sequence[str] = (),
+    ) -> RollbackPlan:
         """Show what a roll-back would do; arguments as for `roll_back`."""
-        asked = {"to": str(to), "drop_later": str(drop_later).lower()}
+        asked = _where(to, drop_later=drop_later, without=without)
         return answer_of(RollbackPlan, self.rest.get("dataflows", name, "rollback", **asked))
 
     def roll_back(
         self,
         name: str,
-        to: int | str,
+        to: int | str | datetime,
         *,
         reason: str,
         by: str = "",
         drop_later: bool = False,
+        without: Sequence[str] = (),
         pause: bool = False,
+        poll_seconds: float = 0.2,
+        report: Callable[[RollbackJob], object] = lambda job: None,
     ) -> Rollback:
         """Take tables, queues and epochs back to an earlier moment, and continue from there.
+
+        Returns once that is done. The service goes on with it if this process ends meanwhile.
 
         Args:
             name: Name of the dataflow.
             to: The `position` of a moment, the last epoch of a stage that stays (`count:57`), or a
-                time.
+                time (in UTC if it has no zone).
             reason: Why; kept for good.
             by: Who asks for it.
             drop_later: Do not read again what arrived after that moment.
+            without: Files that are not read again: each a file's name, `source/name`, or an
+                increment as `source/number`.
             pause: Leave the dataflow paused.
+            poll_seconds: Pause between two looks.
+            report: Called with how far it is, at each look.
 
         Raises:
             ConflictRefusedError: If this moment cannot be reached.
+            RequestRefusedError: If `to` or `without` names nothing.
         """
         asked = {
-            "to": str(to),
+            **_where(to, drop_later=drop_later, without=without),
             "reason": reason,
             "by": by,
-            "drop_later": str(drop_later).lower(),
             "pause": str(pause).lower(),
         }
-        answer = self.rest.post(
-            "dataflows", name, "rollback", query=asked, idempotency_key=str(uuid4())
-        )
-        return answer_of(Rollback, answer)
+        path = ("dataflows", name, "rollback")
+        begun = self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
+
+        def look() -> RollbackJob:
+            return answer_of(RollbackJob, self.rest.get(*path, "jobs", begun["id"]))
+
+        while not (job := look()).ended:
+            report(job)
+            time.sleep(poll_seconds)
+        if job.rollback is None:
+            error = job.error or {}
+            raise problem_of(error, int(error.get("status", 500)))
+        return job.rollback
 
     def rollbacks(self, name: str) -> Pages[Rollback]:
         """Return the roll-backs of a dataflow, newest first."""
@@ -104,3 +141,9 @@ class RunCalls(Calls):
     def _each(self, runs: Sequence[str], what: str) -> list[BulkItem]:
         answer = self.rest.post_json("runs", what, value={"runs": list(runs)})
         return [answer_of(BulkItem, one) for one in answer["items"]]
+
+
+def _where(to: int | str | datetime, *, drop_later: bool, without: Sequence[str]) -> dict[str, Any]:
+    """Return the parameters that say what a roll-back does."""
+    moment = instant(to) if isinstance(to, datetime) else str(to)
+    return {"to": moment, "drop_later": str(drop_later).lower(), "without": list(without)}

@@ -25,6 +25,8 @@
     |  |- StateExpiresRemoteError `.remote` was called for a state that expires
     |  |- StateKeptRemoteError    `.remote` was called for a state that is kept
     |  |- LookupSeveralError      a look-up for one record found several
+    |  |- OutputKeyForeignError   a group emitted a record of another key to a keyed output
+    |  |- OutputKeyTwiceError     a group emitted two records of one key of an output
     |  |- ViewKeyTwiceError       a group emitted two records of one key of a view
     |  |- ViewRemoteError         a view's record was emitted by another group than its own
     |  |- AuthorProcessError      the code crashed the process that called it
@@ -92,6 +94,8 @@ from cbp.errors.author import (
     InputReadTwiceError,
     LookupSeveralError,
     MemoInvalidError,
+    OutputKeyForeignError,
+    OutputKeyTwiceError,
     RecordsReturnedError,
     RemovalRefusedError,
     RouteFlowError,
@@ -104,7 +108,7 @@ from cbp.errors.author import (
     ViewRemoteError,
 )
 from cbp.errors.base import CbpError, InvariantError, error_from_dict
-from cbp.errors.cause import author_cause, author_line, is_authors
+from cbp.errors.cause import author_cause, author_line, is_authors, text_of
 from cbp.errors.damage import (
     FileDamagedError,
     FileLostError,
@@ -206,6 +210,8 @@ __all__ = [
     "Mistake",
     "NotFoundError",
     "OperatingError",
+    "OutputKeyForeignError",
+    "OutputKeyTwiceError",
     "Place",
     "PlacementDiffersError",
     "RebuildIncompleteError",
@@ -241,4 +247,5 @@ __all__ = [
     "is_authors",
     "own_name",
     "place_of",
+    "text_of",
 ]

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 import re
 from collections.abc import Mapping, Sequence
+from decimal import Inexact
 from pathlib import Path
 
 __all__ = ["Columns", "advice"]
@@ -31,6 +32,12 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
         TypeError,
         r"unsupported operand.*('decimal\.Decimal' and 'float'|'float' and 'decimal\.Decimal')",
         "a DECIMAL is no float: write Decimal('1.5') instead of 1.5, or float(value)",
+    ),
+    (
+        Inexact,
+        r"",
+        "the result does not fit in the 38 digits of a DECIMAL, or is rounded: round where that is "
+        "meant, as in `with decimal.localcontext(traps=[]): value = round(value, 2)`",
     ),
     (
         TypeError,
@@ -86,11 +93,12 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
 )
 
 
-def advice(exc: BaseException, columns: Columns) -> str:
+def advice(exc: BaseException, text: str, columns: Columns) -> str:
     """Return what to do about an exception; empty if its text says it, or nothing is known.
 
     Args:
         exc: Raised in an author's code.
+        text: Its text.
         columns: What the author could emit there.
     """
     if isinstance(exc, ModuleNotFoundError):
@@ -107,7 +115,6 @@ def advice(exc: BaseException, columns: Columns) -> str:
             "the memory of the process that runs the stage is used up: loop over group.<flow> "
             "without list(...), or keep sums instead of records"
         )
-    text = str(exc)
     if isinstance(exc, TypeError) and (emitted := _EMITTED.match(text)):
         return _call(emitted[1], text, columns)
     for kind, pattern, what in _BY_TEXT:

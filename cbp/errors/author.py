@@ -28,6 +28,8 @@ __all__ = [
     "InputReadTwiceError",
     "LookupSeveralError",
     "MemoInvalidError",
+    "OutputKeyForeignError",
+    "OutputKeyTwiceError",
     "RecordsReturnedError",
     "RemovalRefusedError",
     "RouteFlowError",
@@ -127,6 +129,18 @@ class ViewKeyTwiceError(AuthorCodeError):
     """A group emitted two records of one key of a view."""
 
     code = "view_key_twice"
+
+
+class OutputKeyForeignError(AuthorCodeError):
+    """A group emitted a record of another key than its own to an output with a key."""
+
+    code = "output_key_foreign"
+
+
+class OutputKeyTwiceError(AuthorCodeError):
+    """A group emitted two records of one key of an output in one epoch."""
+
+    code = "output_key_twice"
 
 
 class LookupSeveralError(AuthorCodeError):

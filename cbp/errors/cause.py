@@ -13,6 +13,7 @@ import dis
 import linecache
 import sysconfig
 import traceback
+from collections.abc import Callable
 from pathlib import Path
 from types import TracebackType
 
@@ -20,7 +21,7 @@ from cbp.errors.advice import Columns, advice
 from cbp.errors.author import AuthorMisuse
 from cbp.errors.message_limits import shortened
 
-__all__ = ["author_cause", "author_line", "is_authors"]
+__all__ = ["author_cause", "author_line", "is_authors", "text_of"]
 
 
 def is_authors(exc: BaseException) -> bool:
@@ -41,6 +42,21 @@ def _raised_by_statement(trace: TracebackType | None) -> bool:
         return False
     raising = dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]]
     return raising == "RAISE_VARARGS"
+
+
+def text_of(thing: object, write: Callable[[object], str] = str) -> str:
+    """Return the text of an author's object, or what its class raised instead.
+
+    Args:
+        thing: An exception, or a value.
+        write: `str` or `repr`.
+    """
+    try:
+        return write(thing)
+    except BaseException as exc:
+        if not is_authors(exc):
+            raise
+        return f"<no text: {type(exc).__name__} in the text of {type(thing).__name__}>"
 
 
 def author_line(exc: BaseException, place: str) -> str:
@@ -69,13 +85,16 @@ def author_cause(exc: BaseException, place: str = "", columns: Columns | None = 
     """
     if isinstance(exc, AuthorMisuse):
         return shortened(str(exc))
-    text = f"{type(exc).__name__}: {exc}"
+    said = text_of(exc)
+    text = f"{type(exc).__name__}: {said}"
     helper, line = _innermost(exc, place)
     if isinstance(exc, SystemExit):
-        text = f"SystemExit: {exc.code!r}: the code of a stage must not end its process"
-    elif not str(exc):
+        text = (
+            f"SystemExit: {text_of(exc.code, repr)}: the code of a stage must not end its process"
+        )
+    elif not said:
         text = f"{type(exc).__name__}{f' in `{line}`' if line else ''}"
-    what = advice(exc, columns or {})
+    what = advice(exc, said, columns or {})
     names = _names(getattr(exc, "obj", None)) if isinstance(exc, AttributeError) else ()
     if names and not what:
         text = f"{text}; use one of {', '.join(names)}{_declare(str(getattr(exc, 'name', '')))}"

@@ -8,7 +8,7 @@ Absent on purpose: the rules themselves; each rule is in the module of what it c
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
@@ -62,20 +62,25 @@ class Mistake:
 
 
 class DefinitionError(CbpError):
-    """A definition is wrong; carries its one mistake."""
+    """A definition is wrong; carries its mistakes, the first one as `mistake`."""
 
     code = "definition_invalid"
 
-    def __init__(self, mistake: Mistake) -> None:
-        at = f" ({mistake.place})" if mistake.place else ""
-        description = mistake.to_json()
+    def __init__(self, mistake: Mistake, *more: Mistake) -> None:
+        self.mistake, self.mistakes = mistake, (mistake, *more)
+        described = [one.to_json() for one in self.mistakes[:MISTAKES_MAX]]
         super().__init__(
-            f"{description['where']}: {description['message']}{at}",
+            "; ".join(map(_line, described)),
             rule=mistake.code,
-            where=description["where"],
+            where=described[0]["where"],
             place=mistake.place,
+            **({"mistakes": described} if more else {}),
         )
-        self.mistake = mistake
+
+
+def _line(described: Mapping[str, Any]) -> str:
+    at = f" ({described['place']})" if described["place"] else ""
+    return f"{described['where']}: {described['message']}{at}"
 
 
 class DataflowInvalidError(CbpError):

@@ -151,9 +151,9 @@ class IncrementCollectedError(OperatingError):
 
     def __init__(self, flow: str, index: int, oldest: int) -> None:
         super().__init__(
-            f"increment {index} of {flow!r} is removed: every reader has read it, and it is older "
-            f"than `keep` allows; the oldest that can be read is {oldest}: read without a cursor "
-            "to begin there",
+            f"increment {index} of {flow!r} is removed: it is older than `keep` allows and every "
+            "reader has read it, or its stage was rebuilt since; the oldest that can be read is "
+            f"{oldest}: read without a cursor to begin there",
             flow=flow,
             index=index,
             oldest=oldest,

@@ -3,11 +3,14 @@
 A recomputation begins with empty state and reads the retained input again, either increment by
 increment or all at once. `cbp.model.dataflow.equality` defines the comparison: state exactly; an
 output by the last record per declared key, by all records if it has no key, or epoch by epoch if it
-is a history; the changes of a view by the sum of their signs.
+is a history; changes, of a view or with a sign, by the sum of their signs.
 
-Some tables cannot be compared and are left out:
+Messages are left out: they are no result. Some tables cannot be compared, or not all of what a
+reader sees in them. They are *undecided*, each with the reason, and so is the verification:
 
-- Messages, always.
+- The tables of a stage that has not run, while input waits for it.
+- An output whose old increments were collected, if epochs are not a function of the input; where
+  they are, it is compared from the first increment that is left, which is all that readers see.
 - Tables that depend on epochs, if epochs are not a function of the input: if all input comes at
   once, or behind a stage whose Runnable reads whatever has arrived. These tables are histories, and
   outputs without a key of stages that read changes.
@@ -22,9 +25,11 @@ left to do.
 
 Tables that an earlier version or a correction has influenced cannot be recomputed from scratch, nor
 those of a stage whose code reads the time or the number of its runs (`group.run`). They are
-repeated from an earlier state (`controller.loop.verification.repetition`) or left out.
+repeated from an earlier state (`controller.loop.verification.repetition`), or not compared. What
+such a table holds from before the repeated epochs is undecided; a stage that was rebuilt has
+nothing from before.
 
-Invariant: every table of a dataflow is compared or left out with a reason
+Invariant: every table of a dataflow is compared, or has a reason why not
 (tests/cbp/model/test_verification.py).
 """
 
@@ -67,6 +72,7 @@ Status = Literal[
     "waiting",
     "running",
     "equal",
+    "undecided",
     "differs",
     "not_deterministic",
     "timed_out",
@@ -75,8 +81,10 @@ Status = Literal[
 ]
 """Results of a verification.
 
-`timed_out`: nothing differed before the time limit. `not_deterministic`: two recomputations of the
-same input differ, so no table can be compared with either.
+`equal`: all that readers see was compared, and equals. `undecided`: nothing differs in what was
+compared, but a table could not be compared, or not from its first epoch on. `timed_out`: nothing
+differed before the time limit. `not_deterministic`: two recomputations of the same input differ, so
+no table can be compared with either.
 """
 
 _CHANGED = "an earlier version, a correction or the time of a run is in it, or in what it reads"
@@ -107,17 +115,28 @@ class Comparison:
     Attributes:
         stage, name: Stage and name of the state or output.
         left_out: Why it is not compared; `""` if it is.
+        messages: Whether it has messages, which are no result: nothing is undecided without them.
         within: How closely, in words; `""` means exactly.
         since: The first epoch that is repeated, from the state before it; `None` means all epochs
             are recomputed from scratch.
+        whole: Whether that is all that the table holds; false if it has older records.
+        first: The first epoch that retention left in the table; older ones nobody sees.
     """
 
     stage: str
     name: str
     kind: Kind
     left_out: str = ""
+    messages: bool = False
     within: str = ""
     since: int | None = None
+    whole: bool = True
+    first: int = 0
+
+    @property
+    def undecided(self) -> bool:
+        """Whether something that readers see is not compared."""
+        return not self.messages and (bool(self.left_out) or not self.whole)
 
     @property
     def table(self) -> str:
@@ -151,9 +170,11 @@ class TableVerdict:
     """The result for one table.
 
     Attributes:
+        status: `left_out`: it has messages. `undecided`: it was not compared (`because`), or equals
+            only from epoch `since` on.
         records: Number of compared records, both sides added up.
         differing: Keys that differ, as many as are shown; there may be more.
-        because: Why it is left out; `""` if it is not.
+        because: Why it is not compared; `""` if it is.
         within: How closely records had to agree, in words; `""` means exactly.
         since: As in `Comparison`.
         columns, key: Names of the columns of a record, and of those that name a difference.
@@ -161,7 +182,7 @@ class TableVerdict:
 
     table: str
     kind: Kind
-    status: Literal["open", "equal", "differs", "left_out"]
+    status: Literal["open", "equal", "undecided", "differs", "left_out"]
     records: int = 0
     differing: tuple[Differing, ...] = ()
     because: str = ""
@@ -270,16 +291,17 @@ def comparisons(
             old = _CHANGED if stage in changed else timed.get(stage, "")
             loopbacks = {loopback.name for loopback in spec.loopbacks}
             for state in spec.states:
-                yield Comparison(stage, state.name, "state", old, in_words(state))
+                yield Comparison(stage, state.name, "state", old, within=in_words(state))
             for output in spec.outputs:
-                kind = _kind(output)
+                kind, messages = _kind(output), output.name in loopbacks
                 why, first = old, collected.get(f"{stage}.{output.name}", 0)
                 if why:
                     pass
-                elif first:
-                    why = f"its increments before {first} are collected (keep)"
-                elif output.name in loopbacks:
+                elif messages:
                     why = "messages depend on how input is split, but their results do not"
+                elif first and (split == "at_once" or stage not in settled):
+                    why = f"its increments before {first} are collected (keep), and which came "
+                    why += "before that depends on when runs were started, or on the split"
                 elif output.history and split == "at_once":
                     why = "a history has other epochs when all input comes at once"
                 elif output.history and stage not in settled:
@@ -288,11 +310,12 @@ def comparisons(
                     why = "it follows a view's changes, and one batch has fewer; declare a key"
                 elif kind == "records" and stage not in free and stage not in settled:
                     why = "it follows a view's changes, which depend on when runs were started"
-                yield Comparison(stage, output.name, kind, why, in_words(output))
+                within = in_words(output)
+                yield Comparison(stage, output.name, kind, why, messages, within, first=first)
 
 
 def _kind(output: OutputSpec) -> Kind:
-    if output.view:
+    if output.signed:
         return "changes"
     return "history" if output.history else "view" if output.key else "records"
 
@@ -333,7 +356,7 @@ def _split_free(dataflow: Dataflow) -> frozenset[str]:
     """Return the stages that read the same records however the input is split.
 
     They read only sources and those outputs of such stages that have neither a key nor a history.
-    Views do not count, since their records are changes; nor do histories and messages.
+    Changes do not count, of views or with a sign; nor do histories and messages.
     """
     split_free_stages: set[str] = set()
     flows = set(dataflow.sources)
@@ -345,7 +368,7 @@ def _split_free(dataflow: Dataflow) -> frozenset[str]:
                 flows |= {
                     f"{stage}.{output.name}"
                     for output in node.translator.outputs
-                    if not output.key and not output.history and not output.view
+                    if not output.key and not output.history and not output.signed
                 }
     return frozenset(split_free_stages)
 

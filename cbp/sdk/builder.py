@@ -29,6 +29,7 @@ from cbp.model.dataflow.nodes import (
 )
 from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
 from cbp.model.dataflow.sinks import SinkNode
+from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.sdk.translate import Declared, spec_of
@@ -86,6 +87,8 @@ class DataflowBuilder:
         on_bad_records: str | Mapping[str, Any] = "quarantine_file",
         batch: FileBatch = ONE_FILE,
         location: str = "",
+        same_name: str = "quarantine",
+        unfinished: tuple[str, ...] = UNFINISHED,
     ) -> Flow:
         """Declare a flow that is fed from outside, and return its handle.
 
@@ -95,6 +98,9 @@ class DataflowBuilder:
         see `cbp.model.dataflow.bad_records`.
         `batch` is the number of waiting files that become one increment. `location` is a prefix
         of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken in like dropped files.
+        `same_name` applies to a file that has the name of an accepted file but other content:
+        `"quarantine"` moves it to quarantine, `"add"` takes it as data. Files whose names end in
+        one of `unfinished` are not whole yet, and stay where they are.
         """
         if name in self._sources:
             self._mistakes.append(Mistake("name_twice", f"sources.{name}", "is declared twice"))
@@ -110,9 +116,11 @@ class DataflowBuilder:
                 on_bad_records=BadRecords.parse(on_bad_records),
                 batch=batch,
                 location=location,
+                same_name=same_name,
+                unfinished=unfinished,
             )
         except DefinitionError as error:
-            self._mistakes.append(error.mistake)
+            self._mistakes.extend(error.mistakes)
         except ValueError as exc:
             where = f"sources.{name}.on_bad_records"
             self._mistakes.append(Mistake("on_bad_records_invalid", where, str(exc)))
@@ -151,7 +159,7 @@ class DataflowBuilder:
         try:
             spec = spec_of(translator)
         except DefinitionError as error:
-            self._mistakes.append(error.mistake)
+            self._mistakes.extend(error.mistakes)
             return StageFlows(name, ())
         self._stages[name] = StageNode(
             name, spec, MappingProxyType(wired), buckets=buckets, fuse=fuse

@@ -8,10 +8,12 @@ from __future__ import annotations
 
 import inspect
 import keyword
-from collections.abc import Callable, Collection, Mapping, Sequence
-from typing import Any, NoReturn
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from contextlib import contextmanager
+from functools import partial
+from typing import Any, NoReturn, TypeVar
 
-from cbp.errors import DefinitionError, Mistake
+from cbp.errors import DefinitionError, Mistake, text_of
 from cbp.errors.message_limits import shortened
 from cbp.model.author.code_fingerprint import Code
 from cbp.model.author.fingerprint import fingerprint, held_by
@@ -43,11 +45,14 @@ from cbp.sdk.form_mistakes import record_wise_mistakes, sql_mistakes
 from cbp.sdk.input_spec import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
+from cbp.sdk.output_keys import latest_by_mistakes, shared_key_mistakes
 from cbp.sdk.state_compiler import StateCompiler
 from cbp.sdk.supersteps import supersteps_mistakes
 from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table
 
 __all__ = ["Compiler"]
+
+_T = TypeVar("_T")
 
 Declaration = Input | Loopback | Output | State | Lookup
 
@@ -85,6 +90,7 @@ class Compiler:
         self._place = place_of(type(stage) if ours else function)
         self._declared = ours and form == "sql"
         self._options = OptionReader(type(stage), self._place)
+        self._found: list[Mistake] = []
 
     @staticmethod
     def refuse_hidden(stage: Any) -> None:
@@ -104,43 +110,42 @@ class Compiler:
         """Return the plain values.
 
         Raises:
-            DefinitionError: For the first mistake, naming class, attribute and place.
+            DefinitionError: For every mistake that does not follow from another one, naming class,
+                attribute and place.
         """
-        self._check_function()
+        with self._noting():
+            self._check_function()
         declarations = self._declarations()
-        record_wise = self._record_wise
-        inputs = tuple(
-            input_spec(self._options, n, d)
-            for n, d in declarations.items()
-            if isinstance(d, Input | Loopback)
-        )
-        outputs = tuple(
-            self._output(n, d)
-            for n, d in declarations.items()
-            if isinstance(d, Output | Loopback | View)
-        )
-        if all(spec.loopback for spec in inputs):
+        inputs = self._read(declarations, Input | Loopback, partial(input_spec, self._options))
+        outputs = self._read(declarations, Output | Loopback | View, self._output)
+        if not any(isinstance(declared, Input) for declared in self._attributes().values()):
             message = "nothing comes from outside; declare at least one Input"
-            self._fail("input_missing", "", message)
+            self._note("input_missing", "", message)
+        if self._found:  # without all inputs there is no key, which states and look-ups need
+            self._read(declarations, State | Lookup, lambda n, d: self._schema(n, d.schema))
+        self._require_none()
         self._check_form(inputs, declarations)
-        key = None if record_wise else self._key(inputs, declarations)
+        self._require_none()
+        key = None if self._record_wise else self._key(inputs, declarations)
         lookups = self._lookups(inputs, declarations, key)
         inputs = (*inputs, *(changes_input(spec) for spec in lookups if spec.wake))
-        compiler = StateCompiler(self._options, self._form, key) if key else None
-        states = tuple(
-            compiler.spec(n, d)
-            for n, d in declarations.items()
-            if isinstance(d, State) and compiler
-        )
+        states: tuple[StateSpec, ...] = ()
+        if key:
+            compiler = StateCompiler(self._options, self._form, key)
+            states = self._read(declarations, State, compiler.spec)
         self._check_kept_inputs(inputs, states)
-        for name, code, message in supersteps_mistakes(inputs, states):
-            self._fail(code, name, message)
+        wrong_steps = list(supersteps_mistakes(inputs, states))
+        shared_keys = [] if wrong_steps else shared_key_mistakes(outputs, inputs, key)
+        for name, code, message in (*wrong_steps, *shared_keys):
+            self._note(code, name, message)
         if self._form == "groupwise":
             self._check_emitted(states)
         for name, code, message in outer_mistakes(states):
-            self._fail(code, name, message)
+            self._note(code, name, message)
         if key:
             states += self._hidden_timers(states, inputs, key, declarations)
+        runnable = self._runnable(inputs)
+        self._require_none()
         return TranslatorSpec(
             self._name,
             key,
@@ -149,11 +154,11 @@ class Compiler:
             states,
             self._translate,
             self._place,
-            self._runnable(inputs),
+            runnable,
             self._form,
             self._code(),
             self._declared,
-            record_wise,
+            self._record_wise,
             reads_run=self._reads_run(declarations, states),
             lookups=lookups,
         )
@@ -165,13 +170,14 @@ class Compiler:
         single = any(spec.route_by is None for spec in inputs)
         specs = []
         for name, declared in lookups.items():
-            schema = self._options.schema(name, declared.schema)
-            for code, message in lookup_mistakes(declared, schema, None if single else key):
-                self._fail(code, name, message)
-            spec = lookup_spec(name, declared, schema)
-            if spec.wake and (changes := changes_input(spec).name) in declarations:
-                self._fail("name_invalid", changes, f"{name!r} with wake=True has this name")
-            specs.append(spec)
+            with self._noting():
+                schema = self._options.schema(name, declared.schema)
+                for code, message in lookup_mistakes(declared, schema, None if single else key):
+                    self._fail(code, name, message)
+                spec = lookup_spec(name, declared, schema)
+                if spec.wake and (changes := changes_input(spec).name) in declarations:
+                    self._fail("name_invalid", changes, f"{name!r} with wake=True has this name")
+                specs.append(spec)
         return tuple(specs)
 
     def _reads_run(self, declarations: Collection[str], states: Sequence[StateSpec]) -> bool:
@@ -199,17 +205,17 @@ class Compiler:
             waits = not any(spec.loopback for spec in inputs) and not self._wakes()
             return RunnableSpec(RunAll() if waits else RunAny())
         if isinstance(rule, type) or not callable(rule):
-            self._fail(
-                "runnable_invalid",
-                "runnable",
+            message = (
                 f"{rule!r} is no rule; use one such as RunAny(), or define "
-                "runnable(self, connectors, memo) -> Decision",
+                "runnable(self, connectors, memo) -> Decision"
             )
+            self._note("runnable_invalid", "runnable", message)
+            return RunnableSpec()
         place = place_of(rule) if inspect.isroutine(rule) else place_of(type(self._stage))
         return RunnableSpec(rule, place)
 
     def _wakes(self) -> bool:
-        return any(isinstance(d, Lookup) and d.wake for d in self._declarations().values())
+        return any(isinstance(d, Lookup) and d.wake for d in self._attributes().values())
 
     def _check_function(self) -> None:
         function = inspect.unwrap(type(self._stage).translate)
@@ -241,29 +247,35 @@ class Compiler:
                 "is read and never emitted, so it is always empty: a group keeps the records "
                 f"that it emits again; write out.{name}(...), or keep=True to keep the others"
             )
-            self._fail("state_unemitted", name, message)
+            self._note("state_unemitted", name, message)
 
-    def _declarations(self) -> dict[str, Declaration]:
+    def _attributes(self) -> dict[str, Declaration]:
         """Collect attributes in definition order: base classes, the class, then the instance."""
         values: dict[str, Any] = {}
         for class_ in reversed(type(self._stage).__mro__):
             values.update(vars(class_))
         values.update(vars(self._stage))
-        declarations = {n: v for n, v in values.items() if isinstance(v, Declaration)}
-        for name, declared in declarations.items():
+        return {n: v for n, v in values.items() if isinstance(v, Declaration)}
+
+    def _declarations(self) -> dict[str, Declaration]:
+        """Return the attributes that can be read; note what is wrong with the others."""
+        declarations = {}
+        for name, declared in self._attributes().items():
             reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._reserved)
             if not is_name(name) or name in reserved or keyword.iskeyword(name):
-                self._fail(
-                    "name_invalid",
-                    name,
+                message = (
                     "use a-z, 0-9 and '_', beginning with a letter, and no word of Python's; "
-                    f"{', '.join(reserved)} are taken",
+                    f"{', '.join(reserved)} are taken"
                 )
+                self._note("name_invalid", name, message)
+                continue
             schema: object = declared.schema
             if not isinstance(schema, str):
-                shown = shortened(repr(schema), _SHOWN)
+                shown = shortened(text_of(schema, repr), _SHOWN)
                 message = f"the schema is DDL text, such as 'url STRING', got {shown}"
-                self._fail("schema_invalid", name, message)
+                self._note("schema_invalid", name, message)
+                continue
+            declarations[name] = declared
         return declarations
 
     def _output(self, name: str, declared: Output | Loopback | View) -> OutputSpec:
@@ -277,8 +289,19 @@ class Compiler:
                 name, changes, tolerance=tolerance, not_compared=not_compared, view=name
             )
         key = self._options.plain(name, "key", declared.key, schema)
+        latest_by = self._options.plain(name, "latest_by", declared.latest_by, schema)
+        for code, message in latest_by_mistakes(declared, schema, key, latest_by):
+            self._fail(code, name, message)
         tolerance, not_compared = self._options.closeness(name, declared, schema, key)
-        return OutputSpec(name, schema, key, declared.history, tolerance, not_compared)
+        return OutputSpec(
+            name,
+            schema,
+            key,
+            declared.history,
+            tolerance,
+            not_compared,
+            latest_by=latest_by,
+        )
 
     def _hidden_timers(
         self,
@@ -288,21 +311,24 @@ class Compiler:
         names: Collection[str],
     ) -> tuple[StateSpec, ...]:
         """Return the timers of the states that expire."""
-        for name, code, message in expiry_mistakes(states, inputs, key=key, names=names):
-            self._fail(code, name, message)
+        wrong = [*expiry_mistakes(states, inputs, key=key, names=names)]
+        for name, code, message in wrong:
+            self._note(code, name, message)
+        if wrong:
+            return ()
         return tuple(hidden_timers(state, key) for state in states if state.expire_ms)
 
     def _check_form(self, inputs: Sequence[InputSpec], declarations: Mapping[str, Any]) -> None:
         """Refuse what the form of the translator does not have."""
         if self._record_wise:
             for name, code, message in record_wise_mistakes(inputs, declarations):
-                self._fail(code, name, message)
+                self._note(code, name, message)
         if self._form == "sql":
             queries: Mapping[str, Any] | None = getattr(self._stage, "queries", {})
             if not queries and self._place == place_of(type(self._stage)):
                 queries = None
             for name, code, message in sql_mistakes(inputs, declarations, queries):
-                self._fail(code, name, message)
+                self._note(code, name, message)
 
     def _check_kept_inputs(
         self, inputs: tuple[InputSpec, ...], states: tuple[StateSpec, ...]
@@ -315,7 +341,7 @@ class Compiler:
                     f"the state {kept_state!r} is kept (keep=True), so each record of an input has "
                     "exactly one group: give route_by columns or by(...), not route(...)"
                 )
-                self._fail("keep_unsupported", spec.name, message)
+                self._note("keep_unsupported", spec.name, message)
 
     def _key(self, inputs: tuple[InputSpec, ...], declarations: dict[str, Any]) -> Schema | None:
         """Return the stage's key: as declared, or the columns by which the first input routes.
@@ -332,6 +358,7 @@ class Compiler:
             )
         if not grouped:
             self._check_without_groups(declarations)
+            self._require_none()
             return None
         first = next((spec for spec in grouped if not spec.loopback), grouped[0])
         if self._stage.key is not None:
@@ -345,9 +372,11 @@ class Compiler:
                 message = (
                     f"{column.type} cannot be a key; use a type such as STRING, BIGINT or TIMESTAMP"
                 )
-                self._fail("key_type", column.name, message)
+                self._note("key_type", column.name, message)
         for spec in grouped:
-            self._check_route(spec, key)
+            with self._noting():
+                self._check_route(spec, key)
+        self._require_none()
         return key
 
     def _check_without_groups(self, declarations: dict[str, Any]) -> None:
@@ -357,10 +386,10 @@ class Compiler:
                     "no input has route_by, so no group has this state: say by which columns "
                     "the records of an input are grouped"
                 )
-                self._fail("route_by_missing", name, message)
+                self._note("route_by_missing", name, message)
         if self._stage.key is not None:
             message = f"key is {self._stage.key!r}, but no input has route_by to give its values"
-            self._fail("route_by_missing", "key", message)
+            self._note("route_by_missing", "key", message)
 
     def _check_route(self, spec: InputSpec, key: Schema) -> None:
         route = spec.route_by
@@ -373,6 +402,33 @@ class Compiler:
 
     def _schema(self, name: str, text: str) -> Schema:
         return self._options.schema(name, text)
+
+    def _read(
+        self, declarations: Mapping[str, Any], kind: Any, read: Callable[[str, Any], _T]
+    ) -> tuple[_T, ...]:
+        """Return what is read of each declaration of a kind; note what is wrong with the others."""
+        made = []
+        for name, declared in declarations.items():
+            if isinstance(declared, kind):
+                with self._noting():
+                    made.append(read(name, declared))
+        return tuple(made)
+
+    @contextmanager
+    def _noting(self) -> Iterator[None]:
+        """Note the mistakes of an error, and go on; a mistake is noted once."""
+        try:
+            yield
+        except DefinitionError as error:
+            self._found += [one for one in error.mistakes if one not in self._found]
+
+    def _require_none(self) -> None:
+        if self._found:
+            raise DefinitionError(*self._found)
+
+    def _note(self, code: str, name: str, message: str) -> None:
+        with self._noting():
+            self._fail(code, name, message)
 
     def _fail(self, code: str, name: str, message: str) -> NoReturn:
         self._options.fail(code, name, message)

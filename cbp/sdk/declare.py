@@ -249,7 +249,14 @@ class Output:
     Args:
         schema: DDL of its records.
         key: Columns of the key, for an output of which only the last record per key counts (an
-            updated view). Default: every record counts.
+            updated view). Default: every record counts. It holds the columns of the stage's key,
+            so that no two groups emit records of one key, and a group emits at most one in an
+            epoch; or `latest_by` says which counts. A record whose other columns are all null, but
+            for those of `latest_by`, is a tombstone: its key is gone.
+        latest_by: With `key`: columns that say which record of a key counts: the one with the
+            greatest values, nulls first. Among equal ones the last epoch's counts, and within an
+            epoch the one that is greatest in the other columns. Then any group may emit records of
+            any key.
         history: Whether the sequence of epochs is part of the result. Such an output is compared
             epoch by epoch.
         tolerance: The difference that is allowed in FLOAT and DOUBLE columns when two runs are
@@ -264,6 +271,7 @@ class Output:
     history: bool = False
     tolerance: float = 0.0
     not_compared: str | None = None
+    latest_by: str | None = field(default=None, metadata=LATER)
 
 
 @dataclass(frozen=True)

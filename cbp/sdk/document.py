@@ -31,6 +31,10 @@ of the stages that read it.
 A third one: `location: "s3://bucket/orders/"` takes in the objects below a prefix of a bucket, as
 if they were dropped. The service's settings say which locations are allowed.
 
+`same_name: add` takes in a file that has the name of an accepted one but other content. Without it
+such a file goes to quarantine. `unfinished: [".part", ".wip"]` gives the ends of the names under
+which producers write, in place of the usual ones (`cbp.model.dataflow.unfinished_names`).
+
 Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
 (`cbp.model.run.publication`). Without it, every epoch is shown by itself.
 
@@ -52,6 +56,7 @@ from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX, listed
 from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.dataflow import Dataflow, name_mistakes, too_many
+from cbp.model.dataflow.node_mistakes import source_mistakes
 from cbp.model.dataflow.nodes import (
     BUCKETS_DEFAULT,
     ONE_FILE,
@@ -62,6 +67,7 @@ from cbp.model.dataflow.nodes import (
 from cbp.model.dataflow.publish_policy import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.dataflow.stage import SECONDS_MAX
+from cbp.model.dataflow.unfinished_names import UNFINISHED, parse_endings
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
@@ -89,6 +95,8 @@ _SOURCE = {
     "on_bad_records",
     "batch",
     "location",
+    "same_name",
+    "unfinished",
 }
 _BATCH = {"files", "bytes", "seconds"}
 _KEEP = {"hours", "bytes"}
@@ -211,19 +219,15 @@ class _Reader:
     def _source(self, name: str, value: Any) -> SourceNode | None:
         where = f"sources.{name}"
         node = self._mapping(where, value, _SOURCE)
-        schema = node.get("schema")
-        if not isinstance(schema, str):
+        schema, parsed = node.get("schema"), None
+        if isinstance(schema, str):
+            parsed = self._noted(lambda: Schema.parse(schema, where=f"{where}.schema"))
+        else:
             self._note("schema_invalid", f"{where}.schema", f"expected DDL text, got {schema!r}")
-            return None
         options = self._options(f"{where}.options", node.get("options", {}))
-        try:
-            parsed = Schema.parse(schema, where=f"{where}.schema")
-        except DefinitionError as error:
-            self.note([error.mistake])
-            return None
-        return SourceNode(
+        source = SourceNode(
             name,
-            parsed,
+            parsed or Schema(()),
             str(node.get("format", "jsonl")),
             MappingProxyType(options),
             self._keep(f"{where}.keep", node.get("keep", {})),
@@ -231,7 +235,13 @@ class _Reader:
             on_bad_records=self._on_bad_records(where, node.get("on_bad_records")),
             batch=self._batch(f"{where}.batch", node["batch"]) if "batch" in node else ONE_FILE,
             location=self._location(f"{where}.location", node.get("location", "")),
+            same_name=str(node.get("same_name", "quarantine")),
+            unfinished=self._unfinished(f"{where}.unfinished", node.get("unfinished")),
         )
+        if parsed is None:  # the dataflow is checked without it
+            self.note(source_mistakes(source, columns=False))
+            return None
+        return source
 
     def _sink(self, name: str, value: Any) -> SinkNode | None:
         sink, mistakes = read_sink(name, self._mapping(f"sinks.{name}", value, SINK_FIELDS))
@@ -246,6 +256,14 @@ class _Reader:
         except ValueError as exc:
             self._note("on_bad_records_invalid", f"{where}.on_bad_records", str(exc))
             return QUARANTINE_FILE
+
+    def _unfinished(self, where: str, value: Any) -> tuple[str, ...]:
+        """Read the ends of names of files that are not whole yet: `[".part", "~"]`."""
+        try:
+            return UNFINISHED if value is None else parse_endings(value)
+        except ValueError as exc:
+            self._note("unfinished_invalid", where, str(exc))
+            return UNFINISHED
 
     def _location(self, where: str, value: Any) -> str:
         if isinstance(value, str):
@@ -324,13 +342,13 @@ class _Reader:
         try:
             spec = self._resolve(reference, parameters).spec()
         except DefinitionError as error:
-            mistake = error.mistake
-            self._note(
-                mistake.code,
-                f"{where}.translator",
-                f"{mistake.where}: {mistake.message}",
-                mistake.place,
-            )
+            for mistake in error.mistakes:
+                self._note(
+                    mistake.code,
+                    f"{where}.translator",
+                    f"{mistake.where}: {mistake.message}",
+                    mistake.place,
+                )
             return None
         except CbpError as error:
             self._note(error.code, f"{where}.translator", error.message)
@@ -391,7 +409,7 @@ class _Reader:
         try:
             return read()
         except DefinitionError as error:
-            self.note([error.mistake])
+            self.note(error.mistakes)
             return None
 
     def _mapping(

@@ -9,8 +9,9 @@ from collections.abc import Sequence
 from dataclasses import replace
 from typing import NoReturn, cast
 
-from cbp.errors import DefinitionError, Mistake
+from cbp.errors import DefinitionError, Mistake, text_of
 from cbp.model.dataflow.stage import Computed
+from cbp.model.flow.attributes import attribute
 from cbp.model.flow.schema import DataType, Schema
 from cbp.sdk.declare import Output, State, place_of_attribute
 
@@ -36,7 +37,7 @@ class OptionReader:
             return Schema.parse(text, where=f"{self._class.__name__}.{name}")
         except DefinitionError as error:
             place = place_of_attribute(self._class, name) or self.place
-            raise DefinitionError(replace(error.mistake, place=place)) from None
+            raise DefinitionError(*(replace(one, place=place) for one in error.mistakes)) from None
 
     def columns(
         self, name: str, option: str, value: str | Computed | None, schema: Schema
@@ -52,7 +53,7 @@ class OptionReader:
         if value is None or isinstance(value, Computed):
             return value
         if not isinstance(cast(object, value), str):
-            self.fail(f"{option}_invalid", name, f"{option} takes columns or by(function, type)")
+            self.fail(f"{option}_invalid", name, _takes(option, value, schema))
         columns = tuple(part.strip() for part in value.split(","))
         if option == "route_by" and len(set(columns)) < len(columns):
             message = f"route_by={value!r} names a column twice; give one for each of the key"
@@ -97,7 +98,11 @@ class OptionReader:
         return declared.tolerance, columns
 
     def fail(self, code: str, name: str, message: str) -> NoReturn:
-        """Raise the error of a mistake.
+        """Raise the error of a mistake; see `mistake`."""
+        raise DefinitionError(self.mistake(code, name, message))
+
+    def mistake(self, code: str, name: str, message: str) -> Mistake:
+        """Return a mistake.
 
         Args:
             code: Its code.
@@ -105,9 +110,24 @@ class OptionReader:
             message: What is wrong, and what to do instead.
         """
         where = f"{self._class.__name__}.{name}" if name else self._class.__name__
-        raise DefinitionError(
-            Mistake(code, where, message, place_of_attribute(self._class, name) or self.place)
-        )
+        return Mistake(code, where, message, place_of_attribute(self._class, name) or self.place)
+
+
+def _takes(option: str, value: object, schema: Schema) -> str:
+    """Return what an option takes, in columns of the schema that it is about."""
+    names = schema.names[:2]
+    if isinstance(value, list | tuple) and value and all(map(schema.names.__contains__, value)):
+        names = tuple(value)
+    key = ", ".join(str(schema[name].type) for name in names)
+    given = ", ".join(f"record.{attribute(name)}" for name in names)
+    computed = f"({given})" if len(names) > 1 else given
+    columns = f"{option}={', '.join(names)!r}"
+    if len(names) > 1:
+        columns = f"all columns in one text, {columns}"
+    return (
+        f"{option} takes {columns}; or what a function computes, "
+        f"{option}=by(lambda record: {computed}, {key!r}); got {text_of(value, repr)[:100]}"
+    )
 
 
 def _floats(type_: DataType) -> bool:

@@ -43,7 +43,7 @@ from abc import abstractmethod
 from collections.abc import Callable
 from typing import Any, ClassVar
 
-from cbp.errors import DefinitionError, Mistake
+from cbp.errors import DefinitionError, Mistake, text_of
 from cbp.model.dataflow.stage import Form, TranslatorSpec
 from cbp.sdk.compile import Compiler
 from cbp.sdk.declare import place_of
@@ -95,7 +95,7 @@ def spec_of(translator: object) -> TranslatorSpec:
         name = translator.__name__
         message = f"{name} is a class; give an instance: {name}()"
         raise DefinitionError(Mistake("translator_invalid", name, message, place_of(translator)))
-    shown = repr(translator)[:100]
+    shown = text_of(translator, repr)[:100]
     message = f"{shown} is no translator; derive a class from Translate and give an instance of it"
     raise DefinitionError(Mistake("translator_invalid", "translator", message))
 

@@ -25,6 +25,18 @@ also compare the view, `last` or the state with a plain Python computation over 
     >>> batch.view("counts")
     [counts(url='a', n=2), counts(url='b', n=1)]
 
+`check_split` takes a whole dataflow too, with the increments of each source, as `run_dataflow`.
+
+    >>> from cbp import DataflowBuilder
+    >>> flow = DataflowBuilder("clicks")
+    >>> _ = flow.stage("count", UrlCount(), urls=flow.source("urls", "url STRING"))
+    >>> batch = check_split(flow.build(), {"urls": [["a", "b"], ["a"]]})
+    >>> batch.view("count.counts")
+    [counts(url='a', n=2), counts(url='b', n=1)]
+
+In an output with a key, a record whose other columns are all null is a tombstone: it says that the
+key is gone, and equals one that never came. A view says `delete` instead.
+
 A look-up is given its table: once, with `lookups`, or as a whole from an epoch on, like an input.
 
     >>> from cbp import Lookup, Output

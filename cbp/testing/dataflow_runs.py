@@ -15,7 +15,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import identity
 from cbp.testing.result import Result, result_of
 
-__all__ = ["run_dataflow"]
+__all__ = ["accepted", "run_accepted", "run_dataflow"]
 
 
 def run_dataflow(
@@ -56,30 +56,78 @@ def run_dataflow(
         TypeError: A record does not fit its source.
         ValueError: A time is not aware, or earlier than the one before.
     """
+    taken = accepted(dataflow, increments)
+    return run_accepted(
+        dataflow,
+        taken,
+        at_once=at_once,
+        close=close,
+        parts_of=parts_of,
+        progress=progress,
+        times=times,
+    )
+
+
+def run_accepted(
+    dataflow: Dataflow,
+    waiting: Mapping[str, Sequence[Iterable[Any] | None]],
+    *,
+    at_once: bool = False,
+    close: bool = False,
+    parts_of: Callable[[list[Any]], list[list[Any]]] = whole,
+    progress: bool = False,
+    times: Sequence[datetime] = (),
+) -> Result:
+    """Run a dataflow on increments that were taken in; see `run_dataflow`, which leaves some out.
+
+    Raises:
+        AuthorCodeError: The author's code failed.
+        ValueError: A time is not aware, or earlier than the one before.
+    """
     _require_rising(times)
     engine = ReferenceEngine(dataflow, parts_of=parts_of)
-    for source in increments:
-        if source not in dataflow.sources:
-            raise NotFoundError(kind="source", name=source)
-    waiting = {source: list(arrivals) for source, arrivals in increments.items()}
-    known: dict[str, set[Any]] = {source: set() for source in waiting}
     numbers = range(max([len(times), *map(len, waiting.values())]))
     for number in track(numbers, dataflow.name, disable=not progress):
         engine.time = times[number] if number < len(times) else engine.time
         for source, arrivals in waiting.items():
             arrival = arrivals[number] if number < len(arrivals) else None
             if arrival is not None:
-                rows = engine.rows_of(source, arrival)
-                content = identity(rows)
-                if content not in known[source] or dataflow.sources[source].duplicates == "accept":
-                    engine.feed(source, rows)
-                known[source].add(content)
+                engine.feed(source, arrival)
         if not at_once:
             engine.run_until_idle()
     for source in dataflow.sources if close else ():
         engine.close(source)
     engine.run_until_idle()
     return result_of(dataflow, engine)
+
+
+def accepted(
+    dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[Any] | None]]
+) -> dict[str, list[list[Any] | None]]:
+    """Return the increments that a dataflow takes in: one that is a repetition becomes `None`.
+
+    Args:
+        dataflow, increments: See `run_dataflow`.
+
+    Raises:
+        NotFoundError: There is no such source.
+        TypeError: A record does not fit its source.
+    """
+    engine = ReferenceEngine(dataflow)
+    taken: dict[str, list[list[Any] | None]] = {}
+    for source, arrivals in increments.items():
+        if source not in dataflow.sources:
+            raise NotFoundError(kind="source", name=source)
+        known, mine = set[Any](), list[list[Any] | None]()
+        for arrival in arrivals:
+            rows = None if arrival is None else engine.rows_of(source, arrival)
+            if rows is not None and dataflow.sources[source].duplicates != "accept":
+                content = identity(rows)
+                rows = None if content in known else rows
+                known.add(content)
+            mine.append(rows)
+        taken[source] = mine
+    return taken
 
 
 def _require_rising(times: Sequence[datetime]) -> None:

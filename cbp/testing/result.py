@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from html import escape
 from typing import Any
@@ -12,7 +12,13 @@ from cbp.engine.reference.engine import ReferenceEngine
 from cbp.errors import NotFoundError
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.equality import closeness, output_view, state_view, view_difference
+from cbp.model.dataflow.equality import (
+    closeness,
+    output_view,
+    record_rank,
+    state_view,
+    view_difference,
+)
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
 from cbp.model.flow.schema import Schema
 
@@ -41,7 +47,9 @@ class Result:
     _states: Mapping[str, tuple[StateSpec, Schema]] = field(repr=False, default_factory=dict)
 
     def last(self, output: str) -> dict[Any, Any]:
-        """Return the last value per declared key, as an updated view shows it.
+        """Return the value per declared key that counts, as an updated view shows it.
+
+        That is the last one, or the greatest by `latest_by`.
 
         Keys and values are tuples of their columns, or the bare value if there is one column.
 
@@ -58,11 +66,10 @@ class Result:
             message = f'output {output!r} declares no key; declare Output(..., key="...")'
             raise ValueError(message)
         rest = [n for n in self._specs[output].schema.names if n not in keys]
-        view = {}
-        for epoch in self.outputs[output]:
-            for row in epoch:
-                view[_columns(row, keys)] = _columns(row, rest)
-        return view
+        numbered = [(n, row) for n, epoch in enumerate(self.outputs[output]) for row in epoch]
+        if self._specs[output].latest_by:
+            numbered.sort(key=record_rank(self._specs[output]))
+        return {_columns(row, keys): _columns(row, rest) for _, row in numbered}
 
     def view(self, name: str) -> list[Any]:
         """Return the current records of a view, as named tuples ordered by all columns.
@@ -99,20 +106,28 @@ class Result:
             own(self._states),
         )
 
-    def difference(self, other: Result) -> str:
+    def difference(self, other: Result, *, without: Collection[str] = ()) -> str:
         """Describe the first difference from another result; `""` if they are equal.
 
         `cbp.model.dataflow.equality` defines equality.
+
+        Args:
+            other: The other result.
+            without: Names of states and outputs that are not compared.
 
         Raises:
             NotFoundError: The other result lacks a state or an output of this one.
         """
         for name, (state_spec, key) in self._states.items():
+            if name in without:
+                continue
             close = closeness(state_spec, key.names)
             mine, its = (state_view(_of(of.state, name), close) for of in (self, other))
             if difference := view_difference(mine, its, close):
                 return f"state {name}: {difference}"
         for name, spec in self._specs.items():
+            if name in without:
+                continue
             close = closeness(spec, spec.key)
             mine, its = (output_view(spec, _of(of.outputs, name), close) for of in (self, other))
             if difference := view_difference(mine, its, close):

@@ -1,17 +1,28 @@
-"""Check that a result does not depend on how the input was split into epochs."""
+"""Check that a result does not depend on how the input was split into epochs.
+
+It checks a translator or a dataflow. `cbp.model.dataflow.equality` defines equality of results:
+changes by the sum of their signs, views and states by their records, and a tombstone, a record of a
+keyed output whose other columns are all null, as a key that never came. What cannot be compared
+under two splits of a dataflow's input is what `cbp verify` cannot compare either
+(`cbp.model.verification`).
+"""
 
 from __future__ import annotations
 
 import random
-from collections.abc import Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from functools import partial
+from itertools import chain
 from typing import Any
 
 from cbp.engine.reference.stage import whole
 from cbp.errors import DefinitionError, Mistake
 from cbp.errors.counts import format_count
-from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+from cbp.model.verification import behind, comparisons
 from cbp.sdk.translate import spec_of
+from cbp.testing.dataflow_runs import accepted, run_accepted
 from cbp.testing.result import Result
 from cbp.testing.translator_runs import (
     NO_TABLES,
@@ -25,9 +36,10 @@ from cbp.testing.translator_runs import (
 __all__ = ["check_split"]
 
 
-def check_split(
-    translator: Author, epochs: Sequence[Any], *, lookups: Tables = NO_TABLES
-) -> Result:
+_Parts = Callable[[list[Any]], list[list[Any]]]
+
+
+def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO_TABLES) -> Result:
     """Check that these epochs, one by one or all at once, give the same result as one batch.
 
     The batch is run twice, to find results that are random or depend on values kept between
@@ -38,26 +50,33 @@ def check_split(
     and behind it, too. Without it, a group keeps what it found when it was called, so the result
     depends on when a table changes: then a table may come with the first epoch, and with no other.
 
+    A dataflow is also given its sources one after the other, forwards and backwards. A source
+    without an increment, where another one has one, gets an empty one, so that stages that wait for
+    all inputs run. Left out are messages, and what depends on the split by its declarations:
+    histories, outputs without a key or a sign that follow a view, and all tables behind a rule or a
+    look-up that reads what happens to be there.
+
     Args:
-        translator: As in `run_epochs`.
-        epochs: As in `run_epochs`.
-        lookups: As in `run_epochs`.
+        checked: A translator, as in `run_epochs`; or a dataflow, as in `run_dataflow`.
+        epochs: As in `run_epochs`; for a dataflow a dict from source to increments, as in
+            `run_dataflow`.
+        lookups: As in `run_epochs`; a dataflow has none.
 
     Returns:
         The result of the batch, to compare with an oracle.
 
     Raises:
         DefinitionError: `lookup_unwoken`: a table changes, and its look-up calls no groups.
+        ValueError: Nothing of the dataflow can be compared under two splits.
         AssertionError: Results differ. Names the first state or output that differs, and where.
     """
+    if isinstance(checked, Dataflow):
+        return _check_dataflow(checked, epochs)
+    translator = checked
     spec = spec_of(translator() if isinstance(translator, type) else translator)
     everything, tables = _together(spec, epochs, lookups)
     batch = run_epochs(translator, [{**everything, **tables}], parts_of=_apart)
-    dice = random.Random(7)
-    ways = {"the same once more": _apart, "combined as a whole": whole}
-    if any(input_.combine for input_ in spec.inputs):
-        ways |= {f"combined in parts ({n})": partial(_parts, dice) for n in range(3)}
-    for how, parts_of in ways.items():
+    for how, parts_of in _ways(spec.inputs).items():
         again = run_epochs(translator, [{**everything, **tables}], parts_of=parts_of)
         if problem := batch.difference(again):
             message = f"{spec.name}: one batch against {how}: {problem}"
@@ -78,6 +97,68 @@ def check_split(
             message = f"{spec.name}: one batch against {how}: {problem}"
             raise AssertionError(message)
     return batch
+
+
+def _check_dataflow(
+    dataflow: Dataflow, increments: Mapping[str, Iterable[Iterable[Any] | None]]
+) -> Result:
+    without = _not_compared(dataflow)
+    taken = accepted(dataflow, increments)
+    rounds = max(map(len, taken.values()), default=0)
+    split = {
+        source: [rows or [] for rows in (*arrivals, *[None] * (rounds - len(arrivals)))]
+        for source, arrivals in taken.items()
+    }
+    together = {source: list(chain.from_iterable(rows)) for source, rows in split.items()}
+    one = {source: [rows] for source, rows in together.items()}
+    batch = run_accepted(dataflow, one, parts_of=_apart)
+
+    def compare(how: str, again: Result) -> None:
+        if problem := batch.difference(again, without=without):
+            message = f"{dataflow.name}: one batch against {how}: {problem}"
+            raise AssertionError(message)
+
+    inputs = [spec for node in dataflow.stages.values() for spec in node.translator.inputs]
+    for how, parts_of in _ways(inputs).items():
+        compare(how, run_accepted(dataflow, one, parts_of=parts_of))
+    count = format_count(rounds, "increment")
+    compare(f"{count} one by one", run_accepted(dataflow, split))
+    compare(f"{count} all at once", run_accepted(dataflow, split, at_once=True))
+    for order in (list(together), list(together)[::-1]) if len(together) > 1 else ():
+        apart = {
+            source: [together[source] if source == turn else [] for turn in order]
+            for source in together
+        }
+        compare(f"the sources in turn ({', '.join(order)})", run_accepted(dataflow, apart))
+    return batch
+
+
+def _not_compared(dataflow: Dataflow) -> set[str]:
+    """Return the states and outputs that depend on the split by what is declared.
+
+    Raises:
+        ValueError: All do.
+    """
+    timed = {
+        name
+        for name, node in dataflow.stages.items()
+        if node.translator.reads_run or any(not one.wake for one in node.translator.lookups)
+    }
+    tables = list(comparisons(dataflow, "at_once", behind(dataflow, timed)))
+    if all(one.left_out for one in tables):
+        reasons = "; ".join(dict.fromkeys(one.left_out for one in tables)) or "it has no tables"
+        message = f"nothing of {dataflow.name!r} can be compared under two splits: {reasons}"
+        raise ValueError(message)
+    return {f"{one.stage}.{one.name}" for one in tables if one.left_out}
+
+
+def _ways(inputs: Iterable[InputSpec]) -> dict[str, _Parts]:
+    """Return in which ways combiners are called for a batch once more, by name."""
+    dice = random.Random(7)
+    ways: dict[str, _Parts] = {"the same once more": _apart, "combined as a whole": whole}
+    if any(input_.combine for input_ in inputs):
+        ways |= {f"combined in parts ({n})": partial(_parts, dice) for n in range(3)}
+    return ways
 
 
 def _together(

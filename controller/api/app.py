@@ -50,6 +50,7 @@ from controller.api.routes import (
     events,
     explain,
     flows,
+    freshness,
     garbage,
     guides,
     health,
@@ -98,6 +99,7 @@ Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 _RESOURCES = (
     activity,
+    freshness,
     dataflows,
     stages,
     increments,

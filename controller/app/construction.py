@@ -79,6 +79,7 @@ def drop_folder_for(
         limits=_limits(settings, limits or IngestLimits()),
         reader=read_file if readers is None else readers,
         batch_reader=read_batch if readers is None else readers.read_batch,
+        stuck_readers=tuple if readers is None else readers.stuck,
         keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
         faults=faults,
         tables=tables_for(settings),

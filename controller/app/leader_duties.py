@@ -1,13 +1,16 @@
 """What only a leader does by the clock: it lists and cleans drop folders, and wakes the loop.
 
-A scheduler starts the listings of drop folders and the passes over sinks, and a watcher hints that
-a listing is due. Each listing of a dataflow (with the files that it reads), each fetch of objects
-for a source and each pass over a sink has a thread of its own while it lasts. A fetch is asked for
-when its dataflow is listed. The scheduler exists only while this instance leads.
+A drop folder is listed when an event of the file system says so, or a time that the last listing
+gave has come; the scheduler asks for those that events do not tell (`due_listings`). It asks for
+the passes over sinks with something to do, too. Each listing of a dataflow (with the files that it
+reads), each fetch of objects for a source and each pass over a sink has a thread of its own while
+it lasts. A fetch is asked for when its dataflow is listed. The scheduler exists only while this
+instance leads.
 
 Guaranteed: a listing that fails or hangs keeps no other dataflow waiting, and its failure is logged
 once (tests/controller/app/test_service.py). A watch that fails begins again after a pause
-(tests/controller/app/test_leader_duties.py).
+(tests/controller/app/test_leader_duties.py). What is idle is not listed, and an event that was
+lost, or came while its dataflow was held, is made up for (tests/controller/app/test_idle.py).
 """
 
 from __future__ import annotations
@@ -15,16 +18,19 @@ from __future__ import annotations
 import threading
 import time
 from collections.abc import Callable, Iterable, Iterator
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
+from typing import Any
 
 import structlog
+from apscheduler.executors.base import MaxInstancesReachedError
 from apscheduler.executors.pool import ThreadPoolExecutor as JobThreads
 from apscheduler.schedulers.background import BackgroundScheduler
 
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.schedule.backoff import Backoff
 from cbp.model.schedule.places import Places
+from controller.app.due_listings import DueListings
 from controller.clock import SteadyClock, bring_forward
 from controller.ingest import DropFolder, IntakeStoppedError, Rounds, ScanReport
 from controller.loop import Controller
@@ -117,19 +123,20 @@ class LeaderDuties:
         )
         self._rounds = (self.scans, self.cleans, self.fetches, self.publications)
         self.scheduler: BackgroundScheduler | None = None
+        self._listings, self._seen_at = DueListings(), now()
         self._complaints: dict[str, str] = {}
 
     def begin(self) -> None:
         """Start the scheduler."""
         scheduler = _scheduler()
         every = {
-            "tick": (self._controller.wake, self._settings.tick_seconds),
             "scan": (self._ask_scans, self._settings.scan_seconds),
             "clean": (self._ask_cleans, CLEAN_SECONDS),
             "sinks": (self._ask_sinks, self._settings.tick_seconds),
             "forget": (self.forget_events, FORGET_SECONDS),
             "logs": (self.prune_logs, LOGS_SECONDS),
         }
+        self._listings.begin()
         for rounds in self._rounds:
             rounds.begin()
         for name, (work, seconds) in every.items():
@@ -156,8 +163,12 @@ class LeaderDuties:
 
     def bring_forward(self) -> None:
         """Bring forward what the scheduler would do too late, as its clock was set back."""
+        now = self._now()
+        if now < self._seen_at:
+            self._listings.begin()  # instead of the timers of files
+        self._seen_at = now
         if (scheduler := self.scheduler) is not None:
-            bring_forward(scheduler.get_jobs(), datetime.now(UTC))
+            bring_forward(scheduler.get_jobs(), now)
 
     def watch(self) -> None:
         """Bring the next listing forward at each hint of the file system, until a stop.
@@ -197,14 +208,14 @@ class LeaderDuties:
             _log.warning("logs.not_pruned", error=str(error))
 
     def _ask_scans(self) -> None:
-        self.scans.ask(self._scanned())
+        self.scans.ask(self._listings.due(self._store.revisions(), self._controller.held))
 
     def _ask_cleans(self) -> None:
         self.cleans.ask(record.name for record in self._store.dataflows())
 
     def _ask_sinks(self) -> None:
         held = self._controller.held
-        pairs = self._sinks.all()
+        pairs = self._sinks.due()
         self.publications.ask(f"{name}/{sink}" for name, sink in pairs if name not in held)
 
     def fetch(self) -> None:
@@ -299,11 +310,13 @@ class LeaderDuties:
             self._controller.stop_leading(error.message)
         except Exception as error:  # last resort of a job: the next listing tries again
             self._complain(name, str(error), error)
+            self._listings.miss([name])
         else:
+            self._listings.poll(name, report.polled)
             if report.ready:
                 self._scan_soon([name])
-            elif report.settles_at is not None:
-                self._scan_at(name, report.settles_at)
+            elif report.next_at is not None:
+                self._scan_at(name, report.next_at)
 
     def _scan_one(self, name: str) -> ScanReport:
         # Not during a deletion: a scan would create its folders again.
@@ -326,8 +339,9 @@ class LeaderDuties:
     def _scan_soon(self, dataflows: Iterable[str]) -> None:
         """List the drop folders of these dataflows at once, if this instance leads."""
         if self.scheduler is not None and not self._stopped.is_set():
-            held = self._controller.held
-            self.scans.ask(name for name in dataflows if name not in held)
+            due, held = set(dataflows), self._controller.held
+            self._listings.miss(due.intersection(held))
+            self.scans.ask(sorted(due.difference(held)))
 
     def _scan_at(self, dataflow: str, when: datetime) -> None:
         """List the drop folders of a dataflow at a time of the service's clock, too.
@@ -344,6 +358,7 @@ class LeaderDuties:
             args=[[dataflow]],
             id=f"settle:{dataflow}",
             replace_existing=True,
+            max_instances=100,  # one that is left out would not come again
         )
 
 
@@ -351,6 +366,15 @@ def _scheduler() -> BackgroundScheduler:
     """Return a scheduler that neither skips jobs nor piles them up."""
     return BackgroundScheduler(
         timezone=UTC,
-        executors={"default": JobThreads(2)},
+        executors={"default": _OneOfEach(2)},
         job_defaults={"coalesce": True, "misfire_grace_time": None, "max_instances": 1},
     )
+
+
+class _OneOfEach(JobThreads):  # type: ignore[misc]  # it has no types
+    """Leaves out a job that still waits or runs when it is due again: that one does its work."""
+
+    def submit_job(self, job: Any, run_times: list[datetime]) -> None:
+        """See APScheduler, which would log a warning at each such time."""
+        with suppress(MaxInstancesReachedError):
+            super().submit_job(job, run_times)

@@ -14,7 +14,6 @@ __all__ = [
     "DamagesFoundError",
     "FilesRefusedError",
     "FolderUnwritableError",
-    "SoakGrewError",
 ]
 
 
@@ -41,27 +40,6 @@ class DamagesFoundError(OperatingError):
             f"{format_count(count, 'damage')} found; "
             "`cbp help damage` explains each, and how to repair it",
             damages=count,
-        )
-
-
-class SoakGrewError(OperatingError):
-    """During `cbp soak` something grew with the number of runs; nothing may."""
-
-    code = "soak_grew"
-    retryable = False
-
-    def __init__(
-        self, runs: int, grown: Mapping[str, float], growth_max: float, disk_per_run_max: float
-    ) -> None:
-        growth_text = ", ".join(f"{words} by {growth:.2f}" for words, growth in grown.items())
-        super().__init__(
-            f"these grew between the middle and the end of {runs} runs: {growth_text}. Allowed are "
-            f"a factor of {growth_max} (--growth-max), {disk_per_run_max:.0f} bytes per run "
-            "(--disk-per-run-max) and no files",
-            runs=runs,
-            grown=dict(grown),
-            growth_max=growth_max,
-            disk_per_run_max=disk_per_run_max,
         )
 
 

@@ -20,7 +20,7 @@ import typer
 from typer.core import TyperGroup
 
 from cbp.errors import CbpError
-from controller.cli import bench, demo, dev, guides, new, serve, soak
+from controller.cli import demo, dev, guides, new, serve
 from controller.cli.access import audit, link, tokens
 from controller.cli.dataflows import (
     backfill,
@@ -77,8 +77,9 @@ Exit status:
   0  done
   1  refused, failed, or not as it should be: one panel on stderr, with --json a document
   2  a wrong call
-  3  serve could not start; drop: a file repeats an earlier one; verify: not finished
-  4  serve had to end itself, since something hung
+  3  serve could not start; drop: a file repeats an earlier one; verify: not finished;
+     status: not up to date yet
+  4  serve had to end itself, since something hung; status: something waits for a person
 Settings are environment variables CBP_<NAME>, such as CBP_PORT; see deploy/README.md.
 """
 
@@ -192,11 +193,6 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "release": release.release_command,
         "recoveries": intentions.recoveries_command,
         "intentions": intentions.intentions_command,
-    },
-    "Measure": {
-        "bench": bench.bench_command,
-        "bench-tables": bench.bench_tables_command,
-        "soak": soak.soak_command,
     },
 }
 _SUBCOMMANDS = {

@@ -13,6 +13,7 @@ import typer
 
 from cbp.client.rest import ANSWER_SECONDS
 from cbp.errors import CbpError
+from cbp.model.instants import zoned
 from controller.client.service_client import ServiceClient
 from controller.settings import Settings, load_settings
 
@@ -88,10 +89,9 @@ def _moment(value: str) -> str:
         return (datetime.now(UTC) - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
     for form in TIME_FORMATS:
         try:
-            time = datetime.strptime(value, form)  # noqa: DTZ007 - UTC is added below
+            return zoned(datetime.strptime(value, form)).isoformat()  # noqa: DTZ007 - `zoned`
         except ValueError:
             continue
-        return (time if time.tzinfo else time.replace(tzinfo=UTC)).isoformat()
     raise typer.BadParameter(f"{value!r} is neither {_WHEN}")  # noqa: EM102
 
 
@@ -171,7 +171,5 @@ def moment(
     epoch: int | None, stage: str | None, at: datetime | None, *, prefix: str = ""
 ) -> dict[str, int | str | None]:
     """Return the query parameters of these options; `None` for options that are not given."""
-    if at is not None and at.tzinfo is None:
-        at = at.replace(tzinfo=UTC)
-    given = {"epoch": epoch, "stage": stage, "at": None if at is None else at.isoformat()}
+    given = {"epoch": epoch, "stage": stage, "at": None if at is None else zoned(at).isoformat()}
     return {f"{prefix}{name}": value for name, value in given.items()}

@@ -15,6 +15,7 @@ import hashlib
 import os
 import secrets
 from collections.abc import Callable, Iterator
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 
@@ -85,7 +86,8 @@ def copy_into(
             raise DiskFullError(str(folder)) from error
         raise FileUnreadableError(folder, error.strerror or str(error)) from error
     finally:
-        part.unlink(missing_ok=True)
+        with suppress(OSError):  # on a read-only disk this fails as the copy did
+            part.unlink(missing_ok=True)
     return Copied(placed, waited=not linked)
 
 

@@ -22,6 +22,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
             "source-formats",
             "follow-a-delta-table",
             "files-in-a-bucket",
+            "two-stages-and-a-join",
             "add-a-stage",
             "change-your-code",
             "package-translators",

@@ -37,7 +37,7 @@ from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, BinaryIO, TypeVar
@@ -50,7 +50,7 @@ from cbp.model.flow.retention import Expiry, FlowRetention
 from controller.allowed_folders import AllowedFolders
 from controller.ingest.admission.batches import Batches
 from controller.ingest.admission.claims import Claims, PathLocks
-from controller.ingest.admission.identity import Identities
+from controller.ingest.admission.identity import Identities, NamedContent
 from controller.ingest.admission.intake import Intake
 from controller.ingest.admission.lost_quarantine import restore_quarantined
 from controller.ingest.admission.readmission import Author, Decided, Decisions
@@ -70,6 +70,7 @@ from controller.ingest.folder.folder_check import (
     require_folders,
     require_real,
 )
+from controller.ingest.folder.folder_owners import FolderOwners
 from controller.ingest.folder.growth import Growth
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.source_folders import (
@@ -80,10 +81,10 @@ from controller.ingest.formats.content import never
 from controller.ingest.formats.format_choice import check_options
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reading.file_batch import BatchReader, read_batch
-from controller.ingest.reading.file_reader import FileReader, read_file
+from controller.ingest.reading.file_reader import FileReader, StuckReader, read_file
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.reports.file_excerpt import QuarantinedFile, inspect_file, open_kept
-from controller.ingest.reports.folder_report import report_folder
+from controller.ingest.reports.folder_report import count_arriving, report_folder
 from controller.ingest.reports.scan_report import ScanReport
 from controller.ingest.reports.source_troubles import SourceTroubles
 from controller.ingest.source_pass import SourcePass, Tally
@@ -110,6 +111,7 @@ class DropFolder:
         settle_seconds: How long a file must be unchanged; see `listing`.
         reader: Reads one file; by default in the calling thread, without time limits.
         batch_reader: Reads many small files for one increment; likewise.
+        stuck_readers: Returns the readers that make no progress.
         keep: How long finished files stay.
         tables: Where the Delta tables may lie that sources read.
         buckets: Where objects may lie that sources take in.
@@ -133,6 +135,7 @@ class DropFolder:
         limits: IngestLimits | None = None,
         reader: FileReader = read_file,
         batch_reader: BatchReader = read_batch,
+        stuck_readers: Callable[[], Sequence[StuckReader]] = tuple,
         keep: FlowRetention = SEVEN_DAYS,
         tables: AllowedFolders = NO_TABLES,
         buckets: Buckets = NO_BUCKETS,
@@ -141,6 +144,7 @@ class DropFolder:
     ) -> None:
         self._store, self._files, self._clock, self._faults = store, files, clock, faults
         self._root, self._on_accept, self._keep = drop_root, on_accept, keep
+        self._stuck_readers = stuck_readers
         self._limits = limits or IngestLimits()
         new_id = new_id or self._timed_id
         self._intake = Intake(
@@ -154,7 +158,7 @@ class DropFolder:
         self._claims = Claims(store=store, files=files, clock=clock, faults=faults)
         self._growth = Growth(store=store, files=files, clock=clock, faults=faults)
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
-        self._watch = IncomingWatch()
+        self._watch, self._owners = IncomingWatch(), FolderOwners()
         self._pass = SourcePass(
             intake=self._intake,
             batches=Batches(
@@ -421,7 +425,7 @@ class DropFolder:
             NotFoundError: The dataflow has no such source.
         """
         place = self._place(record, dataflow, source)
-        return self._identities.foresee(place, evidence(name), sha256)[0]
+        return self._identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
         """Return the answer, after the listing was called: a claimed file waits for it."""
@@ -431,6 +435,7 @@ class DropFolder:
     def _prepare(self, place: SourcePlace) -> None:
         check_options(place.source)
         prepare_source(place, self._files)
+        self._owners.require(place)
         self._watch.follow(place.incoming, place.dataflow)
 
     def _place(self, record: DataflowRecord, dataflow: Dataflow, source: str) -> SourcePlace:
@@ -444,21 +449,39 @@ class DropFolder:
         place = self._place(record, dataflow, source)
         if not record.takes_in:
             raise DataflowDrainsError(record.name)
+        self._owners.require(place)
         return place
 
     def troubled(self, dataflow: str) -> list[str]:
         """Return, for an operator, what is wrong with sources of a dataflow now.
 
-        Covers why a source takes in nothing, and acknowledged files that went away (`gone`).
+        Covers why a source takes in nothing, readers that are stuck, and acknowledged files that
+        went away (`gone`).
         """
         folder = self._root / dataflow
         troubles = self.buckets.troubles.below(folder) | self.troubles.below(folder)
         warnings = [f"source {name}: {trouble.words}" for name, trouble in troubles.items()]
+        stuck = [one for one in self._stuck_readers() if Path(one.path).is_relative_to(folder)]
+        warnings += [f"source {one.source}: {one.words}" for one in stuck]
         return warnings + self._claims.gone.lost_below(folder, self._clock())
+
+    def arriving(self, record: DataflowRecord, dataflow: Dataflow) -> dict[str, int]:
+        """Return source -> files that came and are not taken in yet; reads names only.
+
+        A source without any is left out; so is one whose folder cannot be read, which `troubled`
+        names.
+        """
+        arriving = {}
+        for place in self._places(record, dataflow):
+            bucket = self.buckets.report(place)
+            count = count_arriving(place) + (0 if bucket is None else bucket.waiting)
+            if count:
+                arriving[place.name] = count
+        return arriving
 
     def look(self, record: DataflowRecord, dataflow: Dataflow) -> list[Mapping[str, Any]]:
         """Return the current contents of each source's folder, as JSON values."""
-        now = self._clock()
+        now, stuck = self._clock(), self._stuck_readers()
         return [
             report_folder(
                 place,
@@ -466,6 +489,10 @@ class DropFolder:
                 bucket=self.buckets.report(place),
                 gone=self._claims.gone.of(place.root, now),
                 now=now,
+                notes=[
+                    *(one.words for one in stuck if Path(one.path).is_relative_to(place.root)),
+                    self._watch.problem(place.incoming),
+                ],
             ).to_json()
             for place in self._places(record, dataflow)
         ]
@@ -497,12 +524,25 @@ class DropFolder:
             tally = Tally(stopping, claims=record.takes_in)
             resting = self.troubles.resting(place.root) if reading else None
             if resting is not None:
-                report += ScanReport(failures=(resting.error,))
+                report += ScanReport(failures=(resting.error,), again_at=resting.retry_at)
                 continue
             with self._passing.hold(place.root):
                 self._attempt(place, tally, reading=reading)
             report += tally.report
+            if reading:
+                report += self._next_look(place)
         return report
+
+    def _next_look(self, place: SourcePlace) -> ScanReport:
+        """Return when a source is due again by itself, and whether events tell of its files."""
+        if (trouble := self.troubles.of(place.root)) is not None:
+            return ScanReport(again_at=trouble.retry_at)
+        source = place.source
+        polled = bool(source.location) or source.format == "delta"
+        return ScanReport(
+            again_at=self._growth.next_look(place),
+            polled=polled or not self._watch.sees(place.incoming),
+        )
 
     def _attempt(self, place: SourcePlace, tally: Tally, *, reading: bool) -> None:
         """Make a pass over one source; a failure is recorded and does not affect other sources."""
@@ -530,6 +570,7 @@ class DropFolder:
         # After the log was read: its entries are indexed also while a folder cannot be used.
         if reading:
             require_folders(place, self._files)
+            self._owners.require(place)
             self._take_in(self._feeds.locate(place), tally)
         else:
             self.buckets.forget(place.root)

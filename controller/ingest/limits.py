@@ -34,6 +34,8 @@ class IngestLimits:
             delays the next ones for long.
         seconds_max: Processor time for a file of which nothing was read yet.
         bytes_per_second_min: Each such number of bytes, read or decoded, gives one second more.
+        silent_seconds_shown: After this time without computing or reading, a reader is shown as
+            stuck.
         silent_seconds_max: Longest time in which a reader neither computes nor reads; after it the
             device is considered hung.
         memory_bytes_max: Memory that a reader process may take for one file, beside what it has.
@@ -57,6 +59,7 @@ class IngestLimits:
     scan_seconds: float = 1.0
     seconds_max: float = 60.0
     bytes_per_second_min: int = _MIB
+    silent_seconds_shown: float = 10.0
     silent_seconds_max: float = 300.0
     memory_bytes_max: int = 2 * _GIB
     group_files: int = 64

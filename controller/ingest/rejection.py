@@ -9,8 +9,9 @@ quarantine. `rule` is stable and snake_case:
     file_gone  file_unreadable  not_regular  format_mismatch  manifest_mismatch  manifest_refused
     compression_unsupported  compressed_truncated  compressed_damaged
     compressed_trailing_bytes  decompressed_too_large  decompression_ratio
-    parquet_damaged  parquet_limits  avro_damaged  avro_limits  reason_unreadable  file_grew
-    file_rewritten  file_too_slow  file_too_large_in_memory  file_ends_reader  content_known
+    parquet_damaged  parquet_limits  parquet_encrypted  avro_damaged  avro_limits
+    reason_unreadable  file_grew  file_rewritten  file_too_slow  file_too_large_in_memory
+    file_ends_reader  content_known  same_name
     delta_version_gone  delta_table_replaced  delta_unsupported  delta_damaged
     bad_records  xml_damaged  xml_doctype  xml_limits  xml_no_record  xml_record
 """

@@ -43,6 +43,7 @@ from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.registration import Arrivals, Versions
+from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.operations.version_change import Changes
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
@@ -184,6 +185,7 @@ class Parts:
     versions: Versions
     deletion: Deletion
     amendments: Amendments
+    rollback_jobs: RollbackJobs
     housekeeping: Housekeeping
     reading: Reading
     explaining: Explaining
@@ -452,6 +454,7 @@ def assemble(given: Environment) -> Parts:
         exclusion=exclusion,
         isolation=isolation,
         held=lambda: holds.held,
+        epochs=ticker.epochs,
         retention=given.retention,
         rebuilding=rebuilding,
         inputs=Inputs(
@@ -522,6 +525,12 @@ def assemble(given: Environment) -> Parts:
         versions=versions,
         deletion=deletion,
         amendments=amendments,
+        rollback_jobs=RollbackJobs(
+            amendments=amendments,
+            executor=given.executor,
+            random_hex=given.random_hex,
+            clock=clock,
+        ),
         housekeeping=housekeeping,
         reading=Reading(
             store=store,

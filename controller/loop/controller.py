@@ -44,8 +44,7 @@ from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import RECOVERED, Trouble
 from controller.loop.runs.threads import Here
 from controller.loop.tick.announcements import Announcements
-from controller.loop.tick.stage_views import PAUSED_BY_HAND
-from controller.store.base import DataflowRecord
+from controller.store.base import PAUSED_BY_HAND, DataflowRecord
 
 __all__ = ["Controller"]
 
@@ -63,6 +62,7 @@ class Controller:
     Attributes:
         registry: The translators that a document may name.
         amendments: Roll-backs and corrections.
+        rollback_jobs: Start roll-backs, and report their progress.
         housekeeping: Removes files and records that nothing needs any more.
         explaining: Explains plans and past runs.
         isolation: Knows which dataflows are in trouble.
@@ -97,6 +97,7 @@ class Controller:
         self._run_phases = parts.run_phases
         self.reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
+        self.rollback_jobs = parts.rollback_jobs
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
         self.stage_facts, self.lineages = parts.stage_facts, parts.lineages
         self.verifications, self.scrubs = parts.verifications, parts.scrubs
@@ -252,7 +253,7 @@ class Controller:
     def pause_stage(self, dataflow: str, stage: str) -> None:
         """Start no more runs of one stage, for example of a cycle that does not drain; idempotent.
 
-        `retry` of the stage, or `resume` of the dataflow, lets it run again.
+        `resume` of the stage, or of the dataflow, lets it run again.
 
         Raises:
             NotFoundError: If there is no such stage.
@@ -260,15 +261,25 @@ class Controller:
         self._store.pause_stage(dataflow, self._catalog.leader(dataflow, stage), PAUSED_BY_HAND)
         self.wake()
 
+    def resume_stage(self, dataflow: str, stage: str) -> None:
+        """Let a stage run again, whatever paused it, and forget its failures; idempotent.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+        """
+        self._store.resume_stage(dataflow, self._catalog.leader(dataflow, stage))
+        self.wake()
+
     def retry(self, dataflow: str, stage: str) -> None:
-        """Give a stage that was paused by a failure one more try; the next failure pauses it again.
+        """Give a stage that stopped after failures one more try; the next failure stops it again.
 
         A stage that rests after a failed try is tried at once.
 
         Raises:
             NotFoundError: If there is no such stage.
+            StagePausedError: If an operator paused it.
         """
-        self._store.pause_stage(dataflow, self._catalog.leader(dataflow, stage), "")
+        self._store.retry_stage(dataflow, self._catalog.leader(dataflow, stage))
         self.wake()
 
     def set_priority(self, dataflow: str, stage: str, priority: Priority) -> None:
@@ -408,6 +419,7 @@ class Controller:
         """
         with self._holds.lock:
             self._terms.begin(epoch)
+            self._ticker.begin()
             self.isolation.begin()
             for record in self._store.dataflows():
                 forget = partial(self._forget, record)
@@ -491,11 +503,7 @@ class Controller:
 
         It holds leading stages only; fused stages run with their leader.
         """
-        return {
-            stage: wait
-            for (dataflow, stage), wait in self._ticker.waits.items()
-            if dataflow == name
-        }
+        return {stage: wait for (_, stage), wait in self._ticker.waits.of(name).items()}
 
     # the loop
 
@@ -560,10 +568,10 @@ class Controller:
         From time to time, preferably when no run starts, also collect garbage.
         """
         self._versions.finish_late()
-        schedule = self._run_counts.tick(self._ticker.tick, lambda: self._ticker.waits)
+        schedule = self._run_counts.tick(self._ticker.tick, lambda: self._ticker.looked.values())
         if not (self.problem or self._ticker.stopping):
             troubled = {trouble.dataflow for trouble in self.isolation.troubles()}
-            self._announcements.see(self._ticker.waits, troubled)
+            self._announcements.see(self._ticker.looked, troubled)
             self.housekeeping.keep(calm=not schedule.starts)
         return schedule
 

@@ -1,12 +1,13 @@
 """The current record per key, of a state, a view, or a flow, as a query. Pure.
 
 A state has only current records. In a flow, the last record of a key in the flow's order is its
-current one; the key is the one that the output declares, else the key of its stage.
+current one, or the greatest by `latest_by` if its output declares that; the key is the one that the
+output declares, else the key of its stage.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -29,12 +30,14 @@ class CurrentTable:
         name: Its name in SQL, as `stage.table`.
         key: The key's columns; empty if every record is a current one.
         is_flow: Whether earlier records of a key are in it too.
+        latest_by: Columns by which the greatest record of a key is the current one.
     """
 
     name: str
     schema: Schema
     key: tuple[str, ...]
     is_flow: bool
+    latest_by: tuple[str, ...] = ()
 
     def query(
         self, where: Mapping[str, Any], *, limit: int, offset: int
@@ -56,12 +59,23 @@ class CurrentTable:
         sql += f" WHERE {' AND '.join(tests)}" if tests else ""
         if self.is_flow:
             by = ", ".join(quoted(column) for column in self.key)
-            sql += f" QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {ORDER} DESC) = 1"
+            newest = ", ".join(self._newest_first())
+            sql += f" QUALIFY row_number() OVER (PARTITION BY {by} ORDER BY {newest}) = 1"
         order = self.key or tuple(
             column for column, type_ in types.items() if not type_.startswith("MAP")
         )
         sql += f" ORDER BY {', '.join(quoted(column) for column in order)}"
         return f"{sql} LIMIT {limit:d} OFFSET {offset:d}", tuple(where.values())
+
+    def _newest_first(self) -> Iterator[str]:
+        """Yield by what the records of a key are ordered, the current one first."""
+        if self.latest_by:
+            others = (f.name for f in self.schema.fields if not f.type.arguments)
+            rest = [name for name in others if name not in self.latest_by]
+            yield from (f"{quoted(name)} DESC NULLS LAST" for name in self.latest_by)
+            yield f"{quoted('_epoch')} DESC"
+            yield from (f"{quoted(name)} DESC NULLS LAST" for name in rest)
+        yield f"{ORDER} DESC"
 
 
 def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> CurrentTable:
@@ -91,7 +105,8 @@ def current_table(dataflow: Dataflow, name: str, by: Sequence[str] = ()) -> Curr
             default = output.key or (() if spec.key is None else spec.key.names)
             key = tuple(by) or tuple(default)
             _require_key(dataflow.name, name, key, output.schema)
-            return CurrentTable(name, output.schema, key, is_flow=True)
+            latest_by = () if by else output.latest_by
+            return CurrentTable(name, output.schema, key, is_flow=True, latest_by=latest_by)
     raise NotFoundError(kind="state or flow", name=f"{dataflow.name}/{name}", hint=hint)
 
 

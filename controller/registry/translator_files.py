@@ -26,7 +26,7 @@ from pathlib import Path
 from types import ModuleType
 from typing import Any
 
-from cbp.errors import DefinitionError, Mistake, is_authors
+from cbp.errors import DefinitionError, Mistake, is_authors, text_of
 from cbp.errors.advice import advice
 from cbp.errors.message_limits import listed
 from cbp.model.author.source_modules import SourceSet, Travelling, load_sources
@@ -296,12 +296,12 @@ def _import_problem(root: Path, shown: str, error: BaseException) -> DefinitionE
         frames = traceback.extract_tb(error.__traceback__)
         inside = [one for one in frames if Path(one.filename).is_relative_to(root)]
         place = f"{inside[-1].filename}:{inside[-1].lineno}" if inside else ""
-        why = f"{type(error).__name__}: {error}"
+        why = f"{type(error).__name__}: {text_of(error)}"
     message = f"cannot be imported: {why}"
     if isinstance(error, ModuleNotFoundError):
         message += f"; install it into the service's environment: {sys.executable} -m pip install"
         message += f" {(error.name or 'PACKAGE').partition('.')[0]}"
-    elif what := advice(error, {}):
+    elif what := advice(error, text_of(error), {}):
         message += f"; {what}"
     elif isinstance(error, SystemExit):
         message += "; put what is only for `python FILE` below `if __name__ == '__main__':`"

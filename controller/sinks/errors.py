@@ -97,7 +97,8 @@ class SinkGapError(OperatingError):
     def __init__(self, sink: str, next_: int, oldest: int) -> None:
         super().__init__(
             f"sink {sink!r} has published up to increment {next_}, but the flow begins at {oldest} "
-            "by now: the records between are lost to it. `resume --keep` goes on behind the gap",
+            "by now, as older increments were collected or their stage was rebuilt: the records "
+            "between are lost to it. `resume --keep` goes on behind the gap",
             sink=sink,
             next=next_,
             oldest=oldest,

@@ -20,7 +20,7 @@ from __future__ import annotations
 import random
 import secrets
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
@@ -33,6 +33,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.sink_position import home_of_increment
+from cbp.model.schedule.rest import next_in_turn
 from controller.loop.reading.flow_increments import FlowIncrements
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.dataflow_locks import Exclusion
@@ -78,6 +79,8 @@ class SinkWork:
     generations: Sequence[Generation]
 
 
+_NEVER: tuple[int, tuple[str, ...]] = (-1, ())
+
 MakeTarget = Callable[[DataflowRecord, Dataflow, SinkNode, str], Target]
 
 
@@ -114,6 +117,10 @@ class Sinks:
         self._increments = FlowIncrements(store, increments)
         self._make_target, self._mirrors, self._clock = make_target, mirrors, clock
         self._pass_seconds, self._draw, self._random_hex = pass_seconds, draw, random_hex
+        self._revisions: Mapping[str, int] = {}
+        self._declared: dict[str, tuple[int, tuple[str, ...]]] = {}
+        self._passed: dict[tuple[str, str], int] = {}
+        self._turn = ""
 
     def all(self) -> list[tuple[str, str]]:
         """Return the (dataflow, sink) pairs of all dataflows that can be loaded.
@@ -121,19 +128,60 @@ class Sinks:
         Rows of sinks that are in no document any more are removed; their notes stay.
         """
         rows = self._store.sinks()
-        pairs = list[tuple[str, str]]()
-        for record in self._store.dataflows():
-            mine = [row.sink for row in rows if row.dataflow == record.name]
-            if not (mine or record.document.get("sinks")):
-                continue
-            try:
-                sinks = self._catalog.compiled(record).sinks
-            except CbpError:  # shown as a dataflow that cannot be loaded
-                continue
-            pairs += ((record.name, name) for name in sinks)
-            if not sinks.keys() >= set(mine):
-                self._store.forget_sinks(record.name, keep=tuple(sinks))
-        return pairs
+        return [
+            (record.name, sink)
+            for record in self._store.dataflows()
+            for sink in self._sinks_of(record, rows) or ()
+        ]
+
+    def due(self) -> list[tuple[str, str]]:
+        """Return those of `all` with something to do: their number decides what a call costs.
+
+        A sink is done with a revision of its dataflow once a pass had nothing left to publish. One
+        that failed is due when it is tried again. Of the others some have their turn each time.
+        """
+        revisions, rows = self._store.revisions(), self._store.sinks()
+        if any(self._declared.get(name, _NEVER)[0] != one for name, one in revisions.items()):
+            for record in self._store.dataflows():
+                revision = revisions.get(record.name)
+                if revision is None or self._declared.get(record.name, _NEVER)[0] == revision:
+                    continue
+                if (sinks := self._sinks_of(record, rows)) is not None:
+                    self._declared[record.name] = revision, tuple(sinks)
+        self._declared = {n: one for n, one in self._declared.items() if n in revisions}
+        self._revisions = revisions
+        pairs = [(name, sink) for name, (_, sinks) in self._declared.items() for sink in sinks]
+        self._passed = {pair: self._passed[pair] for pair in pairs if pair in self._passed}
+        turn = next_in_turn(sorted("/".join(pair) for pair in pairs), self._turn)
+        self._turn = turn[-1] if turn else ""
+        by_pair = {(row.dataflow, row.sink): row for row in rows}
+        return [
+            pair
+            for pair in pairs
+            if self._is_due(pair, by_pair.get(pair)) or "/".join(pair) in turn
+        ]
+
+    def _is_due(self, pair: tuple[str, str], row: SinkRecord | None) -> bool:
+        if row is None:
+            return True
+        if row.desired != "paused" and (standing := standing_of(row)).error is not None:
+            return int(self._clock().timestamp() * 1000) >= standing.retry_ms
+        return self._passed.get(pair) != self._revisions[pair[0]]
+
+    def _sinks_of(
+        self, record: DataflowRecord, rows: Sequence[SinkRecord]
+    ) -> Collection[str] | None:
+        """Return the sinks of a dataflow; `None` if it cannot be loaded, which is shown there."""
+        mine = {row.sink for row in rows if row.dataflow == record.name}
+        if not (mine or record.document.get("sinks")):
+            return ()
+        try:
+            sinks = self._catalog.compiled(record).sinks
+        except CbpError:
+            return None
+        if not sinks.keys() >= mine:
+            self._store.forget_sinks(record.name, keep=tuple(sinks))
+        return tuple(sinks)
 
     def publish(
         self, dataflow: str, sink: str, *, stopping: Callable[[], bool] = lambda: False
@@ -147,10 +195,25 @@ class Sinks:
         Raises:
             LeaseLostError: If this instance does not lead any more.
         """
+        # Of before the pass: what changes while it goes on is looked at by the next one.
+        revision = self._revisions.get(dataflow)
         record, compiled = self._catalog.find(dataflow)
         node = compiled.sinks.get(sink)
         if node is None:
             return False
+        more = self._pass_once(record, compiled, node, stopping)
+        if revision is not None and not more:
+            self._passed[dataflow, sink] = revision
+        return more
+
+    def _pass_once(
+        self,
+        record: DataflowRecord,
+        compiled: Dataflow,
+        node: SinkNode,
+        stopping: Callable[[], bool],
+    ) -> bool:
+        dataflow, sink = record.name, node.name
         row = self._row(record, node)
         if row is None or row.desired == "paused" or self._rests(record, row):
             return False

@@ -28,6 +28,7 @@ from controller.store.access import AccessStore
 from controller.store.claim_log import ClaimLog
 from controller.store.event_log import EventLog
 from controller.store.records import (
+    PAUSED_BY_HAND,
     ClaimRecord,
     ClaimStatus,
     DataflowDesired,
@@ -52,6 +53,7 @@ from controller.store.sink_log import SinkLog
 from controller.store.verification_log import VerificationLog
 
 __all__ = [
+    "PAUSED_BY_HAND",
     "ClaimRecord",
     "ClaimStatus",
     "DataflowDesired",
@@ -146,6 +148,16 @@ class Store(AccessStore, ClaimLog, EventLog, SinkLog, VerificationLog, Protocol)
 
     def dataflows(self) -> list[DataflowRecord]:
         """Return every dataflow, by name."""
+        ...
+
+    def revisions(self) -> dict[str, int]:
+        """Return dataflow -> its revision, by name, with one statement.
+
+        A revision is another number after each transaction that changed the dataflow, its stages,
+        queues, claims, sinks or runs, also after one of another instance. What was read after its
+        revision is current while the revision stays. A dataflow that was deleted and registered
+        again has another one, too. What is forgotten because of its age revises nothing.
+        """
         ...
 
     def dataflow(self, name: str) -> DataflowRecord:
@@ -411,9 +423,26 @@ class Store(AccessStore, ClaimLog, EventLog, SinkLog, VerificationLog, Protocol)
     def pause_stage(
         self, dataflow: str, stage: str, because: str, error: Mapping[str, Any] | None = None
     ) -> None:
-        """Pause a stage, with the reason for the operator, and the error that caused it if any.
+        """Pause a stage, with the reason, and the error that caused it if any.
 
-        The reason `""` lifts the pause; it also ends the rest after a failed try.
+        A stage that an operator paused (`PAUSED_BY_HAND`) stays so; the error is noted.
+        """
+        ...
+
+    def retry_stage(self, dataflow: str, stage: str) -> None:
+        """Let a stage that stopped try once more; end the rest after a failed try.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            StagePausedError: If an operator paused it.
+        """
+        ...
+
+    def resume_stage(self, dataflow: str, stage: str) -> None:
+        """Let a stage run again, whatever paused it, and forget its failures.
+
+        Raises:
+            NotFoundError: If there is no such stage.
         """
         ...
 
@@ -504,8 +533,17 @@ class Store(AccessStore, ClaimLog, EventLog, SinkLog, VerificationLog, Protocol)
         """
         ...
 
-    def oldest_increments(self, dataflow: str, flow: str, *, limit: int) -> list[IncrementRecord]:
-        """Return the oldest increments of a flow that the store knows, ascending by index."""
+    def oldest_increments(
+        self, dataflow: str, flow: str, *, first: int = 0, limit: int | None = None
+    ) -> list[IncrementRecord]:
+        """Return the oldest increments of a flow that the store knows, ascending by index.
+
+        Args:
+            dataflow: The dataflow.
+            flow: The flow.
+            first: The first index of interest.
+            limit: Maximum number of increments; `None` means all.
+        """
         ...
 
     def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:

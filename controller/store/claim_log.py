@@ -99,6 +99,12 @@ class ClaimLog(Protocol):
         """Return, by (SHA-256, name), the accepted claim of both, or else the content's first."""
         ...
 
+    def named_claims(
+        self, dataflow: str, source: str, paths: Collection[str]
+    ) -> dict[str, ClaimRecord]:
+        """Return, by name, the newest accepted claim of each of these names that has one."""
+        ...
+
     def keyed_claim(
         self, dataflow: str, source: str, key: str, *, withdrawn: bool = False
     ) -> ClaimRecord | None:

@@ -6,7 +6,8 @@
     |- DatabaseSilentError     PostgreSQL accepted a request and answered nothing
     |- DatabaseUrlError        a URL that names no usable database
     |- DatabaseInUseError      another process serves this SQLite database
-    '- DatabaseNewerError      a newer version of the service wrote the database
+    |- DatabaseNewerError      a newer version of the service wrote the database
+    '- StagePausedError        a stage is not tried again while an operator keeps it paused
 
 No error carries a URL's password.
 """
@@ -22,6 +23,7 @@ __all__ = [
     "DatabaseNewerError",
     "DatabaseSilentError",
     "DatabaseUrlError",
+    "StagePausedError",
 ]
 
 
@@ -108,4 +110,19 @@ class DatabaseNewerError(OperatingError):
             url=url,
             found=found,
             known=known,
+        )
+
+
+class StagePausedError(OperatingError):
+    """A stage that an operator paused is not tried again before it is resumed."""
+
+    code = "stage_paused"
+    retryable = False
+
+    def __init__(self, dataflow: str, stage: str) -> None:
+        super().__init__(
+            f"{dataflow}.{stage} is paused by an operator and is not tried again; resume it "
+            f"first: cbp resume {dataflow} {stage}",
+            dataflow=dataflow,
+            stage=stage,
         )

@@ -17,6 +17,7 @@ from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.priority import NORMAL, Priority
 
 __all__ = [
+    "PAUSED_BY_HAND",
     "ClaimRecord",
     "ClaimStatus",
     "DataflowDesired",
@@ -36,6 +37,7 @@ __all__ = [
     "StageGauge",
     "StageRecord",
     "Uploaded",
+    "has_stopped",
 ]
 
 Desired = Literal["running", "paused"]
@@ -91,6 +93,15 @@ ClaimStatus = Literal[
     "readmitted",
     "discarded",
 ]
+
+
+PAUSED_BY_HAND = "is paused by the operator"
+"""Why a stage is paused that an operator paused; any other reason is one for which it stopped."""
+
+
+def has_stopped(paused_because: str) -> bool:
+    """Return whether a stage that is paused for this reason stopped by itself."""
+    return paused_because not in ("", PAUSED_BY_HAND)
 
 
 @dataclass(frozen=True, slots=True)
@@ -153,6 +164,21 @@ class StageRecord:
     priority: Priority = NORMAL
     due_ms: int | None = None
 
+    @property
+    def is_paused(self) -> bool:
+        """Whether an operator paused it; only `resume` ends that, of it or of its dataflow."""
+        return self.paused_because == PAUSED_BY_HAND
+
+    @property
+    def has_stopped(self) -> bool:
+        """Whether it stopped by itself: a failure or a cancelled run paused it."""
+        return has_stopped(self.paused_because)
+
+    @property
+    def is_failing(self) -> bool:
+        """Whether its next run has failed and is tried again by itself."""
+        return self.failures > 0 and not self.paused_because
+
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
@@ -193,6 +219,13 @@ class IncrementRecord:
     created_at: datetime
     origin: Mapping[str, Any] = field(default_factory=dict)
 
+    @property
+    def file_names(self) -> str:
+        """The file that it came from, and how many more; `""` for an increment of a stage."""
+        names = self.origin.get("files") or [""]
+        more = int(self.origin.get("file_count", 1)) - 1
+        return f"{names[0]} and {more} more" if more else str(names[0])
+
 
 @dataclass(frozen=True, slots=True)
 class ClaimRecord:
@@ -208,7 +241,7 @@ class ClaimRecord:
         index: Index of the increment it became; `None` until accepted.
         reason: Why a file is quarantined: `{"code", "message", "file", "line"}`.
         key: The Idempotency-Key of its upload; `""` if there is none.
-        same_as: The earlier file with this content: `{"by", "claim", "file", "index"}`; see
+        same_as: The earlier file with this content or name: `{"by", "claim", "file", "index"}`; see
             `controller.ingest.admission.identity`.
     """
 
@@ -234,7 +267,7 @@ class Judged:
     Attributes:
         outcome: What becomes of the file if it is valid for its source.
         same_as: The earlier file: `{"by", "claim", "file", "index"}`, where `by` is
-            `name_and_content` or `content`; `index` is absent until that file is accepted.
+            `name_and_content`, `content` or `name`; `index` is absent until that file is accepted.
     """
 
     outcome: Literal["accepted", "duplicate", "quarantined"]
@@ -400,6 +433,11 @@ class StageGauge:
     epoch: int
     failures: int
     paused_because: str
+
+    @property
+    def has_stopped(self) -> bool:
+        """See `StageRecord.has_stopped`."""
+        return has_stopped(self.paused_because)
 
 
 @dataclass(frozen=True, slots=True)

@@ -116,7 +116,7 @@ class SqlStore(
     """The SQL implementation of `Store`; made by `open_store`."""
 
     def __init__(self, database: Database) -> None:
-        self._database, self._known = database, {}
+        self._database, self._known, self._records = database, {}, {}
 
     def close(self) -> None:
         """See `Store.close`; may be called again."""

@@ -11,6 +11,7 @@ from __future__ import annotations
 import argparse
 import gc
 import statistics
+import sys
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -23,8 +24,13 @@ from cbp import DataflowBuilder, Input, Output, State, Translate
 from cbp.engine.direct import LocalEngine
 from cbp.engine.kernel import author_call as call
 from cbp.engine.kernel import groupwise as bucket
+from cbp.engine.workers import shipping, task_worker
+from cbp.model.author.fingerprint import fingerprint
+from cbp.model.author.process_state import ProcessWatch
 from cbp.model.author.translator_state import Watch
 from tests.driver import Driver
+
+LOADED = shipping, task_worker
 
 
 class ReadsOnce(Translate):
@@ -92,9 +98,27 @@ def main() -> None:
     parser.add_argument("--groups", default="1000000,100000")
     parser.add_argument("--rounds", type=int, default=7)
     given = parser.parse_args()
+    measure_process()
     for class_ in (ReadsOnce, MayReadTwice):
         for groups in map(int, given.groups.split(",")):
             measure(class_(), given.records, groups, given.rounds)
+
+
+def measure_process(rounds: int = 1_000) -> None:
+    """Print what a task pays for the look at its process, with all modules of a worker loaded."""
+    fingerprint(ReadsOnce)
+    watch = ProcessWatch()
+    watch.loaded()
+    begun = time.process_time()
+    for _ in range(rounds):
+        watch.begin()
+        watch.loaded()
+        watch.ended()
+    micros = (time.process_time() - begun) / rounds * 1e6
+    print(
+        f"the look at the process: {micros:.0f} us a task, {len(sys.modules)} modules", flush=True
+    )
+    assert not watch.is_changed
 
 
 def measure(translator: Translate, records: int, groups: int, rounds: int) -> None:

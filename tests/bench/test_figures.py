@@ -10,7 +10,7 @@ from pathlib import Path
 import polars as pl
 import pytest
 
-from controller.bench.errors import BenchDisagreesError, BenchFailedError
+from tests.bench.errors import BenchDisagreesError, BenchFailedError
 from tests.bench.figures.__main__ import measure
 from tests.bench.figures.contest import contest, loaded
 from tests.bench.figures.entrant import Entrant
@@ -81,6 +81,7 @@ def test_candidates_take_turns_and_only_rounds_after_the_warm_up_count() -> None
     assert {name: len(one.all) for name, one in samples.items()} == {"a": 2, "b": 2, "c": 2}
 
 
+@pytest.mark.soak
 def test_a_process_that_fails_is_named() -> None:
     """The error of a candidate in a process of its own reaches the caller with its name."""
     entrant = Entrant("bad", KIND, Failing, own_process=True)

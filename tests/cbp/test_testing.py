@@ -30,6 +30,7 @@ from cbp.errors import DefinitionError, NotFoundError
 from cbp.model.flow.schema import DataType
 from cbp.testing import check_split, run_dataflow, run_epochs
 from tests.driver import Driver
+from tests.signed_pairs import Pairs
 
 
 class Count(Translate):
@@ -418,3 +419,126 @@ def test_check_split_compares_views() -> None:
     ]
     with pytest.raises(AssertionError, match="newest"):
         check_split(Newest(slip=True), epochs)
+
+
+class Sessions(Translate):
+    """Visits less than ten apart are a session; one that another took up is told to be gone."""
+
+    visits = Input("who STRING, at BIGINT", route_by="who")
+    times = State("who STRING, at BIGINT")
+    sessions = Output("who STRING, start BIGINT, stop BIGINT", key="who, start")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        before = {row.at for row in group.times}
+        after = before | {row.at for row in group.visits}
+        for at in after:
+            out.times(key.who, at)
+        was, now = sessions_of(before), sessions_of(after)
+        for start in sorted({*was, *now}):
+            if was.get(start) != now.get(start):
+                out.sessions(key.who, start, now.get(start))
+
+
+class Unsaid(Sessions):
+    """Does not say that a session is gone."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        times = {row.at for row in (*group.times, *group.visits)}
+        for at in times:
+            out.times(key.who, at)
+        for start, stop in sessions_of(times).items():
+            out.sessions(key.who, start, stop)
+
+
+def sessions_of(times: set[int]) -> dict[int, int]:
+    sessions: dict[int, int] = {}
+    start = None
+    for at in sorted(times):
+        if start is None or at - sessions[start] >= 10:
+            start = at
+        sessions[start] = at
+    return sessions
+
+
+@given(st.lists(st.lists(st.tuples(st.sampled_from("ab"), st.integers(0, 60)))))
+def test_check_split_takes_a_tombstone_for_a_key_that_never_came(epochs: list[Any]) -> None:
+    """A session that another one took up is gone, whether it was ever there or not."""
+    times: dict[str, set[int]] = {}
+    for who, at in chain.from_iterable(epochs):
+        times.setdefault(who, set()).add(at)
+    expected = {
+        (who, start): stop for who in times for start, stop in sessions_of(times[who]).items()
+    }
+    assert check_split(Sessions, epochs).last("sessions") == expected
+
+
+def test_check_split_finds_a_record_that_is_not_said_to_be_gone() -> None:
+    """What only one split tells, and tells no end of, differs."""
+    with pytest.raises(AssertionError, match="output sessions"):
+        check_split(Unsaid, [[("a", 1)], [("a", 16)], [("a", 9)]])
+
+
+def dataflow_of(count: Any = Count) -> DataflowBuilder:
+    """Two sources, a join of what came from both, and the pairs' totals behind it."""
+    builder = DataflowBuilder("both")
+    left = builder.source("left", SCHEMA)
+    right = builder.source("right", SCHEMA)
+    pairs = builder.stage("pairs", Pairs(), left=left, right=right)
+    builder.stage("count", count(), items=pairs.pairs)
+    return builder
+
+
+SCHEMA = "word STRING, n BIGINT"
+
+
+class Net(Translate):
+    """The pairs that there are, by the signs of their records."""
+
+    items = Input("word STRING, sign INT, l BIGINT, r BIGINT", route_by="word, l, r")
+    net = State("word STRING, l BIGINT, r BIGINT, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(row.sign for row in group.items) + sum(row.n for row in group.net)
+        if n:
+            out.net(*key, n)
+
+
+class NetOfTold(Net):
+    """Counts records, whatever their sign."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.net(*key, sum(1 for _ in group.items) + sum(row.n for row in group.net))
+
+
+ROUNDS = {
+    "left": [[("x", 1)], [("x", 2), ("y", 1)], None, [("x", 4)]],
+    "right": [[("x", 10)], [], [("y", 5)]],
+}
+
+
+def test_check_split_takes_a_dataflow() -> None:
+    """Its sources in any split and in turn; records with a sign are compared by their sums."""
+    batch = check_split(dataflow_of(Net).build(), ROUNDS)
+    assert [tuple(row) for row in batch.state["count.net"]] == [("x", 7, 10, 1), ("y", 1, 5, 1)]
+    with pytest.raises(AssertionError, match=r"both: one batch against .*state count\.net"):
+        check_split(dataflow_of(NetOfTold).build(), ROUNDS)
+    with pytest.raises(NotFoundError):
+        check_split(dataflow_of(Net).build(), {"middle": [[("x", 1)]]})
+
+
+def test_check_split_of_a_dataflow_leaves_out_what_depends_on_the_split() -> None:
+    """As `cbp verify` does of a batch; nothing else to compare is an error, not a success."""
+
+    class OnlyTold(Translate):
+        items = Input("word STRING, sign INT, l BIGINT, r BIGINT", route_by="word")
+        told = Output("word STRING", history=True)
+
+        def translate(self, key: Any, group: Any, out: Any) -> None:
+            out.told(key.word)
+
+    check_split(dataflow_of(OnlyTold).build(), ROUNDS)
+    builder = DataflowBuilder("told")
+    columns = "word STRING, sign INT, l BIGINT, r BIGINT"
+    builder.stage("told", OnlyTold(), items=builder.source("items", columns))
+    with pytest.raises(ValueError, match="a history has other epochs"):
+        check_split(builder.build(), {"items": [[("x", 1, 1, 1)]]})

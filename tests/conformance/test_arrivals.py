@@ -213,6 +213,25 @@ def test_many_files_are_compared_as_each_by_itself(chain: SqlStore) -> None:
     assert chain.same_claims("d", "b", asked) == {}
 
 
+def test_the_newest_accepted_file_of_a_name_is_found(chain: SqlStore) -> None:
+    """It is of this source; not one that waits, was refused or was withdrawn."""
+    odd = "day\ud800 \u2028.jsonl"
+    for n, name in enumerate([odd, "other", odd, odd]):
+        claim = replace(chain.add_claim(a_claim(f"c{n}", path=name)), sha256=f"{n}")
+        chain.accept(claim, an_arrival(n))
+    chain.withdraw("d", {"a": [range(3, 4)]})
+    statuses: list[ClaimStatus] = ["claimed", "quarantined"]
+    for n, status in enumerate(statuses):
+        claim = chain.add_claim(a_claim(f"d{n}", path=f"not {n}"))
+        chain.update_claim(replace(claim, status=status))
+    chain.update_claim(
+        replace(chain.add_claim(a_claim("b", source="b", path="b")), status="accepted")
+    )
+    actual = chain.named_claims("d", "a", [odd, "other", "not 0", "not 1", "b", "none"])
+    assert {name: claim.index for name, claim in actual.items()} == {odd: 2, "other": 1}
+    assert chain.named_claims("d", "a", []) == {}
+
+
 def test_an_accepted_increment_waits_at_every_consumer(chain: SqlStore) -> None:
     """Acceptance stores, enqueues and settles together."""
     claim = chain.add_claim(a_claim())

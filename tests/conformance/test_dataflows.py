@@ -150,6 +150,8 @@ def test_delete_keeps_what_belongs_to_no_dataflow(chain: SqlStore) -> None:
         lambda store: store.commit(an_intention(a_run(stage="x")), finished_at=START),
         lambda store: store.fail("x", {}, finished_at=START, retry_at=None),
         lambda store: store.pause_stage("d", "x", "why"),
+        lambda store: store.retry_stage("d", "x"),
+        lambda store: store.resume_stage("d", "x"),
         lambda store: store.run("x"),
         lambda store: store.increment("d", "a", 0),
     ],

@@ -26,7 +26,7 @@ from tests.fixtures.earlier.write import HERE, NAME
 from tests.sampling import sampled
 from tests.system.workload import check_tables, pages
 
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 def kept(database: str) -> list[str]:

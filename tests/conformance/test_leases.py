@@ -20,7 +20,7 @@ from controller.store import SqlStore, open_store
 from tests.conformance.records import a_dataflow
 
 LONG, SHORT = 600_000, 1
-WAIT_SECONDS = 60.0
+WAIT_SECONDS = 120.0
 
 
 @pytest.fixture

@@ -10,7 +10,8 @@ import pytest
 from cbp.errors import AlreadyExistsError, InvariantError
 from cbp.model.run.intention import RunStatus
 from controller.store import SqlStore
-from controller.store.base import IncrementRecord
+from controller.store.base import PAUSED_BY_HAND, IncrementRecord
+from controller.store.errors import StagePausedError
 from tests.conformance.records import (
     CHAIN,
     START,
@@ -231,23 +232,42 @@ def test_a_superseded_try_leaves_the_stage_alone(chain: SqlStore) -> None:
 
 
 def test_lifting_a_pause_ends_the_rest_after_a_failure(chain: SqlStore) -> None:
-    """Whoever asks for a retry does not wait for the time of the next try; failures stay."""
+    """A retry does not wait for the time of the next try; failures stay, until a resume."""
     chain.intend(a_run())
     chain.fail("r0", {}, finished_at=at(1), retry_at=at(900))
-    chain.pause_stage("d", "s", "by hand")
+    chain.pause_stage("d", "s", "it stopped")
     assert chain.stages("d")[0].retry_at == at(900)
-    chain.pause_stage("d", "s", "")
+    chain.retry_stage("d", "s")
     stage = chain.stages("d")[0]
     assert (stage.failures, stage.retry_at, stage.paused_because) == (1, None, "")
+    chain.resume_stage("d", "s")
+    assert chain.stages("d")[0].failures == 0
 
 
-def test_an_empty_reason_lifts_a_pause(chain: SqlStore) -> None:
-    """`pause_stage` sets the reason, whatever it is, of one stage."""
+def test_what_an_operator_paused_only_a_resume_lifts(chain: SqlStore) -> None:
+    """Neither a retry nor a later failure takes the place of the pause; the error is noted."""
+    error = {"error_code": "disk_full", "message": "disk full", "details": {}}
+    chain.intend(a_run())
+    chain.pause_stage("d", "s", PAUSED_BY_HAND)
+    chain.fail("r0", error, finished_at=at(1), retry_at=None, pause="gave up")
+    chain.pause_stage("d", "s", "damaged", error)
+    with pytest.raises(StagePausedError):
+        chain.retry_stage("d", "s")
+    stage = chain.stages("d")[0]
+    assert (stage.is_paused, stage.has_stopped, stage.is_failing) == (True, False, False)
+    assert (stage.failures, stage.error) == (1, error)
+    chain.resume_stage("d", "s")
+    stage = chain.stages("d")[0]
+    assert (stage.paused_because, stage.failures, stage.error) == ("", 0, None)
+
+
+def test_a_pause_is_of_one_stage(chain: SqlStore) -> None:
+    """`pause_stage` sets the reason, whatever it is; a retry lifts it."""
     error = {"error_code": "disk_full", "message": "disk full", "details": {"path": "/x"}}
     chain.pause_stage("d", "s", "disk full", error)
     assert [s.paused_because for s in chain.stages("d")] == ["disk full", ""]
     assert [s.error for s in chain.stages("d")] == [error, None]
-    chain.pause_stage("d", "s", "")
+    chain.retry_stage("d", "s")
     assert [s.paused_because for s in chain.stages("d")] == ["", ""]
     assert [s.error for s in chain.stages("d")] == [None, None]
     chain.pause_stage("d", "s", "disk full", error)

@@ -26,7 +26,7 @@ from hypothesis.stateful import (
 from cbp.errors import CbpError
 from cbp.model.run.intention import RunStatus
 from controller.store import SqlStore
-from controller.store.base import IncrementRecord
+from controller.store.base import PAUSED_BY_HAND, IncrementRecord
 from tests.conformance.records import (
     START,
     a_claim,
@@ -111,7 +111,17 @@ class Model:
                 stage.failures, stage.paused = 0, ""
 
     def pause_stage(self, name: str, stage: str, because: str) -> None:
-        self.flow(name).stages[stage].paused = because
+        paused = self.flow(name).stages[stage]
+        if paused.paused != PAUSED_BY_HAND:
+            paused.paused = because
+
+    def retry_stage(self, name: str, stage: str) -> None:
+        if self.flow(name).stages[stage].paused == PAUSED_BY_HAND:
+            raise Refused("stage_paused")
+        self.flow(name).stages[stage].paused = ""
+
+    def resume_stage(self, name: str, stage: str) -> None:
+        self.flow(name).stages[stage].paused, self.flow(name).stages[stage].failures = "", 0
 
     def set_priorities(self, name: str, priorities: dict[str, str]) -> None:
         for stage, actual in self.flow(name).stages.items():
@@ -179,7 +189,8 @@ class Model:
         actual = self.flow(name).stages[stage]
         if actual.epoch == epoch:
             actual.failures += 1
-            actual.paused = pause or actual.paused
+            if actual.paused != PAUSED_BY_HAND:
+                actual.paused = pause or actual.paused
 
 
 class StoreMachine(RuleBasedStateMachine):
@@ -192,6 +203,7 @@ class StoreMachine(RuleBasedStateMachine):
         for record in self.store.dataflows():
             self.store.delete(record.name)
         self.model = Model()
+        self.read: dict[tuple[str, int], Any] = {}
 
     def both(self, real: Callable[[], Any], model: Callable[[Model], Any]) -> None:
         attempt = copy.deepcopy(self.model)
@@ -226,11 +238,25 @@ class StoreMachine(RuleBasedStateMachine):
             lambda model: model.set_desired(name, desired),
         )
 
-    @rule(name=dataflows, stage=stages, because=st.sampled_from(["", "why"]))
+    @rule(name=dataflows, stage=stages, because=st.sampled_from(["why", PAUSED_BY_HAND]))
     def pause_stage(self, name: str, stage: str, because: str) -> None:
         self.both(
             lambda: self.store.pause_stage(name, stage, because),
             lambda model: model.pause_stage(name, stage, because),
+        )
+
+    @rule(name=dataflows, stage=stages)
+    def retry_stage(self, name: str, stage: str) -> None:
+        self.both(
+            lambda: self.store.retry_stage(name, stage),
+            lambda model: model.retry_stage(name, stage),
+        )
+
+    @rule(name=dataflows, stage=stages)
+    def resume_stage(self, name: str, stage: str) -> None:
+        self.both(
+            lambda: self.store.resume_stage(name, stage),
+            lambda model: model.resume_stage(name, stage),
         )
 
     @rule(name=dataflows, given=priorities)
@@ -301,6 +327,17 @@ class StoreMachine(RuleBasedStateMachine):
             for input_, queue in queues.items()
         }
         return st.fixed_dictionaries(some)
+
+    @invariant()
+    def what_was_read_is_current_while_its_revision_is(self) -> None:
+        """Over a deletion and a new registration, too: no revision comes again with other rows."""
+        for name, revision in self.store.revisions().items():
+            record, claims = self.store.dataflow(name), self.store.claims(name).items
+            runs = {run.id: run for run in self.store.runs(name).items}
+            now = (record, self.store.stages(name), self.store.connectors(name), claims, runs)
+            assert self.read.setdefault((name, revision), now) == now
+        assert [one.name for one in self.store.dataflows()] == list(self.store.revisions())
+        assert all(self.store.dataflow(one.name) == one for one in self.store.dataflows())
 
     @invariant()
     def shows_the_same(self) -> None:

@@ -73,6 +73,8 @@ WRITES: dict[str, Callable[[SqlStore], object]] = {
     ),
     "fail": lambda store: store.fail("r1", {}, finished_at=at(1), retry_at=None),
     "pause_stage": lambda store: store.pause_stage("d", "s", "why"),
+    "retry_stage": lambda store: store.retry_stage("d", "t"),
+    "resume_stage": lambda store: store.resume_stage("d", "t"),
 }
 
 
@@ -94,6 +96,7 @@ def test_a_crash_leaves_all_of_a_write_or_nothing(
     """Dying before the commit leaves the old picture; dying after it, the new one."""
     arrive(chain)
     chain.intend(a_run("r1"))
+    chain.pause_stage("d", "t", "it stopped")
     old = picture(chain)
     dying = store_with_faults(PlannedFaults(f"sql_commit.{side}"))
     with pytest.raises(Crash):
@@ -135,7 +138,7 @@ def test_two_threads_that_commit_one_intention_have_one_effect(
     def wait_for_the_second(point: str) -> None:
         if point == "sql_commit.before" and not second_enters.is_set():
             holds.set()
-            assert second_enters.wait(30)
+            assert second_enters.wait(120)
 
     holds = threading.Event()
     arrive(chain)
@@ -147,7 +150,7 @@ def test_two_threads_that_commit_one_intention_have_one_effect(
     def commit(first: bool) -> None:
         try:
             if not first:
-                assert holds.wait(30)
+                assert holds.wait(120)
                 second_enters.set()
             slow.commit(intention, finished_at=at(1))
         except BaseException as exc:

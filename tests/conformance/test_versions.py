@@ -13,6 +13,7 @@ from cbp.model.flow.increment import DataFile
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
 from controller.store import SqlStore
+from controller.store.base import PAUSED_BY_HAND
 from tests.conformance.records import START, a_dataflow, an_increment, arrive
 
 WIRING = {"keep": {"items": "a"}, "gone": {"items": "a"}}
@@ -74,16 +75,21 @@ def test_a_kept_stage_keeps_pause_and_priority_and_a_new_one_its_epoch(changed: 
 
 
 @pytest.mark.parametrize(
-    ("error", "afterwards"), [(None, "it"), ({"error_code": "stage_failed", "message": "m"}, "")]
+    ("because", "error", "afterwards"),
+    [
+        ("it", None, "it"),
+        ("it", {"error_code": "stage_failed", "message": "m"}, ""),
+        (PAUSED_BY_HAND, {"error_code": "stage_failed", "message": "m"}, PAUSED_BY_HAND),
+    ],
 )
 def test_a_changed_stage_goes_on_unless_an_operator_paused_it(
-    store: SqlStore, error: dict[str, str] | None, afterwards: str
+    store: SqlStore, because: str, error: dict[str, str] | None, afterwards: str
 ) -> None:
     """New code may mend an error; it is no answer to somebody who paused the stage."""
     store.register(a_dataflow(), WIRING)
     for _ in range(2):
         arrive(store)
-    store.pause_stage("d", "keep", "it", error)
+    store.pause_stage("d", "keep", because, error)
     record, position = replace(store.dataflow("d"), version=2), position_of(store)
     changed = ["keep", "new"]
     store.change(record, NEW, {("new", "framed")}, position=position, fresh=changed, at=START)

@@ -19,7 +19,7 @@ from controller.settings import Settings, load_settings
 from tests.controller.small_app import DOCUMENT, TOKEN
 from tests.controller.world import until
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 
 
 @contextmanager

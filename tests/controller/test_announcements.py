@@ -28,21 +28,21 @@ def test_only_changes_are_announced_and_none_is_lost() -> None:
         told.extend((event.kind, event.subject or event.dataflow) for event in events)
 
     seen = Announcements(announce)
-    seen.see({("d", "s"): wait("input"), ("d", "t"): wait("running")}, ())
-    seen.see({("d", "s"): wait("running"), ("d", "t"): wait("place")}, ())
+    seen.see({"d": {("d", "s"): wait("input"), ("d", "t"): wait("running")}}, ())
+    seen.see({"d": {("d", "s"): wait("running"), ("d", "t"): wait("place")}}, ())
     assert told == []
-    seen.see({("d", "s"): wait("readers")}, ())
-    seen.see({("d", "s"): wait("readers")}, ())
+    seen.see({"d": {("d", "s"): wait("readers")}}, ())
+    seen.see({"d": {("d", "s"): wait("readers")}}, ())
     assert told == [("stage.waiting", "readers")]
     broken[0] = True
-    seen.see({("d", "s"): wait("retry")}, ())
+    seen.see({"d": {("d", "s"): wait("retry")}}, ())
     broken[0] = False
-    seen.see({("d", "s"): wait("retry")}, ())
-    seen.see({("d", "s"): wait("input")}, ("d",))
+    seen.see({"d": {("d", "s"): wait("retry")}}, ())
+    seen.see({"d": {("d", "s"): wait("input")}}, ("d",))
     assert told[1:] == [
         ("stage.waiting", "retry"),
         ("degraded.began", "d"),
         ("stage.waiting", "d"),
     ]
-    seen.see({("d", "s"): wait("input")}, ())
+    seen.see({"d": {("d", "s"): wait("input")}}, ())
     assert told[4:] == [("degraded.ended", "d")]

@@ -27,7 +27,7 @@ CHAIN: dict[str, Any] = {
         "last": {"translator": "slow", "inputs": {"items": "sum.totals"}},
     },
 }
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
 
 
 GATE = SimpleNamespace(held=threading.Event(), asked=[])

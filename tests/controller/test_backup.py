@@ -17,7 +17,7 @@ from controller.app import Service
 from controller.settings import Settings, load_settings
 from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
 
 
 def settings_of(root: Path) -> Settings:

@@ -157,7 +157,7 @@ def test_a_service_that_hangs_keeps_nothing_waiting(service: Service, server: Bu
     server.on_get("orders/hung/a", hang)
     service.start()
     service.controller.register(document(server.location("orders/hung/")))
-    assert hung.wait(30)
+    assert hung.wait(120)
     try:
         drop(service, "dropped")
         until(lambda: count(service, "dropped") == 1)

@@ -33,7 +33,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-def arrive(world: World, name: str, number: int) -> None:
+def arrive(world: World, name: str, number: int, *, word: str = "w") -> None:
     """Let a file come, whose claim and increment know its name and content."""
     accept = world.store.accept
     world.clock.advance(1)
@@ -44,7 +44,7 @@ def arrive(world: World, name: str, number: int) -> None:
 
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(world.store, "accept", named)
-        world.arrive("one", "a", ("w", number))
+        world.arrive("one", "a", (word, number))
     world.ticks()
 
 

@@ -120,7 +120,7 @@ def test_a_request_is_done_once(world: World) -> None:
     assert world.store.stages("one")[0].epoch == 2
 
 
-def test_a_stopped_stage_is_corrected_and_stays_stopped(world: World) -> None:
+def test_a_paused_stage_is_corrected_and_stays_paused(world: World) -> None:
     """Putting state right is what one does before it is resumed."""
     begin(world)
     world.controller.pause_stage("one", "sum")
@@ -128,7 +128,7 @@ def test_a_stopped_stage_is_corrected_and_stays_stopped(world: World) -> None:
     correct(world, right("x", 10))
     world.ticks()
     assert sums(world)["x"] == 10
-    world.controller.retry("one", "sum")
+    world.controller.resume_stage("one", "sum")
     world.ticks()
     assert sums(world)["x"] == 11
 

@@ -12,6 +12,7 @@ import pytest
 
 from cbp.errors import ChangeRefusedError
 from cbp.model.verification import Request
+from controller.loop import DEFAULT_LOOP_LIMITS
 from stages.flows import crawl_queue
 from stages.translators.count_in_links import CountInLinks
 from stages.translators.extract_links import ExtractLinks
@@ -92,7 +93,7 @@ def queue(world: Changing, stage: str) -> dict[str, float]:
 
 @pytest.fixture
 def world(tmp_path: Path) -> Iterator[Changing]:
-    made = Changing(tmp_path / "world", verifier=Inline())
+    made = Changing(tmp_path / "world", verifier=Inline(), limits=DEFAULT_LOOP_LIMITS)
     made.translators |= TRANSLATORS
     made.restart()
     made.controller.register(former())

@@ -80,7 +80,7 @@ def test_a_claimed_file_and_a_listing_are_waited_for(world: World) -> None:
     assert desired(world) == "drained"
 
 
-def test_a_resume_wins_and_a_stopped_stage_is_waited_for(world: World) -> None:
+def test_a_resume_wins_and_a_paused_stage_is_waited_for(world: World) -> None:
     """The end of a drain that an operator took back changes nothing; failed work is not done."""
     world.controller.register(ONE)
     world.controller.drain_dataflow("one")
@@ -92,7 +92,7 @@ def test_a_resume_wins_and_a_stopped_stage_is_waited_for(world: World) -> None:
     world.controller.drain_dataflow("one")
     world.ticks()
     assert desired(world) == "draining"
-    world.controller.retry("one", "sum")
+    world.controller.resume_stage("one", "sum")
     world.ticks()
     world.controller.tick()
     assert (desired(world), only_stage(world).epoch) == ("drained", 1)

@@ -10,7 +10,7 @@ import structlog
 
 from controller.loop.runs.dataflow_locks import LONG_SECONDS, Exclusion
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 @contextmanager

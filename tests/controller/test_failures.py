@@ -54,7 +54,9 @@ def test_a_failed_run_is_tried_again_after_a_pause(world: World) -> None:
     world.engine.on_prepare = failing(author_error(), times=1)
     world.ticks()
     assert statuses(world) == [("FAILED", 0, 1)]
-    assert "tries again at 2026-01-01 00:00:01" in world.controller.waiting("one")["sum"]
+    waiting = world.controller.waiting("one")["sum"]
+    assert waiting.startswith("tries again at 2026-01-01 00:00:01 UTC: ")
+    assert "ValueError: no" in waiting
     world.clock.advance(0.9)
     assert world.ticks().starts == ()
     world.clock.advance(0.1)

@@ -85,7 +85,6 @@ ENTRIES = [
     ("catalog", "drifted"),
     ("views", "_view"),
     ("starts", "start"),
-    ("finisher", "start_publishing"),
     ("runner", "start"),
     ("failures", "gave_way"),
     ("framing", "_to_frame"),
@@ -139,6 +138,29 @@ def test_the_other_dataflow_goes_on_whatever_fails_in_one(
     two.ticks()
     assert two.flow("bad", "sum.totals") == [{"word": "x", "n": 1}]
     assert calls, "the entry point is one"
+
+
+def test_a_publication_that_cannot_be_begun_stops_no_other_dataflow(
+    two: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A tick asks for those that have something to publish; it goes on once that works again."""
+    two.controller.delete("bad", purge=True)
+    policy = {"epochs": 8, "seconds": 60}
+    two.controller.register({**ONE, "name": "bad", "publish": policy})
+    two.arrive("bad", "a", ("x", 1))
+    two.ticks()
+    assert two.controller.unpublished("bad") == {"sum": 1}
+    calls = break_calls(monkeypatch, part_of(two, "finisher"), "start_publishing", named)
+    two.clock.advance(seconds=60)
+    two.arrive("good", "a", ("x", 1))
+    two.ticks()
+    assert two.flow("good", "sum.totals") == [{"word": "x", "n": 1}]
+    assert calls
+    assert [one.dataflow for one in two.controller.troubles()] == ["bad"]
+    monkeypatch.undo()
+    two.clock.advance(seconds=MOST_SECONDS)
+    two.ticks()
+    assert two.flow("bad", "sum.totals") == [{"word": "x", "n": 1}]
 
 
 def test_what_failed_is_named_and_rests_longer_each_time(

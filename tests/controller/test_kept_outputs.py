@@ -20,6 +20,7 @@ from cbp.model.version.version_change import Choice
 from tests.controller.lost import lose_the_store
 from tests.controller.retained import OFTEN as RETAINED
 from tests.controller.retained import TINY, play
+from tests.controller.verified import verified
 from tests.controller.world import ONE, Inline, Sum, World
 from tests.planned_faults import Crash, PlannedFaults
 
@@ -141,18 +142,20 @@ def test_a_roll_back_finds_what_was_there(tmp_path: Path) -> None:
     world.close()
 
 
-def test_a_verification_leaves_out_what_is_collected(tmp_path: Path) -> None:
-    """It says so, and compares the rest."""
+def test_a_verification_compares_what_is_not_collected(tmp_path: Path) -> None:
+    """All that readers see of a flow; undecided where one batch has other increments."""
     world = world_on(tmp_path)
     play(world, EPOCHS)
-    begun = world.controller.verifications.start("one", Request())
-    actual = world.controller.verifications.show(begun.id)
-    assert actual.status == "equal"
-    verdicts = {one.table: one for one in actual.tables}
-    left_out = verdicts.pop("flows/sum.totals")
-    assert left_out.status == "left_out"
-    assert left_out.because == f"its increments before {horizon(world)} are collected (keep)"
-    assert {one.status for one in verdicts.values()} == {"equal"}
+    for engine in ("direct", "reference"):
+        actual = verified(world, "one", Request(engine=engine))
+        assert (actual.status, actual.error) == ("equal", None)
+        assert {one.status for one in actual.tables} == {"equal"}
+        totals = next(one for one in actual.tables if one.table == "flows/sum.totals")
+        assert totals.records == 2 * len(world.flow("one", "sum.totals"))
+    actual = verified(world, "one", Request(split="at_once"))
+    collected = next(one for one in actual.tables if one.table == "flows/sum.totals")
+    assert collected.status == "undecided"
+    assert f"its increments before {horizon(world)} are collected" in collected.because
     world.close()
 
 
@@ -284,7 +287,6 @@ def test_changes_of_a_view_go_and_the_view_stays(tmp_path: Path) -> None:
     verdicts = {
         one.table: one.status for one in world.controller.verifications.show(begun.id).tables
     }
-    assert verdicts.pop("flows/sum.totals") == "left_out"
     assert set(verdicts.values()) == {"equal"}
     back = world.controller.amendments.roll_back
     back("one", f"sum:{EPOCHS - 5}", who="me", why="x", pause=True)

@@ -33,6 +33,8 @@ from cbp.errors import (
 )
 from controller.loop import LoopLimits
 from controller.loop.records.description_log import Descriptions
+from controller.loop.recovery import past_position
+from controller.store import open_scratch
 from tests.controller.framed_workload import DOCUMENT as FRAMED
 from tests.controller.framed_workload import play as play_framed
 from tests.controller.framed_workload import standing
@@ -155,6 +157,33 @@ def test_inputs_behind_the_cut_stand_in_the_queues_again(world: World) -> None:
     assert [r["n"] for r in world.flow("one", "sum.totals") if r["word"] == "late"] == [1]
 
 
+def test_the_cost_follows_what_is_undone(world: World, monkeypatch: pytest.MonkeyPatch) -> None:
+    """What no run up to the point has read waits, and does not pass through the scratch store."""
+    world.controller.register(ONE)
+    play(world, 3, name="one")
+    world.controller.pause("one")
+    for number_ in range(20):
+        world.arrive("one", "a", ("late", number_))
+    passed: list[int] = []
+
+    def watched(url: str) -> Any:
+        store = open_scratch(url)
+        accept = store.accept_all
+
+        def accept_all(arrivals: Any) -> None:
+            passed.extend(record.increment.index for _, record in arrivals)
+            accept(arrivals)
+
+        monkeypatch.setattr(store, "accept_all", accept_all)
+        return store
+
+    monkeypatch.setattr(past_position, "open_scratch", watched)
+    planned = plan(world, "2", name="one")
+    assert passed == [0, 1]
+    assert planned.queued == {"sum.items": 21}
+    assert [one.index for one in planned.generation.position.newest if one.flow == "a"] == [22]
+
+
 def test_the_plan_names_the_inputs_that_it_undoes(world: World) -> None:
     """Those that some undone run read, by source; what waits now as then is not undone."""
     world.controller.register(DIAMOND)
@@ -183,10 +212,12 @@ def test_of_an_input_that_had_come_before_the_point_the_plan_says_that_it_comes_
     world.controller.pause("one")
     for number_ in range(2):
         world.arrive("one", "a", ("w", number_))
+    to = world.clock.now.isoformat()
+    world.clock.advance(1)
     world.controller.resume("one")
     world.ticks()
     for drop_later in (False, True):
-        planned = plan(world, "0", name="one", drop_later=drop_later)
+        planned = plan(world, to, name="one", drop_later=drop_later)
         assert [(one.index, one.again) for one in planned.undone_inputs] == [(0, True), (1, True)]
     assert planned.queued_before == {"a": 2}
 

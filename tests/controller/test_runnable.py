@@ -147,7 +147,7 @@ LOOP: dict[str, Any] = {
 
 
 def test_a_cycle_that_does_not_drain_is_shown_and_can_be_paused(world: World) -> None:
-    """Its stage says so while it runs on; a pause of the stage stops it, a retry lets it go."""
+    """Its stage says so while it runs on; a pause of the stage stops it, a resume lets it go."""
     world.limits = LoopLimits(turns_max=5)
     world.translators["again"] = Again
     world.restart()
@@ -162,7 +162,7 @@ def test_a_cycle_that_does_not_drain_is_shown_and_can_be_paused(world: World) ->
     world.controller.pause_stage("loop", "sum")
     world.ticks()
     assert world.controller.waiting("loop")["sum"].startswith("is paused by the operator; the")
-    world.controller.retry("loop", "sum")
+    world.controller.resume_stage("loop", "sum")
     assert len(world.controller.tick().starts) == 1
 
 

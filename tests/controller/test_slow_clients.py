@@ -24,7 +24,7 @@ from tests.controller.world import until
 SLOW = 45
 UPLOADS_MAX = 4
 REQUESTS = 8
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 IDLE_SECONDS = 3.0
 
 

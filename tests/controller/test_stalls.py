@@ -21,7 +21,7 @@ from controller.loop.runs.threads import Threads
 from tests.controller.retained import TINY
 from tests.controller.world import ONE, World, only_stage, until
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 60
 
 
 @pytest.fixture

@@ -193,6 +193,66 @@ def test_a_cancelled_run_leaves_nothing_and_runs_again(operator: Operator) -> No
     assert operator.http.get("/runs").json()["items"][0]["attempt"] == 2
 
 
+def test_a_paused_stage_runs_again_once_it_is_resumed(operator: Operator) -> None:
+    """It is `paused` wherever it is shown, and no trouble; a retry of it or its run is refused.
+
+    A resume of the stage lets it run, and leaves the pause of another stage.
+    """
+    name = operator.register(DIAMOND)
+    for stage in ("left", "right"):
+        operator.post(f"/dataflows/{name}/stages/{stage}/pause")
+    for source in ("a", "b"):
+        operator.world.arrive(name, source, ("x", 1))
+    operator.work()
+    detail = operator.http.get(f"/dataflows/{name}").json()
+    states = {one["name"]: (one["state"], one["paused_itself"]) for one in detail["stages"]}
+    assert states == {
+        "left": ("paused", True),
+        "right": ("paused", True),
+        "join": ("waiting", False),
+    }
+    assert detail["summary"]["state"] == "paused"
+    assert detail["summary"]["problem"].startswith("left: is paused by the operator")
+    assert operator.waits(name)["left"]["kind"] == "paused"
+    assert operator.http.get("/degraded").json()["items"] == []
+    refused = operator.post(f"/dataflows/{name}/stages/left/retry", 409)
+    assert (refused["error_code"], refused["details"]["stage"]) == ("stage_paused", "left")
+    assert f"cbp resume {name} left" in refused["message"]
+    operator.work()
+    assert operator.http.get("/runs").json()["items"] == []
+    operator.post(f"/dataflows/{name}/stages/left/resume")
+    operator.work()
+    assert {run["stage"] for run in operator.http.get("/runs").json()["items"]} == {"left"}
+    assert operator.waits(name)["right"]["kind"] == "paused"
+    operator.post(f"/dataflows/{name}/resume")
+    operator.work()
+    assert operator.http.get(f"/dataflows/{name}").json()["summary"]["state"] == "ok"
+    ran = {run["stage"] for run in operator.http.get("/runs").json()["items"]}
+    assert ran == {"left", "right", "join"}
+
+
+def test_a_paused_stage_whose_run_fails_stays_paused(operator: Operator) -> None:
+    """A failure does not take the place of the pause; nothing is tried until a resume."""
+    name = operator.register(ONE)
+    operator.world.arrive(name, "a", ("x", 1))
+    operator.world.controller.tick()
+    (run,) = operator.http.get("/runs").json()["items"]
+    operator.post(f"/dataflows/{name}/stages/sum/pause")
+    operator.post(f"/runs/{run['id']}/cancel", 202)
+    operator.work()
+    shown = operator.http.get(f"/dataflows/{name}").json()
+    assert (shown["summary"]["state"], shown["stages"][0]["state"]) == ("paused", "paused")
+    assert operator.http.get("/degraded").json()["items"] == []
+    (item,) = operator.http.post("/runs/retry", json={"runs": [run["id"]]}).json()["items"]
+    assert (item["status"], item["error"]["error_code"]) == (409, "stage_paused")
+    operator.post(f"/dataflows/{name}/stages/sum/resume")
+    operator.work()
+    assert [one["status"] for one in operator.http.get("/runs").json()["items"]] == [
+        "COMMITTED",
+        "FAILED",
+    ]
+
+
 def test_a_cycle_that_does_not_drain_is_shown_and_paused(tmp_path: Path) -> None:
     """With its turns; other dataflows go on; a pause by REST stops it."""
     operator = Operator(tmp_path, limits=LoopLimits(turns_max=5))

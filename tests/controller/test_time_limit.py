@@ -21,7 +21,7 @@ from controller.loop.runs.threads import Threads
 from tests.controller.world import ONE, SCHEMA, Deferred, Sum, World, until
 
 LIMIT = 60.0
-WAIT_SECONDS = 30
+WAIT_SECONDS = 120
 
 
 @pytest.fixture

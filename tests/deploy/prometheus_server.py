@@ -34,7 +34,7 @@ class Prometheus:
     """
 
     def __init__(self, url: str, at: float) -> None:
-        self._http, self._at = httpx.Client(base_url=url, trust_env=False, timeout=30.0), at
+        self._http, self._at = httpx.Client(base_url=url, trust_env=False, timeout=120), at
 
     def ready(self) -> bool:
         """Tell whether it answers."""

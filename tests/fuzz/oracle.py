@@ -145,24 +145,20 @@ def _csv(text: str, options: dict[str, str]) -> list[Row]:
         reader = csv.reader(
             io.StringIO(text, newline=""), delimiter=options.get("delimiter", ","), strict=True
         )
-        lines = [(line, quoted) for line, quoted in _with_quotes(reader, text, options)]
+        lines = list(reader)
     finally:
         csv.field_size_limit(limit)
     names = list(NAMES)
     if options.get("header") != "false":
-        names = lines.pop(0)[0]
+        first = next(at for at, line in enumerate(lines) if line)
+        names, lines = lines[first], lines[first + 1 :]
     rows = []
-    for line, _ in lines:
+    # The csv module has no cell in a blank line; of one column it is an empty one.
+    for line in (line or [""] for line in lines if line or len(names) == 1):
         assert len(line) == len(names), "a record of another width was accepted"
         row = dict(zip(names, line, strict=True))
         rows.append(tuple(value_of(name, row.get(name) or None) for name in NAMES))
     return rows
-
-
-def _with_quotes(reader: Any, text: str, options: dict[str, str]) -> Any:
-    for line in reader:
-        if line:
-            yield line, '"' in text
 
 
 def value_of(name: str, value: Any) -> Any:

@@ -14,6 +14,8 @@ import time
 from collections.abc import Mapping, Sequence
 from pathlib import Path
 
+from tests.gate.changed import changed_files, choose, read_importers
+from tests.gate.leftovers import FILE as LEFTOVERS
 from tests.gate.outcomes import FILE, read_outcomes
 from tests.gate.verdict import (
     Outcome,
@@ -24,11 +26,14 @@ from tests.gate.verdict import (
     parse_quarantine,
     run_before,
     second_run,
+    seconds_of_files,
+    slowest,
 )
 
 REPO = Path(__file__).resolve().parents[2]
 KEPT = REPO / "build" / "gate"
 QUARANTINE = REPO / "tests" / "quarantine.txt"
+SLOWEST = 50
 SHARED = ["-n", "3", "--dist", "loadgroup", "--no-loadscope-reorder"]
 
 
@@ -36,8 +41,28 @@ def main(arguments: Sequence[str]) -> int:
     """Run the tests of this project; return 0 if the change may land."""
     quarantine = parse_quarantine(QUARANTINE.read_text(encoding="utf-8").splitlines())
     if "--long" in arguments:
+        os.environ["CBP_RANDOM"] = "1"  # other examples each time; a failure prints how to repeat
         return play(REPO, KEPT, [*SHARED, "-m", "not bench"], Quarantine())
+    if "--changed" in arguments:
+        return _play_changed(quarantine)
     return play(REPO, KEPT, SHARED, quarantine)
+
+
+def _play_changed(quarantine: Quarantine) -> int:
+    changed = changed_files(REPO)
+    last = KEPT / "first.jsonl"
+    seconds = seconds_of_files(_read(last)) if last.exists() else {}
+    choice = choose(changed, read_importers(REPO), seconds)
+    print(
+        f"gate: {len(changed)} files differ from main; {len(choice.files)} files of tests are near"
+    )
+    if choice.left_out:
+        print(f"gate: {len(choice.left_out)} farther ones are left to the complete run")
+    if not choice.files:
+        print(" no tests ran in 0.00s ".center(80, "="))
+        return 0
+    arguments = [*SHARED, *choice.files]
+    return play(REPO, KEPT.with_name("gate-changed"), arguments, quarantine)
 
 
 def play(project: Path, kept: Path, arguments: Sequence[str], quarantine: Quarantine) -> int:
@@ -59,6 +84,7 @@ def play(project: Path, kept: Path, arguments: Sequence[str], quarantine: Quaran
         _, second = _run(project, kept / "second", ["-m", "", *again])
     verdict = judge(exit_code, first, second)
     _report(verdict, quarantine, first, kept)
+    _print_slowest(first, kept)
     print(closing_line(first, verdict, time.monotonic() - began), flush=True)
     return 0 if verdict.green else 1
 
@@ -68,7 +94,9 @@ def _run(project: Path, kept: Path, arguments: Sequence[str]) -> tuple[int, dict
     kept.parent.mkdir(parents=True, exist_ok=True)
     outcomes = kept.with_suffix(".jsonl")
     outcomes.unlink(missing_ok=True)
-    environment = {**os.environ, FILE: str(outcomes), "PYTHONSAFEPATH": "1"}
+    left = kept.with_suffix(".leftovers.txt")
+    left.unlink(missing_ok=True)
+    environment = {**os.environ, FILE: str(outcomes), LEFTOVERS: str(left), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-m", "pytest", *arguments]
     with (
         subprocess.Popen(
@@ -81,8 +109,11 @@ def _run(project: Path, kept: Path, arguments: Sequence[str]) -> tuple[int, dict
             log.write(chunk)
             sys.stdout.buffer.write(chunk)
             sys.stdout.buffer.flush()
-    lines = outcomes.read_text(encoding="utf-8").splitlines() if outcomes.exists() else []
-    return process.returncode, read_outcomes(lines)
+    return process.returncode, _read(outcomes) if outcomes.exists() else {}
+
+
+def _read(outcomes: Path) -> dict[str, Outcome]:
+    return read_outcomes(outcomes.read_text(encoding="utf-8").splitlines())
 
 
 def _report(
@@ -101,6 +132,17 @@ def _report(
         print(f"FAILED {test}")
     if not verdict.green:
         print(f"gate: red: {verdict.reason}")
+
+
+def _print_slowest(outcomes: Mapping[str, Outcome], kept: Path) -> None:
+    files = sorted(seconds_of_files(outcomes).items(), key=lambda pair: -pair[1])
+    lines = [f"{seconds:8.1f} s  {file}" for file, seconds in files]
+    lines += ["", *(f"{one.seconds:8.1f} s  {test}" for test, one in slowest(outcomes, SLOWEST))]
+    (kept / "slowest.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
+    left = kept / "first.leftovers.txt"
+    if left.exists():
+        print(f"gate: some files of tests leave things behind: {left}")
+    print(f"gate: the slowest files and tests are listed in {kept / 'slowest.txt'}")
 
 
 if __name__ == "__main__":

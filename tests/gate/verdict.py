@@ -154,3 +154,12 @@ def parse_quarantine(lines: Iterable[str]) -> Quarantine:
 def slowest(outcomes: Mapping[str, Outcome], number: int) -> Sequence[tuple[str, Outcome]]:
     """Return the tests that took longest, the slowest first."""
     return sorted(outcomes.items(), key=lambda pair: -pair[1].seconds)[:number]
+
+
+def seconds_of_files(outcomes: Mapping[str, Outcome]) -> dict[str, float]:
+    """Return how long the tests of each file took together."""
+    seconds: dict[str, float] = {}
+    for test, outcome in outcomes.items():
+        file = test.partition("::")[0]
+        seconds[file] = seconds.get(file, 0.0) + outcome.seconds
+    return seconds

@@ -126,7 +126,7 @@ def test_every_route_answers_with_the_security_headers(route: Route, filled: Ser
 
 
 def _raw(port: int, data: bytes) -> bytes:
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as client:
         client.sendall(data)
         return b"".join(iter(lambda: client.recv(1 << 16), b""))
 

@@ -278,7 +278,7 @@ class Checker:
             for output in node.translator.outputs:
                 flow = f"{node.name}.{output.name}"
                 _, left = self._table(flow_table(node.name, output.name), None)
-                if not left:
+                if left <= replay.begun.get(node.name, 0):
                     continue
                 messages = (era.dataflow.own_messages() for era in self.history.eras)
                 may_go = output.name in node.keep or any(flow in each for each in messages)

@@ -64,6 +64,8 @@ class Replay(ReferenceEngine):
             the state began.
         applied: Leader to the number of its epochs that were applied.
         fed: Source to the number of its increments.
+        begun: Stage that a version added or rebuilt to its first epoch: nobody reads what it wrote
+            before.
     """
 
     def __init__(self, dataflow: Dataflow, units: Mapping[str, PhysicalStage]) -> None:
@@ -72,6 +74,7 @@ class Replay(ReferenceEngine):
         self.dataflow, self.units = dataflow, units
         self.applied = dict.fromkeys(units, 0)
         self.fed = dict.fromkeys(dataflow.sources, 0)
+        self.begun: dict[str, int] = {}
         self.past: dict[str, list[list[str] | None]] = {
             f"{node.name}.{state.name}": [[]]
             for node in dataflow.stages.values()
@@ -308,13 +311,14 @@ class Replay(ReferenceEngine):
         """
         old, new = self.copy(), Replay(dataflow, units)
         new._closes += old._closes
-        new.fed = old.fed
+        new.fed, new.begun = old.fed, dict(old.begun)
         contents = {**old._left, **old._contents}
         anew = {n for n in dataflow.stages if n not in old._stages or n in choice.rebuild}
         for leader, unit in units.items():
             new.applied[leader] = epochs[leader]
             for node in unit.members:
                 if node.name in anew:
+                    new.begun[node.name] = epochs[leader]
                     new._begin(node.name, epochs[leader])
                 else:
                     new._keep(node.name, old)
@@ -365,6 +369,8 @@ class Replay(ReferenceEngine):
             if flow.partition(".")[0] in {*anew, stage}:
                 continue
             for index, rows in enumerate(self._contents[flow]):
+                if index < self.begun.get(flow.partition(".")[0], 0):
+                    continue
                 files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
                 increment = Increment(flow, index, index, files)
                 if (stage, input_) not in self._dataflow.receivers(increment):

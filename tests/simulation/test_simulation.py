@@ -99,6 +99,7 @@ def test_a_seed_determines_everything(bench: Bench) -> None:
     assert plan_of(1) != plan_of(2)
 
 
+@pytest.mark.soak
 def test_another_process_plays_a_seed_again(bench: Bench) -> None:
     """The printed command gives the same trace, with another order of Python's sets too."""
     seed = 3

@@ -16,7 +16,7 @@ from cbp.model.schedule.places import STARVED_SECONDS
 from controller.loop.runs.threads import Threads
 from tests.controller.world import ONE, Sum, World
 
-WAIT_SECONDS = 90
+WAIT_SECONDS = 120
 
 
 class Stuck(Sum):

@@ -10,7 +10,7 @@ from cbp.engine.spark.worker_pool import Residents
 from tests.fresh import REPOSITORY
 from tests.spark.resident_work import told
 
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
 
 
 PATH = {"PYTHONPATH": str(REPOSITORY)}

@@ -50,6 +50,7 @@ def _leaf(batches: Iterable[pa.RecordBatch]) -> Iterator[pa.RecordBatch]:
     yield pa.RecordBatch.from_pydict(_ROWS)
 
 
+@pytest.mark.soak
 def test_halves_are_one_and_rows_are_the_same(spark: Any) -> None:
     """Whatever the functions, filters and keys; stages of distinct ones stay; again and again."""
     session = spark.newSession()

@@ -15,6 +15,7 @@ from tests.spark.hanging_runs import hang_and_give_way, hanging, until, world_of
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.soak
 def test_a_hung_run_of_many_records_leaves_room(spark: Any, tmp_path: Path) -> None:
     """Its tasks hang on every processor that Spark plans for; another dataflow runs beside it."""
     gate = tmp_path / "gate"
@@ -34,6 +35,7 @@ def test_a_hung_run_of_many_records_leaves_room(spark: Any, tmp_path: Path) -> N
     world.close()
 
 
+@pytest.mark.soak
 def test_hung_runs_in_all_slots_give_way(spark: Any, tmp_path: Path) -> None:
     """Two hang in every slot that Spark has: a third dataflow goes on once they are slow.
 

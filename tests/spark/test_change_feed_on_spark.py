@@ -57,6 +57,7 @@ def stream(spark: Any, path: str, sink: Path) -> Feed:
     return feed_of_rows([row.asDict() for row in rows], columns_of(path))
 
 
+@pytest.mark.soak
 def test_batches_and_streams_bring_each_change_once(spark: Any, tmp_path: Path) -> None:
     """Over compactions and a roll-back too; a stream that stopped goes on where it was.
 

@@ -40,6 +40,7 @@ def with_reader() -> Dataflow:
     return builder.build()
 
 
+@pytest.mark.soak
 def test_spark_reads_a_changed_table_and_shuffles_old_increments(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from tests.limited import limits_of
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.soak
 def test_a_correction_is_a_job_with_and_without_the_shuffle(spark: Any, tmp_path: Path) -> None:
     """Set, removed and added; other keys stay, and Spark reads them so."""
 

@@ -48,7 +48,7 @@ class Spark:
     def make(self) -> Started:
         """Start."""
         self.begun.release()
-        assert self.go.acquire(timeout=10)
+        assert self.go.acquire(timeout=120)
         end = self.ends.pop(0)
         if isinstance(end, Exception):
             raise end
@@ -73,7 +73,7 @@ def test_a_run_waits_for_the_start_and_nothing_else_does() -> None:
     with ThreadPoolExecutor() as threads:
         run = threads.submit(executor.execute, PLAN, TASK)
         spark.go.release()
-        assert run.result(10) == REPORTS
+        assert run.result(120) == REPORTS
     assert executor.waits_for() == ""
 
 
@@ -87,10 +87,10 @@ def test_a_run_that_waits_can_be_stopped(stop: Callable[[DeferredExecutor], None
         run = threads.submit(executor.execute, PLAN, TASK)
         stop(executor)
         with pytest.raises(RunCancelledError):
-            run.result(10)
+            run.result(120)
     executor.close()
     spark.go.release()
-    assert started.closed.wait(10)
+    assert started.closed.wait(120)
 
 
 def test_a_failed_start_is_told_and_tried_again_by_the_next_run() -> None:
@@ -101,10 +101,10 @@ def test_a_failed_start_is_told_and_tried_again_by_the_next_run() -> None:
         run = threads.submit(executor.execute, PLAN, TASK)
         spark.go.release()
         with pytest.raises(SparkUnstartedError, match="OSError: no java"):
-            run.result(10)
+            run.result(120)
         assert "did not start" in executor.waits_for()
         spark.go.release()
-        assert threads.submit(executor.execute, PLAN, TASK).result(10) == REPORTS
+        assert threads.submit(executor.execute, PLAN, TASK).result(120) == REPORTS
 
 
 def test_sql_is_not_checked_before_spark_is_there() -> None:
@@ -141,7 +141,7 @@ def test_the_start_of_a_jvm_is_quiet(capfd: pytest.CaptureFixture[str]) -> None:
     output.pass_on()
     written(output, "ERROR later")
     output.detach()
-    output.wait(10)
+    output.wait(120)
     assert capfd.readouterr().err.strip().splitlines()[-1] == "ERROR later"
 
 
@@ -151,11 +151,11 @@ def test_a_jvm_that_does_not_start_says_why(capfd: pytest.CaptureFixture[str]) -
     written(output, *[f"\tfound jar {n}" for n in range(20)])
     written(output, "\t:: unresolved dependency: io.delta#delta;9: not found", "more")
     output.detach()
-    output.wait(10)
+    output.wait(120)
     assert output.reason() == "unresolved dependency: io.delta#delta;9: not found"
     assert capfd.readouterr().err == ""
     plain = JvmOutput()
     written(plain, *map(str, range(20)))
     plain.detach()
-    plain.wait(10)
+    plain.wait(120)
     assert plain.reason() == "; ".join(map(str, range(12, 20)))

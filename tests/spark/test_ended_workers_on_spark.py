@@ -36,6 +36,7 @@ def service(
     made.stop()
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(300)
 def test_a_stage_that_ends_its_workers_is_paused_and_another_goes_on(
     service: tuple[Service, SparkExecutor],

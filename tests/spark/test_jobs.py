@@ -27,6 +27,7 @@ def widest(spark: Any, run: str) -> int:
     return max(actual)
 
 
+@pytest.mark.soak
 def test_a_shuffled_run_takes_no_more_slots_than_it_may(spark: Any, tmp_path: Path) -> None:
     """Neither behind the shuffle nor before it, where an author's RouteBy may hang as well.
 

@@ -58,6 +58,7 @@ def _race_in(folder: str, name: str, barrier: Barrier, port: int, token: str) ->
     _race(LogStoreFiles(jvm, conf, ONE_JVM), folder, name, barrier, RACES)
 
 
+@pytest.mark.soak
 def test_two_processes_never_both_write_an_entry(tmp_path: Path, spark: Any) -> None:
     """Two processes put one name at one moment, and exactly one gets `Written`."""
     gateway = spark.sparkContext._gateway.gateway_parameters

@@ -28,6 +28,7 @@ def engine_of(spark: Any, folder: Path, limits: EngineLimits) -> DirectEngine:
     return DirectEngine(SparkExecutor(spark), cache=str(folder / "cache"), limits=limits)
 
 
+@pytest.mark.soak
 def test_large_messages_are_not_shuffled_and_read_once(spark: Any, tmp_path: Path) -> None:
     """0 bytes of them go through Spark's shuffle, which took them all where they lie otherwise.
 
@@ -59,6 +60,7 @@ def test_large_messages_are_not_shuffled_and_read_once(spark: Any, tmp_path: Pat
     assert sorted((row["dst"], row["text"]) for row in actual) == wanted
 
 
+@pytest.mark.soak
 def test_messages_are_read_in_place_beside_an_input_that_is_shuffled(
     spark: Any, tmp_path: Path
 ) -> None:

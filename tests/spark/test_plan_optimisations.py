@@ -43,6 +43,7 @@ def run(spark: Any, folder: Path, *, optimised: bool) -> tuple[list[Any], list[s
     return [outputs, state, counted], plans_since(spark, seen), session
 
 
+@pytest.mark.soak
 def test_off_gives_equal_tables_by_other_plans(spark: Any, tmp_path: Path) -> None:
     """State and outputs are equal; plans are cached, merged and shared, or as Spark makes them."""
     on, on_plans, on_session = run(spark, tmp_path / "on", optimised=True)

@@ -27,9 +27,9 @@ from cbp.engine.spark.worker_pool import Residents
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.errors import RunCancelledError
 from cbp.model.dataflow.lanes import Bypass, Lane, lanes_of
-from controller.bench.candidates.candidate import Place
-from controller.bench.candidates.ours.direct import DirectCandidate
-from controller.bench.workloads.workload import UrlCount
+from tests.bench.candidates.candidate import Place
+from tests.bench.candidates.ours.direct import DirectCandidate
+from tests.bench.workloads.workload import UrlCount
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.fresh import REPOSITORY

@@ -82,6 +82,7 @@ def shown(world: World) -> dict[str, list[str]]:
     }
 
 
+@pytest.mark.soak
 def test_back_and_on_again_is_as_if_nothing_had_been(spark: Any, tmp_path: Path) -> None:
     """Every reader sees the earlier moment; the replay, shuffled now, ends as an unbroken run."""
 

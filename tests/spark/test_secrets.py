@@ -39,6 +39,7 @@ session.stop()
 """
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(240)
 def test_no_command_line_shows_a_secret_of_spark(tmp_path: Path) -> None:
     """The JVM knows it; its command line, and that of every process of the service, does not."""

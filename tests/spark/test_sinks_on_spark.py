@@ -19,6 +19,7 @@ SINKS = {
 }
 
 
+@pytest.mark.soak
 def test_spark_sees_the_view_and_the_flow(spark: Any, tmp_path: Path) -> None:
     """The same as the service, which is not nothing."""
     world = sunk.sink_world(tmp_path)

@@ -16,6 +16,7 @@ from tests.controller.world import World
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.soak
 def test_spark_sees_one_publication_at_every_log_entry(spark: Any, tmp_path: Path) -> None:
     """The versions that a snapshot names are those of one epoch, for `versionAsOf` too.
 

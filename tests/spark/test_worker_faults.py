@@ -58,6 +58,7 @@ def run_killed(folder: Path, kills: int) -> None:
     print("equal")
 
 
+@pytest.mark.soak
 def test_a_killed_worker_is_tried_again_and_counts_once(tmp_path: Path) -> None:
     """Killed between writing and returning: one result, and nobody names the dead one's files."""
     run_fresh("tests.spark.test_worker_faults", tmp_path, os.environ.get("CBP_WORKER_KILLS", "1"))

@@ -69,6 +69,7 @@ def change(table: Path, chance: random.Random, number: int) -> None:
         DeltaTable(str(table)).update(predicate=which, new_values={"name": f"u{number}"})
 
 
+@pytest.mark.soak
 def test_a_view_of_a_table_is_the_table_after_kills(service: Instance, tmp_path: Path) -> None:
     """Each version counts once, whatever is cut off, and nobody helps."""
     chance, table, number = random.Random(SEED), tmp_path / "sources/rows", 0

@@ -37,6 +37,7 @@ def service(tmp_path: Path) -> Iterator[Instance]:
     instance.kill()
 
 
+@pytest.mark.soak
 def test_tables_after_kills_equal_an_unbroken_run(service: Instance, tmp_path: Path) -> None:
     """Nothing is lost, nothing is applied twice, and nobody helps."""
     chance = random.Random(SEED)

@@ -36,6 +36,7 @@ def processor_seconds(pid: int) -> float:
     return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
 
 
+@pytest.mark.soak
 def test_a_service_is_ready_in_ten_seconds_and_every_file_has_its_fate(tmp_path: Path) -> None:
     """Each is accepted as another reader reads it, or in quarantine with its code, once."""
     chance = random.Random(SEED)

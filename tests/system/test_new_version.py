@@ -81,6 +81,7 @@ def current(settings: Settings) -> dict[str, int]:
     return dict(frame.select("url", "n").rows())
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("database", DATABASES)
 def test_a_view_is_filled_though_the_service_is_killed_meanwhile(
     database: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -34,6 +34,7 @@ RUN_SECONDS = 0.3
 FILES = 8
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "engine", ["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.soak])]
 )

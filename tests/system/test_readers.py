@@ -324,6 +324,7 @@ def test_no_reader_outlives_a_killed_service(service: Reading) -> None:
     until(lambda: READER not in command_of(orphan), "the reader lives on", 10)
 
 
+@pytest.mark.soak
 @pytest.mark.service
 def test_readers_work_on_postgresql(tmp_path: Path, new_postgres_database: Any) -> None:
     """Reads, changes and revocations are the same there; a stop leaves no reader behind."""

@@ -34,7 +34,7 @@ DOCUMENT = {
     "sources": {"visits": {"schema": "url STRING", "format": "jsonl"}},
     "stages": {"count": {"translator": "url_count", "inputs": {"urls": "visits"}, "buckets": 2}},
 }
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
 
 
 def settings_of(root: Path, database_url: str) -> Settings:
@@ -140,6 +140,7 @@ def postgresql(root: Path) -> Iterator[tuple[str, Callable[[], None]]]:
         yield url, lose
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "database", [sqlite, pytest.param(postgresql, marks=[pytest.mark.service, pytest.mark.soak])]
 )

@@ -46,6 +46,7 @@ def service(tmp_path: Path) -> Iterator[Instance]:
     instance.kill()
 
 
+@pytest.mark.soak
 def test_files_after_kills_are_the_flow(service: Instance, tmp_path: Path) -> None:
     """Nothing is lost, nothing is there twice, no file is half, and nobody helps."""
     chance, number = random.Random(SEED), 0

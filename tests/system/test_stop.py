@@ -77,6 +77,7 @@ def test_a_stop_lets_runs_end_and_begins_no_others(service: Instance, tmp_path: 
     until(lambda: epochs(service) == 2, "it did not go on")
 
 
+@pytest.mark.soak
 def test_a_stop_waits_for_nobody_for_ever(tmp_path: Path) -> None:
     """A run that takes too long does not keep the process, nor a client amid a body."""
     service = Instance(tmp_path, "one", engine="local", drain_seconds=1)
@@ -97,6 +98,7 @@ def test_a_stop_waits_for_nobody_for_ever(tmp_path: Path) -> None:
         service.kill()
 
 
+@pytest.mark.soak
 def test_a_run_that_never_ends_is_left_alone(tmp_path: Path) -> None:
     """An author's function that loops keeps the process `drain_seconds`, and a forced stop's time.
 

@@ -116,6 +116,7 @@ def _kill(deployment: Deployment, work: Workload, victim: str, chance: random.Ra
     return 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "spark", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["local", "spark"]
 )
@@ -152,6 +153,7 @@ def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
     assert deployment.in_time()
 
 
+@pytest.mark.soak
 def test_a_database_that_restarts_is_slow_or_goes_away_loses_nothing(
     deploy: Callable[[bool], tuple[Deployment, Workload]],
 ) -> None:

@@ -25,6 +25,8 @@ from tests.ui.viewer import CHROMIUM, Viewer
 
 REPO = Path(__file__).resolve().parents[2]
 
+ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-extensions", "--disable-dev-shm-usage"]
+
 OpenViewer = Callable[..., Viewer]
 
 
@@ -63,7 +65,7 @@ def browser() -> Iterator[Browser]:
             "chromium", f"no browser at {CHROMIUM}; apt install chromium, or set CBP_CHROMIUM"
         )
     with sync_playwright() as playwright:
-        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=["--no-sandbox"])
+        browser = playwright.chromium.launch(executable_path=CHROMIUM, args=ARGUMENTS)
         yield browser
         browser.close()
 

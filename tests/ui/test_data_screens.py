@@ -241,7 +241,7 @@ def test_the_grid_shows_runs_and_what_is_not_applied(odd: Served, viewer: Viewer
     odd.post("/dataflows/odd/stages/count/pause")
     odd.upload("odd", "urls", "late.jsonl", [{"url": "/late"}])
     expect(page.locator("[data-status='waiting']")).to_have_count(1)
-    odd.post("/dataflows/odd/stages/count/retry")
+    odd.post("/dataflows/odd/stages/count/resume")
     expect(page.get_by_text("Everything is applied")).to_be_visible()
 
 
@@ -254,7 +254,7 @@ def test_a_failed_cell_is_tried_again_from_the_page(served: Served, viewer: View
     until(lambda: served.rest.get(path).is_success, "the file is taken in")
     file = Path(served.get("/dataflows/failing")["folder"]) / served.get(path)["files"][0]["path"]
     file.rename(file.with_suffix(".away"))
-    served.post("/dataflows/failing/stages/count/retry")
+    served.post("/dataflows/failing/stages/count/resume")
 
     def failures() -> int:
         return int(served.get("/dataflows/failing/increments/grid")["stages"][0]["failures"])

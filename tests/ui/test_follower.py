@@ -52,6 +52,7 @@ def served(two: Two) -> Served:
     return two.follower
 
 
+@pytest.mark.soak
 def test_a_follower_shows_what_is_stored_and_says_who_leads(two: Two, viewer: Viewer) -> None:
     """It reads the same, steers what any instance can, refuses the rest, and takes over."""
     viewer.allow("421")

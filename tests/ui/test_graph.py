@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import CDPSession, Page, expect
 
 from tests.ui.conftest import OpenViewer
@@ -145,6 +146,7 @@ def overlap(one: Any, other: Any) -> bool:
     )
 
 
+@pytest.mark.soak
 def test_five_hundred_stages_are_shown_with_little_work(served: Served, viewer: Viewer) -> None:
     """From the click on its name to the last of its boxes, with a real service behind it.
 
@@ -213,6 +215,7 @@ def _readable_names(page: Page) -> list[str]:
     )
 
 
+@pytest.mark.soak
 def test_a_long_chain_can_be_read_at_first_sight(served: Served, open_viewer: OpenViewer) -> None:
     """Sixty stages in one line: all names at 1280 pixels, some at 400, the first one included.
 

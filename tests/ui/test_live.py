@@ -6,6 +6,7 @@ import re
 from collections.abc import Callable
 from contextlib import closing
 
+import pytest
 from playwright.sync_api import Page, Request, expect
 
 from controller.store import open_store
@@ -80,6 +81,7 @@ def test_a_change_shows_without_asking_in_turns(clicks: Served, viewer: Viewer) 
         paused.click()
 
 
+@pytest.mark.soak
 def test_a_page_left_open_does_not_grow(clicks: Served, viewer: Viewer) -> None:
     """Over 10,000 events the page's memory stays, and it asks at most once in two seconds."""
     page = viewer.open("/")
@@ -109,6 +111,7 @@ def test_without_a_stream_the_page_asks_in_turns(clicks: Served, viewer: Viewer)
         pass
 
 
+@pytest.mark.soak
 def test_a_killed_service_is_told_and_followed_again(
     clicks: Served, open_viewer: OpenViewer
 ) -> None:

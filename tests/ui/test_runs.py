@@ -319,6 +319,7 @@ def test_a_cancel_that_comes_too_late_is_said(
         page.unroute("**/cancel")
 
 
+@pytest.mark.soak
 def test_the_screens_fit_a_telephone_and_the_dark(served: Served, open_viewer: OpenViewer) -> None:
     """At 400 pixels nothing but tables scrolls sideways; in the dark all keeps its contrast."""
     run = runs_of(served, dataflow="visits", stage="again")[0]

@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.system.processes import until
@@ -79,6 +80,7 @@ def test_the_frame_fits_a_telephone(clicks: Served, open_viewer: OpenViewer) -> 
 SCREEN = re.compile(r'path: "([^"]+)"')
 
 
+@pytest.mark.soak
 def test_every_screen_uses_a_wall(clicks: Served, open_viewer: OpenViewer) -> None:
     """At 2,560 pixels each has its title, no part is cut off at the right, and lines stay short.
 

@@ -94,7 +94,7 @@ def test_a_full_queue_holds_its_writer_and_says_so(served: Served, viewer: Viewe
     expect(page.locator('[data-id="stage:keep"]')).to_contain_text("Waiting")
     screenshot(page, "graph-full")
     held = page.get_by_role("region", name="Trouble")
-    expect(held).to_contain_text("The stage again is stopped.")
+    expect(held).to_contain_text("The stage again is paused.")
     held.get_by_role("button", name="Resume").click()
     served.wait_for_run("visits", "again", epoch + 1)
     expect(page.locator('[data-full="true"]')).to_have_count(0)
@@ -104,7 +104,7 @@ def test_a_stage_is_paused_and_resumed(served: Served, viewer: Viewer) -> None:
     """Pause starts no more runs and says so; Resume lifts it."""
     page = viewer.open("/dataflows/visits/stages/again")
     page.get_by_role("button", name="Pause", exact=True).click()
-    until(lambda: detail(served, "again")["stage"]["state"] == "stopped", "it was not paused")
+    until(lambda: detail(served, "again")["stage"]["state"] == "paused", "it was not paused")
     expect(page.get_by_role("button", name="Resume")).to_be_visible()
     assert_accessible(page)
     page.get_by_role("button", name="Resume").click()

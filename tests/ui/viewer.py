@@ -36,7 +36,7 @@ class Viewer:
         self.complaints: list[str] = []
         self._allowed: list[re.Pattern[str]] = []
         self.page: Page = context.new_page()
-        self.page.set_default_timeout(15_000)
+        self.page.set_default_timeout(60_000)
         self.page.on("console", self._hear)
         self.page.on("pageerror", lambda error: self.complaints.append(f"error: {error}"))
         context.on("request", self._see)

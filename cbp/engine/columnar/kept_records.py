@@ -21,6 +21,7 @@ from typing import Any, Protocol
 
 from cbp.engine.columnar.row_codec import EXACT
 from cbp.engine.columnar.values import INT_BITS, Row, order_key, typed, typed_row, unify
+from cbp.errors import text_of
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.attributes import attribute, by_attribute
 from cbp.model.flow.schema import Field, Schema
@@ -362,7 +363,7 @@ def _typed_value(value: Any, name: str, schema: Schema) -> Any:
     try:
         return typed(value, type_)
     except (TypeError, ValueError, OverflowError) as exc:
-        shown = f"{repr(value)[:100]} ({type(value).__name__})"
+        shown = f"{text_of(value, repr)[:100]} ({type(value).__name__})"
         message = f"column {name!r} is declared {type_}, got {shown}: {exc}"
         raise TypeError(message) from exc
 

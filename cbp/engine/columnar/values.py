@@ -26,6 +26,7 @@ from typing import Any
 
 import numpy as np
 
+from cbp.errors import text_of
 from cbp.model.dataflow.routing import KeyMismatch
 from cbp.model.flow.schema import DataType, Schema
 
@@ -109,7 +110,7 @@ def _typed_column(value: Any, name: str, type_: DataType, nullable: bool) -> Any
 
 
 def _refused(value: Any, name: str, declared: str, why: str = "") -> TypeError:
-    came = "None" if value is None else f"{repr(value)[:100]} ({type(value).__name__})"
+    came = "None" if value is None else f"{text_of(value, repr)[:100]} ({type(value).__name__})"
     return TypeError(f"column {name!r} is declared {declared}, got {came}{why[:300]}")
 
 
@@ -128,7 +129,7 @@ def typed_key(given: Any, types: Sequence[DataType]) -> Row:
         return tuple(typed(value, type_) for value, type_ in zip(values, types, strict=True))
     except (TypeError, ValueError, OverflowError) as exc:
         declared = ", ".join(map(str, types))
-        message = f"a key is declared ({declared}), got {given!r}: {exc}"
+        message = f"a key is declared ({declared}), got {text_of(given, repr)}: {exc}"
         raise KeyMismatch(message) from exc
 
 
@@ -144,7 +145,7 @@ def bound_key(given: Any, key: Schema) -> Row:
     """
     values = given if isinstance(given, tuple) else (given,)
     if len(values) != len(key):
-        message = f"out.associate: the key is ({key}), got {given!r}"
+        message = f"out.associate: the key is ({key}), got {text_of(given, repr)}"
         raise TypeError(message)
     return unify(typed_row(values, key))
 
@@ -210,7 +211,8 @@ def _decimal(value: Any, type_: DataType) -> Decimal:
     scaled = (*digits, *(0,) * shift) if shift >= 0 else digits[:shift] or (0,)
     if any(digits[shift:] if shift < 0 else ()):
         places = type_.scale
-        message = f"{value} has more than {places} decimal places; write round(value, {places})"
+        rounded = f"with decimal.localcontext(traps=[]): value = round(value, {places})"
+        message = f"{value} has more than {places} decimal places; write `{rounded}`"
         raise OverflowError(message)
     scaled = tuple(map(int, str(int("".join(map(str, scaled))))))
     if len(scaled) > type_.precision:

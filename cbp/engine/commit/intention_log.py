@@ -224,13 +224,16 @@ class IntentionLog:
 
     def positions(self) -> list[Position]:
         """Return the positions that a roll-back may begin at, of all generations, ascending."""
-        positions: list[Position] = []
-        for number in range(self.generation + 1):
-            begun = [self.generations[number - 1].position] if number else []
-            positions += kept_positions(
-                self.generations, number, [*begun, *self._positions_of(number)]
-            )
-        return positions
+        return list(self.newest_positions())[::-1]
+
+    def newest_positions(self) -> Iterator[Position]:
+        """Yield what `positions` returns, descending; each is read when it is asked for."""
+        generations = self.generations
+        for number in reversed(range(self.generation + 1)):
+            for position in self._positions_of(number, newest_first=True):
+                yield from kept_positions(generations, number, [position])
+            if number:
+                yield from kept_positions(generations, number, [generations[number - 1].position])
 
     def oldest_position(self) -> Position | None:
         """Return the oldest position that was put and is kept; records after it stay."""
@@ -241,10 +244,11 @@ class IntentionLog:
                     return position
         return None
 
-    def _positions_of(self, generation: int) -> Iterator[Position]:
+    def _positions_of(self, generation: int, *, newest_first: bool = False) -> Iterator[Position]:
         """Yield the positions of a generation, ascending; each is read when it is asked for."""
         folder = f"{self._base(generation)}/{_POSITIONS}"
         numbers = record_numbers(self._files.list_names(folder))
+        numbers = numbers[::-1] if newest_first else numbers
         paths = (f"{folder}/{number:020d}.json" for number in numbers)
         return (read_record(self._files, path, Position.from_json) for path in paths)
 

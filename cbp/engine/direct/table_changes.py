@@ -142,7 +142,7 @@ class TableChanges:
             if not exists:
                 continue
             table = self.tables.table(f"{folder}/{declared.name}")
-            change = rewriter.rewritten(table, declared, anew=anew and declared.is_state)
+            change = rewriter.rewritten(table, declared, anew=anew)
             changes += [change] if change else []
         return changes
 

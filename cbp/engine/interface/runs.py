@@ -83,6 +83,8 @@ class RunPlan:
         due_ms: A time before which no timer of the stages is due, in milliseconds since 1970; 0 if
             it is not known, `None` if no timer is pending.
         lookups: The tables that the stages look up, by `stage.lookup`.
+        recomputes: Whether the run is compared with another one, so that its tasks run in processes
+            in which no run of a dataflow has left anything.
     """
 
     folder: str
@@ -99,6 +101,7 @@ class RunPlan:
     time_ms: int = 0
     due_ms: int | None = 0
     lookups: Mapping[str, LookedUp] = field(default_factory=dict)
+    recomputes: bool = False
 
     @property
     def wakes(self) -> bool:

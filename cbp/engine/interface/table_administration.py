@@ -61,7 +61,7 @@ class TableAdministration(Protocol):
             node: The stage after the change.
             epoch: The stage's next epoch.
             run: Unique id of this attempt.
-            anew: Whether the stage's state is emptied.
+            anew: Whether the stage begins with nothing: its states and its outputs are emptied.
             filled: Maps each view that begins with the last record of each key of its flow to the
                 first increment that counts; the flow has all increments from there on.
 

@@ -22,6 +22,8 @@ from cbp.model.dataflow.call_rules import (
     nothing_is_kept,
     refuse_expiring_remote,
     refuse_foreign,
+    refuse_output_foreign,
+    refuse_output_twice,
     refuse_remote,
     refuse_returned,
     refuse_twice,
@@ -145,6 +147,8 @@ class Emitted:
             view.name: [view.schema.index(name) for name in view.second_key]
             for view in spec.keyed_views
         }
+        self._single = {one.name: one.key for one in spec.emitted if one.single}
+        self._group_key = () if spec.key is None else spec.key.names
         self._seen: dict[str, set[Row]] = {}
         self._of_groups = not spec.record_wise
         self._key = spec.key if spec.multicasts else None
@@ -189,7 +193,7 @@ class Emitted:
     def begin(self, key: Row) -> None:
         """Begin a group whose emissions are checked."""
         self.key = key
-        self._seen = {name: set() for name in self._views}
+        self._seen = {name: set() for name in (*self._views, *self._single)}
 
     def _namespace(self) -> Any:
         out: Any = _Namespace()
@@ -217,8 +221,22 @@ class Emitted:
                 refuse_foreign(name, key, unify(self.key))
                 if name in self._views and name not in self._kept:
                     self._check_once(name, key, unify([typed[at] for at in self._views[name]]))
+            if self.key is not None and name in self._single:
+                self._check_output(name, typed_row(row, schema), schema)
 
         return check
+
+    def _check_output(self, output: str, row: Row, schema: Schema) -> None:
+        """Refuse a record of another group's key, and the second one of a key."""
+        group, key = (
+            unify([row[schema.index(name)] for name in names])
+            for names in (self._group_key, self._single[output])
+        )
+        if self.key is not None and group != unify(self.key):
+            refuse_output_foreign(output, group, unify(self.key))
+        if key in self._seen[output]:
+            refuse_output_twice(output, key)
+        self._seen[output].add(key)
 
     def _check_once(self, view: str, key: Row, second: Row) -> None:
         if second in self._seen[view]:

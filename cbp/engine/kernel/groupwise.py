@@ -46,6 +46,7 @@ from cbp.engine.kernel.expiry import Expiry
 from cbp.engine.kernel.groups_to_call import large_group_ranges, look_up_large, rows_that_fit
 from cbp.engine.kernel.large_state_writer import LargeState
 from cbp.engine.kernel.large_view import LargeView
+from cbp.engine.kernel.output_keys import OutputKeys
 from cbp.engine.kernel.state_settlement import StateSettlement
 from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.kernel.window import Source, Window, WindowReader
@@ -54,7 +55,7 @@ from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.timers import Woken
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.errors import InvariantError, is_authors
+from cbp.errors import AuthorMisuse, InvariantError, is_authors
 from cbp.model.author.read_once import Once, read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.expiry import authored
@@ -118,6 +119,7 @@ class BucketRun:
             setattr(self._group, name, iter(()))
         for name, table in self.whole_tables.items():
             setattr(self._group, name, LookedUp(table.records(), name))
+        self._output_keys = OutputKeys(self.spec)
         self._rounders = {s.name: floats_rounder(s.schema) for s in self.spec.replaced}
         self._copies = {s.name: copies_maker(s.name, s.schema) for s in self.spec.replaced}
         watched = read_freely(self.spec.translate, once)
@@ -176,6 +178,7 @@ class BucketRun:
 
     def _work(self, window: Window) -> None:
         called = None if self._expiry is None else self._expiry.called(window)
+        self._output_keys.begin(window.key_table)
         self.groups += len(window.keys) if called is None else int(called.sum())
         if any(source.chunks is not None for source in window.sources):
             self._work_large(window, idle=called is not None and not called[0])
@@ -198,7 +201,7 @@ class BucketRun:
             if called is not None:
                 self._settle_timers(window, called, wrote)
             self._write_outputs()
-        except ENCODE_ERRORS as exc:
+        except (*ENCODE_ERRORS, AuthorMisuse) as exc:
             raise self._explain(exc) from exc
         for buffer in self.emitted.buffers.values():
             buffer.clear()
@@ -298,7 +301,7 @@ class BucketRun:
                     operations.clear()
                 if self._expiry is not None:
                     self._settle_timers(window, np.array([not idle]), wrote)
-            except ENCODE_ERRORS as exc:
+            except (*ENCODE_ERRORS, AuthorMisuse) as exc:
                 # Emitted records are encoded while the author's code still reads.
                 raise self._failure(self._explain(exc), 0) from exc
             except BaseException as exc:
@@ -383,7 +386,9 @@ class BucketRun:
         for output in self.spec.emitted:
             rows = self.emitted.buffers[output.name]
             if rows:
-                self.write_output(output.name, encode_rows(rows, output.schema))
+                columns = encode_rows(rows, output.schema)
+                self._output_keys.take(output.name, columns)
+                self.write_output(output.name, columns)
                 rows.clear()
         for name, rows in self.emitted.remote.items():
             if rows:

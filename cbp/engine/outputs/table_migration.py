@@ -11,7 +11,8 @@ has to be known:
   neighbors, and every record is read and written once, in order.
 - An *output* that got columns keeps its files, since readers take a missing column as null. An
   output whose types were widened is rewritten, file by file: not every reader can widen.
-- A table that begins anew loses its files in the same entry.
+- A table that begins anew, of a state or of an output, loses its files in the same entry. That of
+  an output also says that its older increments are gone, as a retention does.
 - A *view* that was an output before is filled with the last record of each key of its flow
   (`cbp.engine.outputs.view_filling`). Its table is created by the redo.
 
@@ -35,7 +36,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.key_hash import bucket_shift
 from cbp.engine.commit.change_feed import ChangeFeed
-from cbp.engine.commit.table_entries import live_files
+from cbp.engine.commit.table_entries import horizon_mark, live_files, shown_generation
 from cbp.engine.delta.actions import AddFile, ChangeFile, Metadata, RemoveFile
 from cbp.engine.delta.change_feed_settings import feed_flow, with_feed_of
 from cbp.engine.delta.columns import schema_string
@@ -93,8 +94,10 @@ class Rewriter:
         snapshot = table.refresh()
         if anew:
             gone = tuple(sorted(snapshot.live))
-            same = not _differs(snapshot.metadata, declared)
-            return None if same and not gone else TableChange(declared.name, drops=gone)
+            below = 0 if declared.is_state else self.epoch
+            if not gone and not below and not _differs(snapshot.metadata, declared):
+                return None
+            return TableChange(declared.name, drops=gone, below=below)
         if not _differs(snapshot.metadata, declared):
             return None
         if declared.is_state:
@@ -250,6 +253,9 @@ def alter(
         intention_id=cause,
         timestamp_ms=timestamp_ms,
         operation="CBP CHANGE",
+        marks=horizon_mark(
+            app_id.rpartition("/")[0], change.below, shown_generation(snapshot.txns)
+        ),
     )
 
 

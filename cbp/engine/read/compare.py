@@ -8,7 +8,7 @@ Both sides are read as streams, batch by batch.
   read; records that come in another order are spilled by hash.
 - A view is cut by the hash of its keys into parts of about `compared_rows` records, on disk; memory
   then holds the keys of one part.
-- The changes of a view are cut by the hash of their record, and their signs are summed up.
+- Changes are cut by the hash of their record, and their signs are summed up.
 - A multiset whose records need not agree exactly (`Closeness`) is cut in the same way, by the
   hash of the columns that must agree.
 
@@ -35,9 +35,17 @@ from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import BlockFile
-from cbp.model.dataflow.equality import EXACTLY, Closeness, closeness, identity, paired
+from cbp.model.dataflow.equality import (
+    EXACTLY,
+    Closeness,
+    closeness,
+    identity,
+    is_tombstone,
+    paired,
+    record_rank,
+)
 from cbp.model.dataflow.stage import TranslatorSpec
-from cbp.model.flow.changes import CHANGE_COLUMNS, split_change
+from cbp.model.flow.changes import change_splitter, split_change
 from cbp.model.verification import Comparison, Differing
 
 __all__ = [
@@ -79,7 +87,7 @@ def column_names(
         return state.schema.names, spec.key_of(state).names
     output = spec.output(comparison.name)
     if comparison.kind == "changes":
-        columns = output.schema.names[: -len(CHANGE_COLUMNS)]
+        columns = output.record_schema.names
         return columns, columns
     before = ("_epoch",) if comparison.kind == "history" else ()
     columns = (*before, *output.schema.names)
@@ -105,6 +113,8 @@ def compare(
         limits: How many records are in memory at a time; for the other functions too.
     """
     epochs = comparison.kind == "history"
+    rank: Callable[[tuple[int, Row]], Any] | None = None
+    beside: list[int] = []
     names: Sequence[str]
     if comparison.kind == "state":
         state = spec.state(comparison.name)
@@ -114,6 +124,8 @@ def compare(
         output = spec.output(comparison.name)
         schema, names = output.schema, output.key
         close = closeness(output, names, behind=int(epochs))
+        rank = record_rank(output) if output.latest_by else None
+        beside = [schema.index(name) for name in output.latest_by]
     # Without a key, the whole record is the key; in a history, the epoch comes first.
     key = [schema.index(name) + epochs for name in names] or list(range(len(schema) + epochs))
     if epochs and names:
@@ -121,7 +133,8 @@ def compare(
 
     def side(contents: Contents, number: int) -> Batches:
         wanted = [number] if expected.parts == actual.parts else list(range(contents.parts))
-        return lambda: chain.from_iterable(contents.part(n, epochs=epochs) for n in wanted)
+        with_epochs = epochs or rank is not None
+        return lambda: chain.from_iterable(contents.part(n, epochs=with_epochs) for n in wanted)
 
     differences: list[Differing] = []
     parts = expected.parts if expected.parts == actual.parts else 1
@@ -130,11 +143,20 @@ def compare(
         left, right = side(expected, number), side(actual, number)
         if comparison.kind == "view":
             differences += compare_views(
-                left, right, key=key, rows=rows, counting=counting, close=close, limits=limits
+                left,
+                right,
+                key=key,
+                rows=rows,
+                counting=counting,
+                close=close,
+                rank=rank,
+                beside=beside,
+                limits=limits,
             )
         elif comparison.kind == "changes":
+            split = change_splitter(schema.names)
             differences += compare_changes(
-                left, right, rows=rows, counting=counting, close=close, limits=limits
+                left, right, rows=rows, counting=counting, close=close, split=split, limits=limits
             )
         elif close.tolerance or close.left_out:
             differences += compare_near(
@@ -222,6 +244,7 @@ def compare_changes(
     rows: int,
     counting: Counting,
     close: Closeness = EXACTLY,
+    split: Callable[[Row], tuple[Sequence[Any], int]] = split_change,
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
     """Return records whose signs have different sums, `SHOWN_MAX` at most; empty if all are equal.
@@ -229,18 +252,19 @@ def compare_changes(
     They are in no particular order.
 
     Args:
-        expected, actual: Both sides, as changes of a view; each is read once.
+        expected, actual: Both sides, as changes; each is read once.
         rows: About how many changes a side has.
         counting: Called for the changes as they are read.
         close: How closely two records have to agree.
+        split: Returns the record and the sign of a change.
     """
     groups: dict[Hashable, _Group] = {}
-    with closing(_Parts(rows, lambda row: close.parts(split_change(row)[0])[0], limits)) as spilled:
+    with closing(_Parts(rows, lambda row: close.parts(split(row)[0])[0], limits)) as spilled:
         spilled.take(expected, actual, counting)
         for part in range(spilled.parts):
             wants, has = spilled.all(part, 0), spilled.all(part, 1)
             for same in dict.fromkeys([*wants, *has]):
-                lacking, surplus = _net(wants.get(same, []), has.get(same, []))
+                lacking, surplus = _net(wants.get(same, []), has.get(same, []), split)
                 numbers = ([close.parts(row)[1] for row in side] for side in (lacking, surplus))
                 left, right = paired(close, *numbers)
                 key = range(max(map(len, [*lacking, *surplus]), default=0))
@@ -252,13 +276,15 @@ def compare_changes(
     return [_differing(group.key, group.expected, group.actual) for group in shown]
 
 
-def _net(wants: Sequence[Row], has: Sequence[Row]) -> tuple[list[Row], list[Row]]:
+def _net(
+    wants: Sequence[Row], has: Sequence[Row], split: Callable[[Row], tuple[Sequence[Any], int]]
+) -> tuple[list[Row], list[Row]]:
     """Return the records that one side's changes have oftener than the other's, for both."""
     records: dict[Hashable, Row] = {}
     sums: Counter[Hashable] = Counter()
     for direction, side in ((1, wants), (-1, has)):
         for row in side:
-            record, sign = split_change(row)
+            record, sign = split(row)
             records[identity(record)] = tuple(record)
             sums[identity(record)] += direction * sign
     lacking = [records[name] for name, total in sums.items() for _ in range(total)]
@@ -274,9 +300,13 @@ def compare_views(
     rows: int,
     counting: Counting,
     close: Closeness = EXACTLY,
+    rank: Callable[[tuple[int, Row]], Any] | None = None,
+    beside: Sequence[int] = (),
     limits: EngineLimits = DEFAULT_LIMITS,
 ) -> list[Differing]:
     """Return the first keys whose last records differ; empty if both views are equal.
+
+    A tombstone (`cbp.model.dataflow.equality`) equals a key that never came.
 
     Args:
         expected, actual: Both sides, in the order of the flow.
@@ -284,14 +314,24 @@ def compare_views(
         rows: About how many records a side has.
         counting: Called for the records as they are read.
         close: How closely two records have to agree.
+        rank: The rank of an epoch and a record; the greatest of a key counts. Each record then
+            starts with its epoch. `None`: the last counts.
+        beside: Positions of columns that a tombstone has beside its key.
     """
     differences: list[Differing] = []
-    with closing(_Parts(rows, lambda row: identity([row[at] for at in key]), limits)) as spilled:
+    behind = int(rank is not None)
+    places = [at + behind for at in key]
+    with closing(_Parts(rows, lambda row: identity([row[at] for at in places]), limits)) as spilled:
         spilled.take(expected, actual, counting)
         for part in range(spilled.parts):
-            wants, has = spilled.last(part, 0), spilled.last(part, 1)
+            wants, has = (
+                spilled.last(part, side) if rank is None else spilled.greatest(part, side, rank)
+                for side in (0, 1)
+            )
             for value in dict.fromkeys([*wants, *has]):
-                left, right = wants.get(value), has.get(value)
+                left, right = (_present(side.get(value), (*key, *beside)) for side in (wants, has))
+                if left is None and right is None:
+                    continue
                 if left is None or right is None or not close.agree(left, right):
                     some = left if left is not None else right
                     assert some is not None, "the key is of one of them"
@@ -364,6 +404,10 @@ def _differing(key: Row, expected: Sequence[Row], actual: Sequence[Row]) -> Diff
     )
 
 
+def _present(row: Row | None, key: Sequence[int]) -> Row | None:
+    return None if row is None or is_tombstone(row, key) else row
+
+
 def _listed(row: Row | None) -> list[Row]:
     return [] if row is None else [row]
 
@@ -415,6 +459,18 @@ class _Parts:
     def last(self, part: int, side: int) -> dict[Hashable, Row]:
         """Return the last record of each hashed value in one part of one side."""
         return {self._of(row): row for block in self._read(part, side) for row in block}
+
+    def greatest(
+        self, part: int, side: int, rank: Callable[[tuple[int, Row]], Any]
+    ) -> dict[Hashable, Row]:
+        """Return the greatest record of each hashed value, without the epochs before them."""
+        best: dict[Hashable, tuple[int, Row]] = {}
+        for block in self._read(part, side):
+            for epoch, *row in block:
+                named, numbered = self._of((epoch, *row)), (epoch, tuple(row))
+                if named not in best or rank(numbered) >= rank(best[named]):
+                    best[named] = numbered
+        return {named: row for named, (_, row) in best.items()}
 
     def all(self, part: int, side: int) -> dict[Hashable, list[Row]]:
         """Return all records of each hashed value in one part of one side."""

@@ -152,7 +152,11 @@ class ListedContents:
 
 
 def contents_since(contents: Contents, comparison: Comparison) -> Contents:
-    """Return the contents to compare; for an output, only from the first repeated epoch on."""
-    if comparison.since is None or comparison.kind == "state":
+    """Return the contents to compare; for an output, only from the first repeated epoch on.
+
+    Nor is there anything from before the first epoch that retention left.
+    """
+    first = max(comparison.since or 0, comparison.first)
+    if not first or comparison.kind == "state":
         return contents
-    return _ContentsSince(contents, comparison.since)
+    return _ContentsSince(contents, first)

@@ -8,11 +8,11 @@ from __future__ import annotations
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 
-from cbp.engine.commit.table_entries import CHANGE, shown_generation
+from cbp.engine.commit.table_entries import CHANGE, shown_epoch, shown_generation
 from cbp.engine.delta.actions import CommitInfo
 from cbp.engine.read.damages import Damage, ScrubbedFile
 from cbp.engine.storage.files import Files
@@ -22,6 +22,7 @@ __all__ = [
     "NUMBERED",
     "SEALED",
     "TABLE_LOG",
+    "RunEntry",
     "Shown",
     "count_entries",
     "is_entry",
@@ -41,11 +42,19 @@ _GENERATIONS = "_intentions/_generations"
 
 
 @dataclass(frozen=True, slots=True)
+class RunEntry:
+    """An entry of a table's log that publishes a run, and the generation of the run."""
+
+    info: CommitInfo
+    generation: int
+
+
+@dataclass(frozen=True, slots=True)
 class Shown:
-    """What a table's log tells of others: its transactions, and its newest entry of a run."""
+    """What a table's log tells of others: its transactions, and its entries of runs, ascending."""
 
     txns: Mapping[str, int]
-    info: CommitInfo | None
+    runs: Sequence[RunEntry]
 
 
 def missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFile]:
@@ -129,7 +138,7 @@ def missing_ends(
     records: dict[str, str] = {}
     for table, shown in tables.items():
         versions.update(one for one in _changed_by(shown.txns) if one > (newest or 0))
-        if shown.info and (path := _record_of(shown.info, shown_generation(shown.txns))):
+        if path := _shown_record(shown):
             records.setdefault(path, f"{table} shows its epoch")
     for version in sorted(versions):
         yield _lost(f"{folder}/_description/{version:020d}.json", "the tables are of its version")
@@ -138,11 +147,20 @@ def missing_ends(
             yield _lost(f"{folder}/{path}", why)
 
 
-def _record_of(info: CommitInfo, generation: int) -> str:
-    """Return the path of the record that an entry names as its cause; `""` if it names none."""
-    _, stage, epoch = (info.intention_id or "//").split("/")
-    base = f"_intentions/_generations/{generation:020d}" if generation else "_intentions"
-    return f"{base}/{stage}/{int(epoch):020d}.json" if stage and epoch.isdigit() else ""
+def _shown_record(shown: Shown) -> str:
+    """Return the path of the record of the epoch that a table shows; `""` if none is named.
+
+    After a roll-back that is the record of an earlier generation, until the next run.
+    """
+    newest = shown_epoch(shown.txns, shown_generation(shown.txns))
+    for one in reversed(shown.runs):
+        _, stage, epoch = (one.info.intention_id or "//").split("/")
+        if not epoch.isdigit() or int(epoch) > newest:
+            continue  # a roll-back undid it
+        generation = f"/_generations/{one.generation:020d}" if one.generation else ""
+        path = f"_intentions{generation}/{stage}/{int(epoch):020d}.json"
+        return path if int(epoch) == newest else ""
+    return ""
 
 
 def _newest_of(there: Collection[str], folder: str) -> int | None:

@@ -94,6 +94,7 @@ class RecomputedEpochs:
             own_messages=self.dataflow.own_messages(),
             time_ms=time_ms,
             lookups=lookups,
+            recomputes=True,
         )
         return run, self.engine.preparer.prepare(plan)
 

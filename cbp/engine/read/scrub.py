@@ -28,8 +28,8 @@ from dataclasses import replace
 from functools import partial
 from typing import Any
 
-from cbp.engine.commit.table_entries import OPERATIONS
-from cbp.engine.delta.actions import Action, AddFile, CommitInfo
+from cbp.engine.commit.table_entries import OPERATIONS, shown_generation
+from cbp.engine.delta.actions import Action, AddFile, CommitInfo, Txn
 from cbp.engine.delta.checkpoint import read_checkpoint
 from cbp.engine.delta.deletion_vectors import read_vector, vector_path
 from cbp.engine.delta.log import DeltaLog, Snapshot
@@ -38,6 +38,7 @@ from cbp.engine.read.missing_files import (
     NUMBERED,
     SEALED,
     TABLE_LOG,
+    RunEntry,
     Shown,
     count_entries,
     is_entry,
@@ -80,14 +81,14 @@ def scrub(
     shown: dict[str, Shown] = {}
     named: Collection[str] | None = None  # asked for if anything is wrong
     for table in _tables(there):
-        infos: list[CommitInfo] = []
-        snapshot, damage = _snapshot(f"{folder}/{table}", files, infos)
+        runs: list[RunEntry] = []
+        snapshot, damage = _snapshot(f"{folder}/{table}", files, runs)
         if damage is not None:
             yield ScrubbedFile(damage.path, 0, damage)
         elif snapshot is not None:
             adds = {f"{table}/{path}": add for path, add in snapshot.live.items()}
             live |= adds
-            shown[table] = Shown(snapshot.txns, infos[-1] if infos else None)
+            shown[table] = Shown(snapshot.txns, runs)
             yield from _needed_files(folder, table, adds, there, files)
     yield from missing_ends(folder, there, files, shown)
     for path in sorted(set(needed) - there.keys() - live.keys()):
@@ -185,15 +186,15 @@ def _tables(there: Collection[str]) -> list[str]:
 
 
 def _snapshot(
-    table: str, files: Files, infos: list[CommitInfo]
+    table: str, files: Files, runs: list[RunEntry]
 ) -> tuple[Snapshot | None, Damage | None]:
     """Return the newest version of a table, or the damage that makes it unreadable.
 
     Args:
-        infos: Gets the `CommitInfo` of entries that publish runs.
+        runs: Gets the entries that publish runs.
     """
     try:
-        return DeltaLog(table, files).snapshot(visit=partial(_note, infos)), None
+        return DeltaLog(table, files).snapshot(visit=partial(_note, runs)), None
     except NotFoundError as error:
         if not files.exists(f"{table}/_delta_log"):
             return None, None
@@ -241,7 +242,11 @@ def _is_live(folder: str, table: str, add: AddFile, files: Files) -> bool:
     return True
 
 
-def _note(infos: list[CommitInfo], _version: int, actions: Sequence[Action]) -> None:
-    """Collect the `CommitInfo` of entries that publish runs."""
-    commit_infos = (action for action in actions if isinstance(action, CommitInfo))
-    infos += [info for info in commit_infos if info.operation in OPERATIONS]
+def _note(runs: list[RunEntry], _version: int, actions: Sequence[Action]) -> None:
+    """Collect an entry that publishes a run."""
+    txns = {action.app_id: action.version for action in actions if isinstance(action, Txn)}
+    runs += [
+        RunEntry(action, shown_generation(txns))
+        for action in actions
+        if isinstance(action, CommitInfo) and action.operation in OPERATIONS
+    ]

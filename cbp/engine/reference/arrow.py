@@ -24,6 +24,7 @@ from cbp.engine.kernel.arrow.kept_tables import (
     refuse_foreign_key,
 )
 from cbp.engine.reference.call import AuthorCall
+from cbp.engine.reference.output_keys import OutputKeys
 from cbp.engine.reference.views import ViewKeys
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_returned
@@ -117,6 +118,7 @@ class _Emitter:
     def __init__(self, spec: TranslatorSpec, keys: Mapping[Row, Any]) -> None:
         self._states = {state.name: spec.key_of(state).names for state in spec.states}
         self._view_keys, self._kept = ViewKeys(spec), {state.name for state in spec.kept}
+        self._output_keys = OutputKeys(spec)
         flows = {o.name: o.schema for o in spec.emitted}
         flows |= {s.name: s.schema for s in spec.states}
         self.emitted: Emitted = {name: [] for name in flows}
@@ -160,6 +162,7 @@ class _Emitter:
 
     def _take(self, flow: str, row: Row, schema: Schema) -> None:
         self.emitted[flow].append(row)
+        self._output_keys.take(flow, row, self.by_key)
         if flow in self._states:
             key = unify([row[schema.index(name)] for name in self._states[flow]])
             records = self._of_group(flow, key)

@@ -16,8 +16,10 @@ from typing import Any, NoReturn
 from cbp.engine.columnar.kept_records import Deletion, KeptRecords, kept_shape
 from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, bound_key, emitted_row, unify
+from cbp.engine.reference.output_keys import OutputKeys
 from cbp.engine.reference.views import ViewKeys
 from cbp.errors import author_cause, author_line, is_authors
+from cbp.model.author.decimals import author_decimals
 from cbp.model.author.read_once import Once
 from cbp.model.dataflow.call_rules import (
     emitted_columns,
@@ -31,7 +33,7 @@ from cbp.model.dataflow.call_rules import (
 from cbp.model.dataflow.expiry import authored
 from cbp.model.dataflow.routing import checked_address
 from cbp.model.dataflow.run_context import RunContext, hidden
-from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+from cbp.model.dataflow.stage import OutputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.attributes import attribute, by_attribute, record_class
 from cbp.model.flow.schema import Schema
 
@@ -97,10 +99,8 @@ class Emitter:
         self.remote: dict[str, list[tuple[Row, Row]]] = {state.name: [] for state in spec.replaced}
         self.kept: dict[str, list[Row | Deletion]] = {state.name: [] for state in spec.kept}
         self.bindings: list[tuple[str | int, Row]] = []
-        self._view_keys = ViewKeys(spec)
-        functions = {
-            o.name: _emit(o.name, o.schema, self.outputs[o.name].append) for o in spec.emitted
-        }
+        self._view_keys, self._output_keys = ViewKeys(spec), OutputKeys(spec)
+        functions = {o.name: self._emit_output(o) for o in spec.emitted}
         for state in spec.replaced:
             functions[state.name] = self._emit_state(state)
         for state in spec.kept:
@@ -123,6 +123,16 @@ class Emitter:
         if self._spec.gives_run:
             group.__dict__["run"] = context
         return group
+
+    def _emit_output(self, output: OutputSpec) -> Callable[..., None]:
+        records = self.outputs[output.name]
+
+        def take(row: Row) -> None:
+            if self._key is not None:
+                self._output_keys.take(output.name, row, (self._key,))
+            records.append(row)
+
+        return _emit(output.name, output.schema, take)
 
     def _emit_state(self, state: StateSpec) -> Callable[..., None]:
         at = [state.schema.index(name) for name in self._spec.key_of(state).names]
@@ -227,14 +237,17 @@ class AuthorCall:
         self._stage, self._function = stage, f"{spec.name}.{function}"
         self._place, self._key, self._inputs = place or spec.place, key, inputs
         self._spec = spec
+        self._decimals = author_decimals()
 
     def __enter__(self) -> None:
         """Begin the call."""
+        self._decimals.__enter__()
 
     def __exit__(
         self, _: type[BaseException] | None, exc: BaseException | None, trace: TracebackType | None
     ) -> None:
         """End the call; a crash or an interrupt of the process is raised unchanged."""
+        self._decimals.__exit__(None, None, None)
         if exc is None or not is_authors(exc):
             return
         more = {} if self._key is None else {"key": _shown(self._key)}

@@ -34,6 +34,7 @@ from cbp.engine.task.reports import (
     NextPhase,
     NextTimer,
     OutputFile,
+    ProcessChanged,
     TaskReport,
 )
 from cbp.errors import IncrementDamagedError
@@ -60,6 +61,7 @@ class Reported:
 
     Attributes:
         failed: Errors, also those of the next phase.
+        changed: What author's code changed of its worker's process, also in the next phase.
         misplaced: Whether a task found a message in a wrong bucket.
         next_phase: Reports of the next phase, where a task ran that too.
     """
@@ -74,6 +76,7 @@ class Reported:
     lanes: list[JobLane] = field(default_factory=list)
     failed: list[Failed] = field(default_factory=list)
     timers: list[NextTimer] = field(default_factory=list)
+    changed: list[ProcessChanged] = field(default_factory=list)
     misplaced: bool = False
     next_phase: list[TaskReport] = field(default_factory=list)
 
@@ -112,6 +115,8 @@ class Reported:
                 self.timers.append(report)
             case Failed():
                 self.failed.append(report)
+            case ProcessChanged():
+                self.changed.append(report)
             case MessageMisplaced():
                 self.misplaced = True
             case NextPhase(reports):
@@ -122,6 +127,7 @@ class Reported:
     def _add_next(self, reports: Sequence[TaskReport]) -> None:
         next_ = Reported.of(reports)
         self.failed += next_.failed
+        self.changed += next_.changed
         self.misplaced = self.misplaced or next_.misplaced
         self.next_phase += reports
 

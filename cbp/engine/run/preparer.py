@@ -156,7 +156,7 @@ class Preparer:
 
     def _executed(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Execute a job; execute it again with a shuffle if messages are in wrong buckets."""
-        reports = self.executor.execute(plan, task)
+        reports = self._execute(plan, task)
         if not Reported.of(reports).misplaced:
             return reports
         _logger.warning(
@@ -167,7 +167,22 @@ class Preparer:
         )
         # Under another name: files of the first job are garbage and must not be overwritten.
         again = replace(task, run=f"{task.run}x", in_place=frozenset())
-        return self.executor.execute(plan, again)
+        return self._execute(plan, again)
+
+    def _execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
+        reports = self.executor.execute(plan, task)
+        for one in dict.fromkeys(Reported.of(reports).changed):
+            _logger.warning(
+                "stage %r: %s %s (%s) changed %s of the process that runs it. No other stage sees "
+                "it, since that process runs no other one; to start another costs time. Put such "
+                "things back before the function returns, or keep values in the translator",
+                one.stage,
+                "loading the code of" if one.by == "loading" else "a call of",
+                one.function,
+                one.place,
+                ", ".join(one.what),
+            )
+        return reports
 
     def _tidied_outputs(self, plan: RunPlan) -> list[TableChange]:
         """Drop old records of a run's outputs, and compact the rest.

@@ -10,6 +10,9 @@ does after every task looks only at the task's own objects.
 A worker that Spark has ended gets a broken pipe when it reports. That is no error, so the worker
 prints none.
 
+A worker that author's code has changed (`cbp.model.author.process_state`) tells Spark not to use it
+again. Functions of an author's own plan in SQL are looked at, too, though nothing names them.
+
 Spark starts it as `python -m cbp.engine.spark.daemon` (`spark.python.daemon.module`).
 """
 
@@ -17,18 +20,22 @@ from __future__ import annotations
 
 import gc
 import os
+import sys
 from collections.abc import Callable
 from typing import Any
 
+import numpy.random
 from pyspark import daemon
 from pyspark import worker as worker_code  # what a worker would import first
+from pyspark.serializers import SpecialLengths
 
 from cbp.engine.spark import executor
 from cbp.engine.spark.sql import job as sql
+from cbp.model.author.process_state import watch_process
 
 __all__ = ["ended_quietly"]
 
-PREPARED = (worker_code, executor, sql)
+PREPARED = (worker_code, executor, sql, numpy.random)
 
 
 def ended_quietly(work: Callable[..., Any]) -> Callable[..., Any]:
@@ -43,8 +50,33 @@ def ended_quietly(work: Callable[..., Any]) -> Callable[..., Any]:
     return run
 
 
+def watch_workers() -> None:
+    """Look at the process of each worker right before it loads a task's code, and behind the task.
+
+    The two functions are those that Spark's worker calls there, in its own module.
+    """
+    of_spark: Any = worker_code
+    set_up, end = of_spark.setup_broadcasts, of_spark.send_accumulator_updates
+
+    def before(infile: Any) -> None:
+        set_up(infile)
+        watch.begin()
+
+    def behind(outfile: Any) -> None:
+        end(outfile)
+        watch.ended()
+        if watch.is_changed:
+            # What Spark's worker writes there itself if it must not be used again.
+            of_spark.write_int(SpecialLengths.END_OF_DATA_SECTION, outfile)
+            sys.exit(-1)
+
+    of_spark.setup_broadcasts, of_spark.send_accumulator_updates = before, behind
+    watch = watch_process()  # now: what is replaced here is no author's change
+
+
 if __name__ == "__main__":
     daemon.worker = ended_quietly(daemon.worker)
+    watch_workers()
     gc.collect()
     gc.freeze()
     daemon.manager()

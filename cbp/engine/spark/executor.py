@@ -19,6 +19,7 @@ from __future__ import annotations
 
 import uuid
 from collections.abc import Callable, Collection, Sequence
+from contextlib import nullcontext
 from dataclasses import replace
 from functools import partial
 from pickle import PicklingError
@@ -27,7 +28,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.spark.jobs import is_unreadable, jobs_of, starved
+from cbp.engine.spark.jobs import WorkerVariables, is_unreadable, jobs_of, starved
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.shuffle import shuffled
@@ -117,6 +118,7 @@ class SparkExecutor:
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
         self.bypass = Bypass(most, job_start_seconds)
         self.residents = Residents(most, _environment(spark))
+        self._variables = WorkerVariables.of(spark.sparkContext)
         self._expressions, self._queries = Expressions(spark), Queries(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
@@ -155,7 +157,8 @@ class SparkExecutor:
             CbpError: If the job failed, or the run was cancelled.
         """
         try:
-            with jobs_of(self.spark.sparkContext, plan):
+            apart = self._variables.recomputing() if plan.recomputes else nullcontext()
+            with jobs_of(self.spark.sparkContext, plan), apart:
                 self._require_going(plan.run)  # before this job, or between two of its run
                 texts = bodies()
         except Exception as exc:
@@ -218,7 +221,8 @@ class SparkExecutor:
 
     def _without_shuffle(self, plan: RunPlan, task: TaskPlan, tasks: int, work: Work) -> list[str]:
         """Run small tasks in resident workers if a job's start costs too much; else run a job."""
-        if self.is_small(plan, task) and self.bypass.takes(tasks, _seconds(plan, task, tasks)):
+        takes = self.bypass.takes(tasks, _seconds(plan, task, tasks))
+        if takes and not plan.recomputes and self.is_small(plan, task):
             attempt, going = f"r{uuid.uuid4().hex[:12]}", partial(self._require_going, plan.run)
             after = task.limits.resident_after_runs
             answers = self.residents.reports(

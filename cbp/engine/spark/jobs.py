@@ -3,13 +3,17 @@
 The jobs of one dataflow share a pool, and Spark gives slots to pools in turn. So a job of many
 tasks does not keep jobs of other dataflows waiting until the last of its tasks has begun.
 
+Jobs of a recomputation run in Python workers of their own, so what runs have left in a process
+cannot make both sides of a comparison wrong alike.
+
 Guaranteed: a run between two jobs, or whose plan is still being made, does not count as starved.
 Not guaranteed: more than a picture of the last moments; check more than once before acting on it.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator
+import threading
+from collections.abc import Collection, Iterator, Mapping, MutableMapping
 from contextlib import contextmanager
 from typing import Any
 
@@ -20,10 +24,62 @@ from pyspark.errors import PySparkException
 from cbp.engine.interface.runs import RunPlan
 from cbp.errors import OperatingError
 
-__all__ = ["is_unreadable", "jobs_of", "starved"]
+__all__ = ["WorkerVariables", "is_unreadable", "jobs_of", "starved"]
 
 _POOL = "spark.scheduler.pool"
 _UNREADABLE = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
+
+
+class WorkerVariables(MutableMapping[str, str]):
+    """The environment of Spark's Python workers, by which Spark tells its sets of workers apart.
+
+    PySpark asks for it in the thread that makes a job. It takes the place of
+    `SparkContext.environment`.
+
+    Args:
+        every: What all workers have.
+    """
+
+    def __init__(self, every: Mapping[str, str]) -> None:
+        self._every = dict(every)
+        self._more = threading.local()
+
+    @classmethod
+    def of(cls, context: SparkContext) -> WorkerVariables:
+        """Return the variables of a context's workers; they are put there at the first call."""
+        held: Any = context.environment
+        variables = held if isinstance(held, cls) else cls(held)
+        vars(context)["environment"] = variables  # which is declared as a dict
+        return variables
+
+    @contextmanager
+    def recomputing(self) -> Iterator[None]:
+        """Let the jobs that this thread makes run in the workers of recomputations."""
+        self._more.variables = {"CBP_RECOMPUTES": "1"}
+        try:
+            yield
+        finally:
+            self._more.variables = {}
+
+    def _now(self) -> dict[str, str]:
+        return {**self._every, **getattr(self._more, "variables", {})}
+
+    def __getitem__(self, name: str) -> str:
+        return self._now()[name]
+
+    def __setitem__(self, name: str, value: str) -> None:
+        """Set a variable of all workers, as PySpark's dict does."""
+        self._every[name] = value
+
+    def __delitem__(self, name: str) -> None:
+        """Remove a variable of all workers."""
+        del self._every[name]
+
+    def __iter__(self) -> Iterator[str]:
+        return iter(self._now())
+
+    def __len__(self) -> int:
+        return len(self._now())
 
 
 @contextmanager

@@ -34,6 +34,7 @@ from cbp.engine.task.reports import TaskReport, encode
 from cbp.engine.task.stage_task import StageTask
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carrying_errors
+from cbp.model.author.decimals import author_decimals
 
 __all__ = [
     "PLACE",
@@ -169,7 +170,7 @@ def route_task(plan: TaskPlan, flow: int) -> _Task:
         replicate = plan.replication()
         for batch in batches:
             arrived = pa.Table.from_batches([batch])
-            with carrying_errors():
+            with carrying_errors(), author_decimals():
                 filled, table = _filled(arrived, plan, layout, flow, replicate)
             columns = {
                 slot: filled[slot] if slot in filled else pa.nulls(table.num_rows, type_)

@@ -6,7 +6,8 @@ so it never outlives its driver. It also ends after a long time without a reques
 author's code prints goes to stderr, as from Spark's workers; the pipe carries only answers.
 
 A request is the task's number (4 bytes) and the pickled work and attempt. The answer is the
-pickled list of what the task reports, or the text of the exception that it raised.
+pickled list of what the task reports, or the text of the exception that it raised; and whether
+author's code has changed the process (`cbp.model.author.process_state`), which then ends.
 """
 
 from __future__ import annotations
@@ -19,15 +20,18 @@ import sys
 import traceback
 from multiprocessing.connection import Connection
 
+import numpy.random
+
 from cbp.engine.spark import tasks as work
 from cbp.engine.workers.lifetime import end_with
+from cbp.model.author.process_state import ProcessWatch, watch_process
 
 __all__ = ["IDLE_SECONDS", "answer", "serve"]
 
 IDLE_SECONDS = 600.0
 """A worker that was idle for this long ends, to free its memory."""
 
-PREPARED = (work,)
+PREPARED = (work, numpy.random)
 
 
 def answer(request: bytes) -> list[str] | str:
@@ -40,25 +44,30 @@ def answer(request: bytes) -> list[str] | str:
     return reports
 
 
-def serve(link: Connection) -> None:
+def serve(link: Connection, watch: ProcessWatch) -> None:
     """Do tasks until the other end is closed, or no request came for `IDLE_SECONDS`."""
     link.send_bytes(b"ready")
-    while link.poll(IDLE_SECONDS):
+    while not watch.is_changed and link.poll(IDLE_SECONDS):
         try:
             request = link.recv_bytes()
         except EOFError:
             return
-        link.send_bytes(pickle.dumps(answer(request)))
+        watch.begin()
+        answered = answer(request)
+        if isinstance(answered, str):  # so no task has looked
+            watch.ended()
+        link.send_bytes(pickle.dumps((answered, watch.is_changed)))
         gc.collect()  # after the answer, while no caller waits
 
 
 if __name__ == "__main__":
     signal.signal(signal.SIGINT, signal.SIG_IGN)  # a terminal sends it to the whole group
     os.dup2(sys.stderr.fileno(), sys.stdout.fileno())
+    end_with(int(sys.argv[2]))
+    process_watch = watch_process()
     gc.collect()
     gc.freeze()
-    end_with(int(sys.argv[2]))
     try:
-        serve(Connection(int(sys.argv[1])))
+        serve(Connection(int(sys.argv[1])), process_watch)
     except BrokenPipeError:
         os._exit(0)  # the driver is gone

@@ -49,12 +49,15 @@ def safe_path() -> dict[str, str]:
 
 
 class _Worker(WorkerProcess):
-    """One resident worker."""
+    """One resident worker.
+
+    Attributes:
+        is_changed: Whether author's code has changed the process, which ends by itself.
+    """
 
     def __init__(self, environment: Mapping[str, str]) -> None:
-        super().__init__(
-            [sys.executable, "-m", _MODULE], {**os.environ, **safe_path(), **environment}
-        )
+        super().__init__([sys.executable, "-m", _MODULE], environment)
+        self.is_changed = False
 
     def ready(self) -> None:
         """Wait until it has imported what tasks need; raises `EOFError` if it died."""
@@ -66,7 +69,8 @@ class _Worker(WorkerProcess):
         Raises:
             EOFError, OSError: If the process ended.
         """
-        answer: list[str] | str = pickle.loads(self.receive())
+        answer: list[str] | str
+        answer, self.is_changed = pickle.loads(self.receive())
         return answer
 
 
@@ -82,7 +86,8 @@ class Residents:
     """
 
     def __init__(self, most: int, environment: Mapping[str, str] = MappingProxyType({})) -> None:
-        self._environment = environment
+        # Author's code that runs in this process, such as a Runnable, may change it later.
+        self._environment = {**os.environ, **safe_path(), **environment}
         self.most = most
         self._lock = threading.Lock()
         self._free: list[_Worker] = []
@@ -219,7 +224,7 @@ def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) ->
 
     Args:
         workers: The worker of each task, in order.
-        busy: Gets the workers that began and did not answer; they are lost.
+        busy: Gets the workers that began and did not answer, or were changed; they are lost.
         request: The request; the same for all workers.
     """
     reports: list[str] = []
@@ -233,7 +238,8 @@ def _answers(workers: Sequence[_Worker], busy: list[_Worker], request: bytes) ->
         except (EOFError, OSError) as error:
             reply = f"it ended: {error!r}"
         else:
-            busy.remove(worker)
+            if not worker.is_changed:
+                busy.remove(worker)
         if isinstance(reply, str):
             failure = failure or reply
         else:

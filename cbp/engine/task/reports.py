@@ -35,6 +35,7 @@ __all__ = [
     "NextPhase",
     "NextTimer",
     "OutputFile",
+    "ProcessChanged",
     "TaskReport",
     "decode",
     "encode",
@@ -141,7 +142,7 @@ class Counts:
 
 @dataclass(frozen=True, slots=True)
 class Failed:
-    """A coded error; the only message of a task that failed.
+    """A coded error; the only message of a task that failed, beside `ProcessChanged`.
 
     Attributes:
         type: Name of the error's class.
@@ -161,6 +162,23 @@ class Failed:
     def error(self) -> CbpError:
         """Return the error."""
         return error_from_dict(self.type, {"message": self.message, "details": self.details})
+
+
+@dataclass(frozen=True, slots=True)
+class ProcessChanged:
+    """What author's code changed of the worker's process, which ends behind its task.
+
+    Attributes:
+        stage, function, place: The stage, its function, and the `file.py:12` of that.
+        by: `loading` its code, or `calls`.
+        what: The things that were changed, such as `the time zone`.
+    """
+
+    stage: str
+    function: str
+    place: str
+    by: str
+    what: tuple[str, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -195,6 +213,7 @@ TaskReport: TypeAlias = (
     | MessageMisplaced
     | NextPhase
     | JobLane
+    | ProcessChanged
 )
 """Every kind of message; see the classes."""
 
@@ -233,6 +252,8 @@ def _plain(report: TaskReport) -> list[Any]:
             return ["next_phase", *map(_plain, reports)]
         case JobLane(lane):
             return ["lane", lane]
+        case ProcessChanged(stage, function, place, by, what):
+            return ["process", stage, function, place, by, what]
         case _:
             assert_never(report)
 
@@ -265,6 +286,9 @@ def _report(plain: list[Any]) -> TaskReport:
         case "lane":
             (lane,) = fields
             return JobLane(Lane(lane))
+        case "process":
+            stage, function, place, by, what = fields
+            return ProcessChanged(stage, function, place, by, tuple(what))
         case _:
             return _SIMPLE[tag](*fields)
 

@@ -14,6 +14,7 @@ import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from functools import cached_property
+from itertools import chain
 
 import pyarrow as pa
 
@@ -34,12 +35,15 @@ from cbp.engine.task.reports import (
     MessageMisplaced,
     NextTimer,
     OutputFile,
+    ProcessChanged,
     TaskReport,
 )
 from cbp.engine.task.state_writer import TaskState
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.whole_tables import read_whole_records, read_whole_table
 from cbp.errors import CbpError
+from cbp.model.author.decimals import author_decimals, decimals_changed
+from cbp.model.author.process_state import process_watch
 from cbp.model.dataflow.call_rules import Fresh
 
 __all__ = ["TaskWriters", "count_look_ups", "no_counts"]
@@ -163,8 +167,25 @@ class TaskWriters:
         """Do the task's work, close and sync its files, and return reports.
 
         An author's error is returned as a report too: an exception would make Spark
-        retry the task, which would fail again.
+        retry the task, which would fail again. What author's code changes of the process is one.
         """
+        watch = process_watch()
+        by_loading = watch.loaded() if watch else []
+        with author_decimals():
+            reports = self._worked(work)
+            by_calls = ["the decimal context"] if decimals_changed() else []
+        by_calls += watch.ended() if watch else []
+        changed = self._changed("loading", by_loading), self._changed("calls", by_calls)
+        return [*chain.from_iterable(changed), *reports]
+
+    def _changed(self, by: str, what: list[str]) -> list[TaskReport]:
+        if not what:
+            return []
+        spec = self.plan.spec
+        function = f"{spec.name}.translate"
+        return [ProcessChanged(self.plan.stage, function, spec.place, by, tuple(what))]
+
+    def _worked(self, work: Callable[[], None]) -> list[TaskReport]:
         started = time.perf_counter()
         gc.disable()  # a window's records are all in use: collection runs between windows
         try:

@@ -4,14 +4,15 @@ An author's code can end its process: by a crash in C, by `os._exit`, by using u
 service's own process it would end every dataflow, again after each restart. Here it ends a worker:
 
     run -> a free worker, or a new one -> all tasks of the run, one after the other
-             |-- answers    it is free again
+             |-- answers    it is free again, or replaced if author's code has changed it
              '-- ends       the run fails, by the author's line if the worker left it
 
 The run is tried again as after any error of an author, and its stage is paused after
 `failures_max` tries; nothing else is touched. A cancelled run's worker is killed.
 
-Guaranteed: a worker does one run at a time and never outlives the service
-(tests/cbp/engine/workers/test_executor.py).
+Guaranteed (tests/cbp/engine/workers/test_executor.py): a worker does one run at a time and never
+outlives the service; runs of a recomputation share no worker with other runs; a worker begins with
+the environment and the folder that the service had at its start.
 Absent on purpose: a second try here; the loop counts tries.
 """
 
@@ -24,6 +25,7 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from functools import partial
 from pathlib import Path
 from typing import Any
 
@@ -56,9 +58,11 @@ class _Ended(Exception):
 class _Worker(WorkerProcess):
     """One worker of the local engine."""
 
-    def __init__(self, memory_bytes_max: int) -> None:
+    def __init__(
+        self, memory_bytes_max: int, environment: Mapping[str, str], folder: str | None
+    ) -> None:
         code = _CODE.format(path=str(Path(__file__).parents[3]), memory=memory_bytes_max)
-        super().__init__([sys.executable, "-P", "-c", code], _environment(os.environ))
+        super().__init__([sys.executable, "-P", "-c", code], environment, folder)
         path = [os.path.abspath(entry) for entry in sys.path]
         self.send(pickle.dumps((path, logging.getLogger().getEffectiveLevel())))
 
@@ -89,9 +93,11 @@ class WorkerExecutor(LocalExecutor):
 
     def __init__(self, *, free_max: int = 2, memory_bytes_max: int = 0) -> None:
         super().__init__()
-        self._free_max, self._memory_bytes_max = free_max, memory_bytes_max
+        self._free_max = free_max
+        # Author's code that runs in the service, such as a Runnable, may change both later.
+        self._start = partial(_Worker, memory_bytes_max, _environment(os.environ), _folder())
         self._lock = threading.Lock()
-        self._free: list[_Worker] = []
+        self._free: list[tuple[str, _Worker]] = []
         self._serving: dict[_Worker, str] = {}
         self._cancelled: set[str] = set()
         self._closed = False
@@ -100,7 +106,7 @@ class WorkerExecutor(LocalExecutor):
     def pids(self) -> list[int]:
         """Ids of all processes; busy ones first."""
         with self._lock:
-            return [worker.pid for worker in (*self._serving, *self._free)]
+            return [worker.pid for worker in (*self._serving, *(one for _, one in self._free))]
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers, in a worker process.
@@ -141,7 +147,7 @@ class WorkerExecutor(LocalExecutor):
             self._closed = True
             ended, self._free = self._free, []
             self._kill(lambda one: True)
-        for worker in ended:
+        for _, worker in ended:
             worker.close()
 
     def _kill(self, chosen: Callable[[str], bool]) -> None:
@@ -151,14 +157,17 @@ class WorkerExecutor(LocalExecutor):
 
     def _asked(self, plan: RunPlan, request: bytes) -> Answer:
         """Let a worker do a request; raise the error of the run if it ended."""
-        worker = self._idle() or _Worker(self._memory_bytes_max)
+        shared_by = plan.folder if plan.recomputes else ""
+        own = _own(plan)
+        worker = self._idle(own, shared_by) or self._start()
         ended = True
         try:
             with self._lock:
                 self._serving[worker] = plan.run
                 self._require_going(plan.run)
             answer = worker.do(request)
-            ended = False
+            ended = answer.by_calls
+            shared_by = own if answer.by_loading else shared_by
         except _Ended:
             with self._lock:
                 self._require_going(plan.run)
@@ -167,32 +176,51 @@ class WorkerExecutor(LocalExecutor):
             nodes = plan.node, *plan.fused
             raise end_of_worker(plan.run, nodes, worker.crash(), status) from None
         finally:
-            self._give_back(worker, ended=ended)
+            self._give_back(shared_by, worker, ended=ended)
+        if ended:
+            threading.Thread(target=self._replace, args=(shared_by,), daemon=True).start()
         return answer
 
     def _require_going(self, run: str) -> None:
         if self._closed or run in self._cancelled:
             raise RunCancelledError(run)
 
-    def _idle(self) -> _Worker | None:
-        """Take an idle worker; close those that have ended by themselves."""
+    def _idle(self, *shared_by: str) -> _Worker | None:
+        """Take an idle worker of the first of these runs; close those that ended by themselves."""
         with self._lock:
-            ended = [worker for worker in self._free if worker.ended]
-            self._free = [worker for worker in self._free if worker not in ended]
-            idle_worker = self._free.pop() if self._free else None
-        for worker in ended:
+            ended = [one for one in self._free if one[1].ended]
+            self._free = [one for one in self._free if one not in ended]
+            idle = [one for runs in shared_by[::-1] for one in self._free if one[0] == runs]
+            if idle:
+                self._free.remove(idle[-1])
+        for _, worker in ended:
             worker.close()
-        return idle_worker
+        return idle[-1][1] if idle else None
 
-    def _give_back(self, worker: _Worker, *, ended: bool) -> None:
+    def _give_back(self, shared_by: str, worker: _Worker, *, ended: bool) -> None:
         with self._lock:
             del self._serving[worker]
-            if not (ended or self._closed) and len(self._free) < self._free_max:
-                self._free.append(worker)
-                return
         if ended:
             worker.kill()
-        worker.close()
+            worker.close()
+        else:
+            self._keep(shared_by, worker)
+
+    def _replace(self, shared_by: str) -> None:
+        """Start a worker in place of one that was ended, beside the next run."""
+        with suppress(OSError):  # the next run starts one, and tells what is wrong
+            self._keep(shared_by, self._start())
+
+    def _keep(self, shared_by: str, worker: _Worker) -> None:
+        """Keep an idle worker; close the one that was idle for longest if there are too many."""
+        surplus = [worker]
+        with self._lock:
+            if not self._closed:
+                self._free.append((shared_by, worker))
+                surplus = [one for _, one in self._free[: -self._free_max or None]]
+                del self._free[: len(surplus)]
+        for one in surplus:
+            one.close()
 
 
 def _pickled(work: Callable[[], Any]) -> bytes:
@@ -214,6 +242,19 @@ def _error(answer: Answer) -> Exception:
     with suppress(AttributeError):  # an exception may refuse attributes
         answer.exception.add_note(f"in a worker:\n{answer.trace}")
     return answer.exception
+
+
+def _own(plan: RunPlan) -> str:
+    """Return what the runs of the same stages, by the same code, have in common."""
+    code = [f"{node.name}={node.translator.code}" for node in (plan.node, *plan.fused)]
+    return f"{plan.folder} {' '.join(code)}"
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:  # it was removed
+        return None
 
 
 def _environment(environment: Mapping[str, str]) -> dict[str, str]:

@@ -29,7 +29,7 @@ from typing import Any
 from pyspark.cloudpickle import cloudpickle
 
 from cbp.engine.workers.carried_errors import carrying_errors
-from cbp.errors import AuthorUnsendableError, CodeNotLoadedError
+from cbp.errors import AuthorUnsendableError, CodeNotLoadedError, text_of
 from cbp.model.author.code_fingerprint import Code
 from cbp.model.author.fingerprint import fingerprint, is_authors
 from cbp.model.author.source_modules import arrive, travelling
@@ -93,7 +93,7 @@ def refuse_unsendable(nodes: Iterable[StageNode]) -> None:
             function=getattr(translate, "__qualname__", node.translator.name),
             place=node.translator.place,
             cause=f"{what} cannot be sent to the process that runs the stage "
-            f"({type(error).__name__}: {error}): make it in translate, or in a "
+            f"({type(error).__name__}: {text_of(error)}): make it in translate, or in a "
             "functools.cached_property, and not in __init__ or a closure",
             attribute=name,
         ) from error

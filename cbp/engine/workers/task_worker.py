@@ -9,6 +9,9 @@ time without a request. What an author's code prints goes to stderr.
     log lines       any number of pickled `LogLine`s, while the function is called
     answer          the pickled `Done`, `Coded` or `Raised`
 
+If author's code has changed the process (`cbp.model.author.process_state`), its answer says so: the
+process ends behind it, or goes on with the same stage.
+
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
 that ends the process is to be named by its line.
 
@@ -28,13 +31,16 @@ import sys
 import traceback
 from collections.abc import Callable
 from contextlib import nullcontext, suppress
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from multiprocessing.connection import Connection
 from typing import IO, Any, NoReturn
 
+import numpy.random
+
 from cbp.engine.task import stage_task as _tasks  # imported before the first request
 from cbp.engine.workers.lifetime import end_first, end_with
-from cbp.errors import CbpError
+from cbp.errors import CbpError, text_of
+from cbp.model.author.process_state import ProcessWatch, watch_process
 
 __all__ = ["IDLE_SECONDS", "Answer", "Coded", "Done", "LogLine", "Raised", "answer", "main"]
 
@@ -44,14 +50,22 @@ IDLE_SECONDS = 600.0
 LINES_MAX, LINE_CHARACTERS_MAX = 10_000, 8_000
 """Log lines of one request that are sent, and the characters of one."""
 
-PREPARED = (_tasks,)
+PREPARED = (_tasks, numpy.random)
 
 
 @dataclass(frozen=True, slots=True)
 class Done:
-    """What the function returned."""
+    """What the function returned.
+
+    Attributes:
+        by_loading: In every answer: whether loading the code has changed the process, which is then
+            for the same stage only.
+        by_calls: In every answer: whether calls have, so that the process ends behind it.
+    """
 
     result: Any
+    by_loading: bool = False
+    by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -60,6 +74,8 @@ class Coded:
 
     kind: str
     error: dict[str, Any]
+    by_loading: bool = False
+    by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +84,8 @@ class Raised:
 
     exception: Exception
     trace: str
+    by_loading: bool = False
+    by_calls: bool = False
 
 
 @dataclass(frozen=True, slots=True)
@@ -100,7 +118,7 @@ def _portable(error: Exception) -> Exception:
             return error
     except Exception:  # an exception's own pickling may raise anything
         pass
-    return RuntimeError(f"{type(error).__name__}: {error}")
+    return RuntimeError(f"{type(error).__name__}: {text_of(error)}")
 
 
 def _limit_memory(more: int) -> None:
@@ -152,26 +170,30 @@ class _Lines(logging.Handler):
         except Exception:  # a log must not end what it tells of
             self.handleError(record)
 
-    def answer(self, request: bytes) -> None:
+    def answer(self, request: bytes, watch: ProcessWatch) -> None:
         """Do a request, and send its answer behind all lines."""
         self._left = LINES_MAX
+        watch.begin()
         answered = answer(request)
+        if isinstance(answered, Raised):  # so no task has looked
+            watch.ended()
+        answered = replace(answered, by_loading=watch.by_loading, by_calls=watch.by_calls)
         with self.lock or nullcontext():
             self._left = 0
             self._send(pickle.dumps(answered))
 
 
-def _serve(link: Connection) -> None:
+def _serve(link: Connection, watch: ProcessWatch) -> None:
     path, level = pickle.loads(link.recv_bytes())
     sys.path[:] = path
     lines = _Lines(link.send_bytes)
     logging.basicConfig(handlers=[lines], level=level, force=True)
-    while link.poll(IDLE_SECONDS):
+    while not watch.by_calls and link.poll(IDLE_SECONDS):
         try:
             request = link.recv_bytes()
         except EOFError:
             return
-        lines.answer(request)
+        lines.answer(request, watch)
         gc.collect()  # after the answer, while no caller waits
 
 
@@ -194,8 +216,9 @@ def main(memory_bytes_max: int, link: int, alive: int, crash: int) -> None:
     _tell_exits(crash_file)
     if memory_bytes_max:
         _limit_memory(memory_bytes_max)
+    watch = watch_process()
     gc.collect()
     gc.freeze()
     with suppress(BrokenPipeError, ConnectionResetError, EOFError):
-        _serve(Connection(link))
+        _serve(Connection(link), watch)
     sys.exit(0)

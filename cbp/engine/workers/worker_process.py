@@ -26,9 +26,12 @@ class WorkerProcess:
         command: What to execute; three descriptors are added as arguments: the worker's end of the
             pipe, one that closes when this process is gone, and the file of its crash.
         environment: Its whole environment, but for the defaults that all workers have.
+        folder: Its working directory; `None` means that of this process.
     """
 
-    def __init__(self, command: Sequence[str], environment: Mapping[str, str]) -> None:
+    def __init__(
+        self, command: Sequence[str], environment: Mapping[str, str], folder: str | None = None
+    ) -> None:
         self._link, theirs = Pipe()
         # Nothing is ever sent through this pipe. When it closes, a thread of the worker ends the
         # worker, since this process is gone.
@@ -40,6 +43,7 @@ class WorkerProcess:
             self._process = subprocess.Popen(
                 [*command, *map(str, ends)],
                 env={**_OWN, **environment},
+                cwd=folder if folder and os.path.isdir(folder) else None,
                 stdin=subprocess.DEVNULL,
                 pass_fds=ends,
             )

@@ -51,7 +51,7 @@ from cbp.model.author.bytecode import code_text, constant_text, imported, names_
 from cbp.model.author.code_fingerprint import LATER, Code
 from cbp.model.author.siblings import Siblings, root_of
 
-__all__ = ["fingerprint", "held_by", "is_authors", "modules_of"]
+__all__ = ["fingerprint", "held_by", "is_authors", "modules_of", "modules_seen"]
 
 _OURS = "cbp"
 _FOREIGN = frozenset({*sys.stdlib_module_names, _OURS, "builtins"}) - {"__main__"}
@@ -89,6 +89,7 @@ _PLACES = frozenset({"place", "code"})
 
 _lock = threading.RLock()
 _authors: set[str] = set()
+_seen: set[str] = set()
 _known: weakref.WeakKeyDictionary[Any, _Fingerprint] = weakref.WeakKeyDictionary()
 _values: dict[str, tuple[ModuleType, Mapping[str, _Value]]] = {}
 
@@ -133,6 +134,11 @@ def modules_of(root: Any) -> frozenset[str]:
     return _fingerprinted(root).modules
 
 
+def modules_seen() -> frozenset[str]:
+    """Return the modules that contain the code of any class or function fingerprinted so far."""
+    return frozenset(_seen)
+
+
 def _fingerprinted(root: Any) -> _Fingerprint:
     with _lock:
         try:
@@ -163,6 +169,7 @@ class _Walk:
         while self._todo:
             self._visit(self._todo.pop())
         parts = {name: _digest("\n".join(sorted(all_))) for name, all_ in self._parts.items()}
+        _seen.update(self._modules)
         return _Fingerprint(Code.of(parts), frozenset(self._modules))
 
     def holding(self, value: Any) -> _Fingerprint:

@@ -35,7 +35,15 @@ from typing import Any
 
 from cbp.model.author.siblings import is_installed
 
-__all__ = ["SourceModule", "SourceSet", "Travelling", "arrive", "load_sources", "travelling"]
+__all__ = [
+    "SourceModule",
+    "SourceSet",
+    "Travelling",
+    "arrive",
+    "load_sources",
+    "source_names",
+    "travelling",
+]
 
 
 @dataclass(frozen=True, slots=True)
@@ -168,6 +176,11 @@ def arrive(folder: str, modules: tuple[SourceModule, ...], module: str, name: st
     for part in filter(None, name.split(".")):
         thing = getattr(thing, part)
     return thing
+
+
+def source_names() -> frozenset[str]:
+    """Return the names of the modules of all source sets."""
+    return frozenset(one.name for sources in list(_sets.values()) for one in sources.modules)
 
 
 def _forget(sources: SourceSet) -> dict[str, ModuleType]:

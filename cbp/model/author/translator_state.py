@@ -32,7 +32,7 @@ from typing import Any, Self
 
 from cbp.errors import AuthorStateError
 
-__all__ = ["Watch"]
+__all__ = ["Watch", "shape"]
 
 LOOKED_AT_MAX = 10_000
 
@@ -195,7 +195,7 @@ def _attributes(owner: Any) -> Iterator[tuple[str, Any]]:
 def _outline(owner: Any) -> dict[str, Hashable]:
     """Return, by attribute, a value that stays equal as long as the attribute is not changed."""
     left = [LOOKED_AT_MAX]
-    shapes = {f"self.{name}": _shape(value, left) for name, value in _attributes(owner)}
+    shapes = {f"self.{name}": shape(value, left) for name, value in _attributes(owner)}
     for class_ in type(owner).__mro__:
         if _is_ours(class_):
             continue
@@ -204,9 +204,9 @@ def _outline(owner: Any) -> dict[str, Hashable]:
             if function is not None:
                 defaults = function.__defaults__, function.__kwdefaults__
                 if defaults != (None, None):
-                    shapes[f"{class_.__name__}.{name}"] = _shape(defaults, left)
+                    shapes[f"{class_.__name__}.{name}"] = shape(defaults, left)
             elif not name.startswith("__") and name != "_abc_impl":
-                shapes[f"{class_.__name__}.{name}"] = _shape(value, left)
+                shapes[f"{class_.__name__}.{name}"] = shape(value, left)
     return shapes
 
 
@@ -217,7 +217,7 @@ def _function_of(value: Any) -> FunctionType | None:
     return value if isinstance(value, FunctionType) else None
 
 
-def _shape(value: Any, left: list[int]) -> Hashable:
+def shape(value: Any, left: list[int]) -> Hashable:
     """Return a value that is equal for containers of equal values and for identical objects."""
     kind = type(value)
     if kind is float:
@@ -229,11 +229,11 @@ def _shape(value: Any, left: list[int]) -> Hashable:
     if left[0] <= 0:
         return id(value) if not hasattr(value, "__len__") else (kind, len(value))
     if kind is tuple or kind in _LISTS:
-        return (kind, tuple([_shape(item, left) for item in value]))
+        return (kind, tuple([shape(item, left) for item in value]))
     if kind in _DICTS:
-        return (kind, tuple([(_shape(k, left), _shape(v, left)) for k, v in value.items()]))
+        return (kind, tuple([(shape(k, left), shape(v, left)) for k, v in value.items()]))
     if kind in (set, frozenset):
-        return (kind, frozenset([_shape(item, left) for item in value]))
+        return (kind, frozenset([shape(item, left) for item in value]))
     if kind is bytearray:
         return (kind, bytes(value))
     return _shape_of_object(value, left)
@@ -254,7 +254,7 @@ def _shape_of_object(value: Any, left: list[int]) -> Hashable:
         return id(value)
     _looking.add(id(value))
     try:
-        parts = [(name, _shape(part, left)) for name, part in _attributes(value)]
+        parts = [(name, shape(part, left)) for name, part in _attributes(value)]
     finally:
         _looking.discard(id(value))
     return (id(value), tuple(parts))

@@ -10,12 +10,15 @@ from cbp.errors import (
     AuthorCodeError,
     AuthorMisuse,
     AuthorStateError,
+    OutputKeyForeignError,
+    OutputKeyTwiceError,
     RecordsReturnedError,
     StateExpiresRemoteError,
     StateKeptRemoteError,
     StateKeyForeignError,
     ViewKeyTwiceError,
     ViewRemoteError,
+    text_of,
 )
 from cbp.model.author.translator_state import Watch
 from cbp.model.dataflow.routing import misrouting
@@ -30,6 +33,8 @@ __all__ = [
     "nothing_is_kept",
     "refuse_expiring_remote",
     "refuse_foreign",
+    "refuse_output_foreign",
+    "refuse_output_twice",
     "refuse_remote",
     "refuse_returned",
     "refuse_twice",
@@ -46,7 +51,7 @@ def refuse_returned(value: object) -> None:
         AuthorMisuse: The value is not `None`.
     """
     if value is not None:
-        shown = repr(value)[:_SHOWN_CHARACTERS]
+        shown = text_of(value, repr)[:_SHOWN_CHARACTERS]
         message = f"it returned {shown}, which is lost: emit each record with out.<output>(...)"
         raise AuthorMisuse(RecordsReturnedError, message)
 
@@ -121,6 +126,43 @@ def refuse_twice(view: str, key: object) -> NoReturn:
         "declare a key that tells them apart"
     )
     raise AuthorMisuse(ViewKeyTwiceError, message)
+
+
+def refuse_output_foreign(output: str, emitted: object, called: object = None) -> NoReturn:
+    """Refuse a record of an output with a key that the group of its key did not emit.
+
+    Args:
+        output: Name of the output.
+        emitted: The group's key in the record.
+        called: The key of the group that emitted it; `None` if that is not known.
+
+    Raises:
+        AuthorMisuse: Always.
+    """
+    by = "" if called is None else f" by the group {called!r}"
+    message = (
+        f"output {output!r}: a record of the key {emitted!r} was emitted{by}, so two groups might "
+        "emit one key in one epoch; emit it in a call of its group (send that a Loopback message), "
+        "or declare latest_by=... to say which record of a key counts"
+    )
+    raise AuthorMisuse(OutputKeyForeignError, message)
+
+
+def refuse_output_twice(output: str, key: object) -> NoReturn:
+    """Refuse the second record of one key of an output in one epoch.
+
+    Args:
+        output: Name of the output.
+        key: Values of its key, in its order.
+
+    Raises:
+        AuthorMisuse: Always.
+    """
+    message = (
+        f"output {output!r}: a group emitted two records of the key {key!r} in one epoch; emit the "
+        "one that counts, declare a key that tells them apart, or declare latest_by=..."
+    )
+    raise AuthorMisuse(OutputKeyTwiceError, message)
 
 
 def nothing_is_kept(name: str) -> AuthorMisuse:

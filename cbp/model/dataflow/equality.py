@@ -4,11 +4,13 @@ An incremental run must equal a run from scratch. This module defines what is co
 (of tables on disk: by `cbp.engine.read.compare`):
 
 - *State*: exactly, as a multiset of records.
-- An *output* with a key: the last record per key. Without a key: all records of all epochs, as a
-  multiset. With `history`: epoch by epoch, each as a multiset. So a history differs if the input
-  is split differently; it is compared with an oracle that runs on the same split. The changes of
-  a view: the sum of the signs of each record, without those whose sum is zero, since how often a
-  record came and went depends on the split.
+- An *output* with a key: the last record per key, or the greatest by `latest_by`. Without a key:
+  all records of all epochs, as a multiset. With `history`: epoch by epoch, each as a multiset. So a
+  history differs if the input is split differently; it is compared with an oracle that runs on the
+  same split. Changes, those of a view or of an output with a column `sign` (`OutputSpec.signed`):
+  the sum of the signs of each record, without those whose sum is zero, since how often a record
+  came and went depends on the split. In an output with a key, a record whose other columns (but
+  those of `latest_by`) are all null is a tombstone: its key is gone, as if it had never come.
 - A *loopback* is not compared: messages depend on the split, their final effect does not.
 
 A state or an output can declare a weaker comparison (`Closeness`): numbers that an iteration
@@ -24,13 +26,13 @@ from __future__ import annotations
 
 import math
 from collections import Counter, defaultdict
-from collections.abc import Hashable, Iterable, Sequence
+from collections.abc import Callable, Hashable, Iterable, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
-from cbp.model.flow.changes import consolidated, split_change
+from cbp.model.flow.changes import change_splitter, consolidated
 
 __all__ = [
     "EXACTLY",
@@ -38,8 +40,10 @@ __all__ = [
     "closeness",
     "identity",
     "in_words",
+    "is_tombstone",
     "output_view",
     "paired",
+    "record_rank",
     "state_view",
     "view_difference",
 ]
@@ -102,9 +106,10 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
         key: Its columns that are compared exactly: the stage's key, or the output's.
         behind: Number of additional exact columns in front of its own columns.
     """
+    schema = spec.record_schema if isinstance(spec, OutputSpec) else spec.schema
 
     def positions(names: Iterable[str]) -> frozenset[int]:
-        return frozenset(spec.schema.index(name) + behind for name in names)
+        return frozenset(schema.index(name) + behind for name in names if name in schema)
 
     exact = positions(key) | frozenset(range(behind))
     return Closeness(spec.tolerance, exact, positions(spec.not_compared))
@@ -165,18 +170,70 @@ def output_view(
     """
     if output.history:
         return [Counter(_stand_in(tuple(row), close) for row in epoch) for epoch in epochs]
-    rows = [tuple(row) for epoch in epochs for row in epoch]
-    if output.view:
-        return _consolidated_view(rows, close)
+    numbered = [(number, tuple(row)) for number, epoch in enumerate(epochs) for row in epoch]
+    if output.latest_by:
+        numbered.sort(key=record_rank(output))
+    rows = [row for _, row in numbered]
+    if output.signed:
+        return _consolidated_view(output, rows, close)
     if not output.key:
         return Counter(_stand_in(row, close) for row in rows)
     at = [output.schema.index(name) for name in output.key]
-    return {identity([row[i] for i in at]): _stand_in(row, close) for row in rows}
+    last = {identity([row[i] for i in at]): row for row in rows}
+    beside = [*at, *map(output.schema.index, output.latest_by)]
+    return {
+        key: _stand_in(row, close) for key, row in last.items() if not is_tombstone(row, beside)
+    }
 
 
-def _consolidated_view(rows: Sequence[tuple[Any, ...]], close: Closeness) -> Counter[Hashable]:
+def record_rank(output: OutputSpec) -> Callable[[tuple[int, Sequence[Any]]], Any]:
+    """Return the rank of an epoch and a record of an output with `latest_by`, as a sort key.
+
+    Of the records of a key the one with the greatest rank counts: by the columns of `latest_by`,
+    then by epoch, then by all other columns that can be compared. Nulls come first, NaN last.
+    """
+    first = [output.schema.index(name) for name in output.latest_by]
+    rest = [
+        at
+        for at, column in enumerate(output.schema.fields)
+        if at not in first and not column.type.arguments
+    ]
+
+    def rank(numbered: tuple[int, Sequence[Any]]) -> Any:
+        epoch, row = numbered
+        return (
+            tuple(_ordered(row[at]) for at in first),
+            epoch,
+            tuple(_ordered(row[at]) for at in rest),
+        )
+
+    return rank
+
+
+def _ordered(value: Any) -> tuple[Any, ...]:
+    """Return a sort key of a value of an atomic type."""
+    if value is None:
+        return (0,)
+    return (2,) if isinstance(value, float) and math.isnan(value) else (1, value)
+
+
+def is_tombstone(row: Sequence[Any], key: Sequence[int]) -> bool:
+    """Tell whether a record says that its key is gone: all of its other columns are null.
+
+    Args:
+        row: A record of an output with a key.
+        key: The positions of the columns of the key and of `latest_by`; a record with no others is
+            never a tombstone.
+    """
+    others = [value for at, value in enumerate(row) if at not in key]
+    return bool(others) and all(value is None for value in others)
+
+
+def _consolidated_view(
+    output: OutputSpec, rows: Sequence[tuple[Any, ...]], close: Closeness
+) -> Counter[Hashable]:
     """Return how often each record is there by its changes; negative where it went too often."""
-    changes = [split_change(row) for row in rows]
+    changes = list(map(change_splitter(output.schema.names), rows))
     records = {identity(record): record for record, _ in changes}
     sums = consolidated((identity(record), sign) for record, sign in changes)
     view: Counter[Hashable] = Counter()

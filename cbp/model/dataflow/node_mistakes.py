@@ -5,7 +5,8 @@ Mistakes of look-ups are found by `lookups.py`, those of cycles by `first_run.py
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterator, Mapping
+from collections.abc import Collection, Iterable, Iterator, Mapping, Sequence
+from typing import Any
 
 from cbp.errors import Mistake
 from cbp.errors.message_limits import listed
@@ -15,21 +16,24 @@ from cbp.model.dataflow.nodes import (
     BUCKETS_MAX,
     DUPLICATES,
     FORMATS,
+    SAME_NAME,
     SourceNode,
     StageNode,
 )
+from cbp.model.dataflow.runnable import StaticTable
 from cbp.model.dataflow.source_columns import column_mistakes, source_changes
 from cbp.model.dataflow.source_location import BucketPrefix
 from cbp.model.dataflow.source_options import ReadOptions
+from cbp.model.dataflow.unfinished_names import parse_endings
 from cbp.model.flow.schema import Schema
 
-__all__ = ["changes_mistakes", "source_mistakes", "stage_mistakes"]
+__all__ = ["changes_mistakes", "source_mistakes", "stage_mistakes", "unfit_rule"]
 
 _BATCH_BYTES_MAX = 1 << 30
 
 
-def source_mistakes(source: SourceNode) -> Iterator[Mistake]:
-    """Find what is wrong with how a source's files are read."""
+def source_mistakes(source: SourceNode, *, columns: bool = True) -> Iterator[Mistake]:
+    """Find what is wrong with how a source's files are read; its columns only if they are known."""
     where = f"sources.{source.name}"
     if source.format not in FORMATS:
         allowed = ", ".join(FORMATS)
@@ -42,11 +46,18 @@ def source_mistakes(source: SourceNode) -> Iterator[Mistake]:
         except ValueError as exc:
             yield Mistake("option_invalid", f"{where}.options", str(exc))
         else:
-            yield from column_mistakes(source, options)
+            yield from column_mistakes(source, options) if columns else ()
     yield from _location_mistakes(source)
     if source.duplicates not in DUPLICATES:
         message = f"{source.duplicates!r}; use one of {', '.join(DUPLICATES)}"
         yield Mistake("duplicates_invalid", f"{where}.duplicates", message)
+    if source.same_name not in SAME_NAME:
+        message = f"{source.same_name!r}; use one of {', '.join(SAME_NAME)}"
+        yield Mistake("same_name_invalid", f"{where}.same_name", message)
+    try:
+        parse_endings(source.unfinished)
+    except ValueError as exc:
+        yield Mistake("unfinished_invalid", f"{where}.unfinished", str(exc))
     if not 1 <= source.batch.files <= BATCH_FILES_MAX:
         message = f"{source.batch.files} files; use a number from 1 to {BATCH_FILES_MAX}"
         yield Mistake("batch_invalid", f"{where}.batch.files", message)
@@ -166,6 +177,36 @@ def _rule_mistakes(stage: StageNode) -> Iterator[Mistake]:
                 f"use one of {', '.join(has)}",
                 stage.runnable.place,
             )
+    if why := unfit_rule(stage.runnable.function, has):
+        where = f"stages.{stage.name}.runnable"
+        yield Mistake("runnable_invalid", where, why, stage.runnable.place)
+
+
+def unfit_rule(rule: Any, inputs: Sequence[str]) -> str:
+    """Return why a rule can never start a run of a stage with these inputs; `""` if it can.
+
+    Args:
+        rule: A ready-made rule, or an author's Runnable.
+        inputs: All inputs of the stage, in order; or those that a rule around it leaves to it.
+    """
+    if not isinstance(rule, StaticTable):
+        return ""
+    moving = [name for name in inputs if name not in rule.tables]
+    if not moving:
+        return (
+            f"every input is a table ({_quoted(rule.tables)}), and no new increment of a table "
+            "starts a run: leave an input out of the tables, or use another rule"
+        )
+    if both := [name for name in getattr(rule.rule, "named", ()) if name in rule.tables]:
+        return (
+            f"{_quoted(both)} is a table, and the rule inside names it too: that rule decides over "
+            f"the other inputs alone, {_quoted(moving)}"
+        )
+    return unfit_rule(rule.rule, moving)
+
+
+def _quoted(names: Iterable[str]) -> str:
+    return ", ".join(f"`{name}`" for name in names)
 
 
 def _unknown_flow(at: str, flow: str, flows: Mapping[str, Schema]) -> Mistake:

@@ -12,6 +12,7 @@ from typing import Any
 
 from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.stage import CHANGES_OF, RunnableSpec, TranslatorSpec
+from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
@@ -27,6 +28,7 @@ __all__ = [
     "DUPLICATES",
     "FORMATS",
     "ONE_FILE",
+    "SAME_NAME",
     "FileBatch",
     "SourceNode",
     "StageNode",
@@ -37,6 +39,7 @@ BINARY_FORMATS = ("parquet", "avro", "delta")
 """Formats whose records are not lines of the file."""
 
 DUPLICATES = ("accept", "skip", "quarantine")
+SAME_NAME = ("quarantine", "add")
 BATCH_FILES, BATCH_BYTES = 1_000, 64 << 20
 """What an increment of several files has at most, by default. So many small files take about a
 second, and meanwhile the other sources of the dataflow wait."""
@@ -78,6 +81,9 @@ class SourceNode:
         batch: How many waiting files become one increment.
         location: Where more files lie, as `BucketPrefix.parse` reads it; `""`: nowhere else than
             in the drop folder.
+        same_name: One of `SAME_NAME`: what happens to a file that has the name of an accepted file
+            but other content.
+        unfinished: Ends of the names under which its producers write; see `unfinished_names`.
     """
 
     name: str
@@ -89,6 +95,8 @@ class SourceNode:
     on_bad_records: BadRecords = QUARANTINE_FILE
     batch: FileBatch = ONE_FILE
     location: str = ""
+    same_name: str = "quarantine"
+    unfinished: tuple[str, ...] = UNFINISHED
 
 
 @dataclass(frozen=True, slots=True)

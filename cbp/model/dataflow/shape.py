@@ -191,8 +191,9 @@ def _of_stage(stage: StageNode) -> StageShape:
         by = f" by {', '.join(lookup.by)}" if lookup.by else ""
         details[f"look-up {lookup.name}"] = f"{stage.lookups[lookup.name]}{by}"
     for output in spec.outputs:
-        history = " history" if output.history else ""
-        details[f"key of {output.name}"] = ",".join(output.key) + history
+        more = " history" if output.history else ""
+        more += f" latest by {','.join(output.latest_by)}" if output.latest_by else ""
+        details[f"key of {output.name}"] = ",".join(output.key) + more
     return StageShape(
         stage.reference,
         dict(stage.parameters),

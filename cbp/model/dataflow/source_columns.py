@@ -15,13 +15,12 @@ from types import MappingProxyType
 from cbp.errors import Mistake
 from cbp.model.dataflow.nodes import SourceNode
 from cbp.model.dataflow.source_options import DeltaOptions, LineOptions, ReadOptions
-from cbp.model.flow.changes import CHANGE_TYPE, SIGN, ChangesRead
+from cbp.model.flow.changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.schema import Field
 
 __all__ = ["ACCESS_LOG", "COMBINED_ONLY", "column_mistakes", "line_column", "source_changes"]
 
 _INTEGERS = ("BIGINT", "INT")
-_SIGNED = ("INT", "BIGINT", "SMALLINT", "TINYINT")
 ACCESS_LOG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {
         "host": ("STRING",),
@@ -95,7 +94,7 @@ def _named(options: LineOptions) -> tuple[str, ...]:
 
 
 def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mistake]:
-    named = {"sign": (options.sign, _SIGNED), "change_type": (options.change_type, ("STRING",))}
+    named = {"sign": (options.sign, SIGN_TYPES), "change_type": (options.change_type, ("STRING",))}
     yield from _option_mistakes(source, named)
     names = {options.sign, options.change_type}
     if options.sign == options.change_type or all(

@@ -15,7 +15,7 @@ from typing import Any, Literal
 
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.dataflow.runnable import RunAll, can_start, is_ready_rule, rule_text
-from cbp.model.flow.changes import ChangesRead
+from cbp.model.flow.changes import CHANGE_COLUMNS, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.connector import Runnable
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
@@ -160,6 +160,7 @@ class OutputSpec:
             (`cbp.model.dataflow.equality`).
         not_compared: Columns that a comparison leaves out.
         view: The view whose changes the output is; `""` if the author emits it.
+        latest_by: Columns by whose values the greatest record of a key counts; empty: the last.
     """
 
     name: str
@@ -169,6 +170,34 @@ class OutputSpec:
     tolerance: float = 0.0
     not_compared: tuple[str, ...] = ()
     view: str = ""
+    latest_by: tuple[str, ...] = ()
+
+    @property
+    def single(self) -> bool:
+        """Whether an epoch has at most one record of each key, which engines check."""
+        return bool(self.key) and not self.history and not self.latest_by
+
+    @property
+    def signed(self) -> bool:
+        """Whether its records are changes, of which the sum of the signs is the result.
+
+        The changes of a view are. So are the records of an output with an integer column `sign`
+        that declares neither a key nor a history: how often a record comes and goes depends on how
+        the input is split, its sum does not.
+        """
+        if self.view:
+            return True
+        types = (field.type.kind for field in self.schema.fields if field.name == SIGN)
+        return not self.key and not self.history and next(types, "") in SIGN_TYPES
+
+    @property
+    def record_schema(self) -> Schema:
+        """The columns of its records; those of changes without their type and sign."""
+        if not self.signed:
+            return self.schema
+        return self.schema.select(
+            tuple(name for name in self.schema.names if name not in CHANGE_COLUMNS)
+        )
 
 
 @dataclass(frozen=True, slots=True)

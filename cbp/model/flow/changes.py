@@ -22,7 +22,7 @@ reader of signed records never does (`cbp.model.version.flow_life`).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Hashable, Iterable, Mapping, Sequence
 from types import MappingProxyType
 from typing import Any, Literal
 
@@ -36,9 +36,11 @@ __all__ = [
     "INSERT",
     "SIGN",
     "SIGNS",
+    "SIGN_TYPES",
     "UPDATE_AFTER",
     "UPDATE_BEFORE",
     "ChangesRead",
+    "change_splitter",
     "changes_schema",
     "consolidated",
     "split_change",
@@ -50,6 +52,9 @@ ChangesRead = Literal["", "signed", "after"]
 CHANGE_TYPE, SIGN = "change_type", "sign"
 CHANGE_COLUMNS = (CHANGE_TYPE, SIGN)
 """Columns of changes behind those of the view."""
+
+SIGN_TYPES = ("INT", "BIGINT", "SMALLINT", "TINYINT")
+"""Types that a column of signs can have."""
 
 INSERT, UPDATE_BEFORE, UPDATE_AFTER, DELETE = "insert", "update_before", "update_after", "delete"
 
@@ -82,5 +87,23 @@ def consolidated(changes: Iterable[tuple[Hashable, int]]) -> Counter[Hashable]:
 
 
 def split_change(row: Sequence[Any]) -> tuple[Sequence[Any], int]:
-    """Return the record and the sign of a change."""
+    """Return the record and the sign of a view's change."""
     return row[: -len(CHANGE_COLUMNS)], row[-1]
+
+
+def change_splitter(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Sequence[Any], int]]:
+    """Return what splits a change with these columns into its record and its sign.
+
+    A record whose sign is null is no change: it stays whole, and counts once.
+    """
+    if tuple(names[-len(CHANGE_COLUMNS) :]) == CHANGE_COLUMNS:
+        return split_change
+    kept = [at for at, name in enumerate(names) if name not in CHANGE_COLUMNS]
+    sign = names.index(SIGN)
+
+    def split(row: Sequence[Any]) -> tuple[Sequence[Any], int]:
+        if row[sign] is None:
+            return row, 1
+        return tuple(row[at] for at in kept), row[sign]
+
+    return split

@@ -40,6 +40,7 @@ from cbp.errors import (
     is_authors,
 )
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
+from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import Watch
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
@@ -204,7 +205,8 @@ def framing_keys(
     function, keys = f"{input_}.frame_by", []
     try:
         memo = json_memo(memo)
-        with Watch(frame_by.function, stage=stage, name=function, place=frame_by.place) as fresh:
+        watch = Watch(frame_by.function, stage=stage, name=function, place=frame_by.place)
+        with author_decimals(), watch as fresh:
             for record in records:
                 if frame_by.memo:
                     key, memo = fresh.function(record, memo)

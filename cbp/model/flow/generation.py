@@ -54,6 +54,7 @@ class Generation:
             twice.
         closes_dropped: Numbers of closes that were made after the position and no longer close
             anything.
+        left_out: Maps each source to increments that the operator named. They are not queued again.
         request: Id of the request, so that it is done only once; `""` if there is none.
     """
 
@@ -67,14 +68,16 @@ class Generation:
     request: str = ""
     closes_dropped: tuple[int, ...] = ()
     superseded: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
+    left_out: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
     def retracted(self) -> Iterator[tuple[str, range]]:
         """Yield, by source, the increments that this roll-back took out of the queues."""
         newest = {one.flow: one.index + 1 for one in self.position.newest}
         for source, count in self.dropped.items():
             yield source, range(newest[source] - count, newest[source])
-        for source, indexes in self.superseded.items():
-            yield from ((source, range(index, index + 1)) for index in indexes)
+        for one_by_one in (self.superseded, self.left_out):
+            for source, indexes in one_by_one.items():
+                yield from ((source, range(index, index + 1)) for index in indexes)
 
     def start(self, stage: str) -> int:
         """Return the first epoch of a stage in this generation; 0 for one that came later."""
@@ -94,11 +97,8 @@ class Generation:
             "dropped": dict(self.dropped),
             "request": self.request,
             "closes_dropped": list(self.closes_dropped),
-            **(
-                {"superseded": {s: list(i) for s, i in self.superseded.items()}}
-                if self.superseded
-                else {}
-            ),
+            **_given("superseded", self.superseded),
+            **_given("left_out", self.left_out),
         }
 
     @classmethod
@@ -122,7 +122,13 @@ class Generation:
             value["request"],
             tuple(value.get("closes_dropped", ())),
             {s: tuple(i) for s, i in value.get("superseded", {}).items()},
+            {s: tuple(i) for s, i in value.get("left_out", {}).items()},
         )
+
+
+def _given(name: str, increments: Mapping[str, Sequence[int]]) -> dict[str, Any]:
+    """Return a field of a generation's JSON, which earlier versions did not write."""
+    return {name: {s: list(i) for s, i in increments.items()}} if increments else {}
 
 
 def home_of(generations: Sequence[Generation], stage: str, epoch: int) -> int:

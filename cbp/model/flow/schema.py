@@ -18,7 +18,7 @@ from dataclasses import dataclass, field
 from typing import NoReturn
 
 from cbp.errors import DefinitionError, Mistake
-from cbp.errors.message_limits import shortened
+from cbp.errors.message_limits import MISTAKES_MAX, shortened
 from cbp.model.flow.attributes import attribute
 
 __all__ = ["DataType", "Field", "Schema", "is_name"]
@@ -71,6 +71,9 @@ _TOKEN = re.compile(r"\s*([A-Za-z_][A-Za-z_0-9]*|[0-9]+|[<>(),:])")
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _WORD = re.compile(r"[^\s,<>():]*")
 _QUOTED = re.compile(r"([`\"'])(?:(?!\1).)*\1?", re.DOTALL)
+_OF_ONE_COLUMN = ("type_unknown", "column_reserved")
+"""Codes of mistakes behind which the next column can be read."""
+
 _NAMES = (
     "a name has letters of a-z and A-Z, digits and '_', begins with a letter, and has no quotes; "
     "rename the column where its files are written, or in the stage before"
@@ -185,15 +188,35 @@ class _Parser:
         self._columns = 0
 
     def schema(self) -> Schema:
-        fields = [self._column()]
-        while self._take(","):
-            fields.append(self._column())
+        fields, found = list[Field](), list[Mistake]()
+        while not fields or self._take(","):
+            begin = self._at
+            try:
+                fields.append(self._column())
+            except DefinitionError as error:
+                found.append(error.mistake)
+                if error.mistake.code not in _OF_ONE_COLUMN or len(found) > MISTAKES_MAX:
+                    break
+                fields.append(Field(f"c{len(fields)}", DataType("STRING")))
+                self._skip_column(begin)
+        if found:
+            raise DefinitionError(*found)
         if self._text[self._at :].strip():
             self._fail("schema_invalid", f"unexpected {self._text[self._at :].strip()!r}")
         names = [column.name for column in fields]
         self._check_twice("column", names)
         self._check_attributes(names)
         return Schema(tuple(fields))
+
+    def _skip_column(self, begin: int) -> None:
+        """Go on behind a column whose end is known, though it is wrong."""
+        self._depth, inside = 0, 0
+        for at, character in enumerate(self._text[begin:], begin):
+            inside += (character in "<(") - (character in ">)")
+            if character == "," and inside <= 0:
+                self._at = at
+                return
+        self._at = len(self._text)
 
     def _check_twice(self, what: str, names: list[str]) -> None:
         seen: set[str] = set()

@@ -8,8 +8,9 @@ the log no longer has are shown as unknown.
 from __future__ import annotations
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from cbp.errors.counts import format_count
@@ -41,6 +42,8 @@ class Consumed:
     Attributes:
         frame: Whether `index` counts the frames of the input instead of the flow's increments.
         framing_key, records, bytes: `None` if no longer known.
+        file: The name of the file that it came from; `""` for a stage's, a frame, or if no longer
+            known.
     """
 
     input: str
@@ -52,6 +55,7 @@ class Consumed:
     framing_key: FramingKey | None = None
     records: int | None = None
     bytes: int | None = None
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -145,6 +149,7 @@ def reason(
     remove: Mapping[str, Sequence[int]],
     correction: CorrectionNote | None = None,
     frames: Mapping[str, Sequence[FrameNote]] = {},
+    files: Mapping[tuple[str, int], str] = {},
 ) -> str:
     """Return why a run ran: its Runnable answered, a state was corrected, or a timer was due.
 
@@ -154,6 +159,7 @@ def reason(
         remove: Maps inputs to the indexes of increments that were removed from the queues.
         correction: The note of a run that is a correction.
         frames: Maps framed inputs to notes on the frames that the run took.
+        files: Maps (flow, index) to the file of a source's increment, as far as known.
     """
     if correction is not None:
         where = f"{format_count(correction.keys, 'key')} of {correction.stage}.{correction.state}"
@@ -167,18 +173,22 @@ def reason(
     at = f" ({rule.place})" if rule.place and not rule.default else ""
     read_indexes = {name: tuple(indexes) for name, indexes in read.items() if indexes}
     gone = {name: tuple(indexes) for name, indexes in remove.items() if indexes}
-    keys = {
-        spec.name: {note.index: note.framing_key for note in frames.get(spec.name, ())}
-        for spec in node.translator.framed
+    wiring, framed = node.wiring, {spec.name for spec in node.translator.framed}
+    notes = {
+        name: {note.index: f"key {note.framing_key}" for note in frames.get(name, ())}
+        if name in framed
+        else {i: file for i in indexes if (file := files.get((wiring[name], i), ""))}
+        for name, indexes in {**gone, **read_indexes}.items()
     }
-    said = [f"{rule.name}{at} answered: read {_listed(read_indexes, keys) or 'nothing'}"]
+    listed = partial(_listed, framed=framed, notes=notes)
+    said = [f"{rule.name}{at} answered: read {listed(read_indexes) or 'nothing'}"]
     if gone == read_indexes:
         said[0] += ", and remove what was read"
     else:
         if unread := _without(gone, read_indexes):
-            said.append(f"remove {_listed(unread, keys)} without reading it in this run")
+            said.append(f"remove {listed(unread)} without reading it in this run")
         if remaining := _without(read_indexes, gone):
-            said.append(f"keep {_listed(remaining, keys)} for later runs")
+            said.append(f"keep {listed(remaining)} for later runs")
     if idle := [spec.name for spec in node.translator.inputs if spec.name not in read_indexes]:
         said.append(f"to the groups, {_names(idle)} looked empty")
     return "; ".join(said)
@@ -190,6 +200,7 @@ def consumed(
     remove: Mapping[str, Sequence[int]],
     known: Mapping[tuple[str, int], Increment],
     frames: Mapping[str, Sequence[FrameNote]],
+    files: Mapping[tuple[str, int], str] = {},
 ) -> list[Consumed]:
     """Return the increments that a run read or removed, by input and index.
 
@@ -200,6 +211,7 @@ def consumed(
         known: Maps (flow, index) to the increments that are still known.
         frames: Maps framed inputs to notes on the frames that the run took, since the number of
             a frame is not the index of an increment.
+        files: As in `reason`.
     """
     consumed_inputs = []
     for spec in node.translator.inputs:
@@ -219,6 +231,7 @@ def consumed(
                     framing_key=None if increment is None else increment.framing_key,
                     records=None if increment is None else increment.records,
                     bytes=None if increment is None else increment.bytes,
+                    file="" if frame else files.get((flow, index), ""),
                 )
             )
     return consumed_inputs
@@ -246,18 +259,22 @@ def _rows(add: Mapping[str, Any]) -> int:
 
 
 def _listed(
-    chosen: Mapping[str, Sequence[int]], keys: Mapping[str, Mapping[int, FramingKey]]
+    chosen: Mapping[str, Sequence[int]],
+    *,
+    framed: Collection[str],
+    notes: Mapping[str, Mapping[int, str]],
 ) -> str:
-    """Return a text that lists the chosen increments of each input; `keys` are framing keys."""
+    """Return a text that lists the chosen increments, or frames, of each input with its notes."""
     return ", ".join(
-        f"{_span(indexes, keys.get(name))} of `{name}`" for name, indexes in chosen.items()
+        f"{_span(indexes, 'frame' if name in framed else 'increment', notes[name])} of `{name}`"
+        for name, indexes in chosen.items()
     )
 
 
-def _span(indexes: Sequence[int], keys: Mapping[int, FramingKey] | None) -> str:
-    """Return indexes as words: `3`, `3 to 7`, `3, 5 and 9`; for frames, with their keys."""
-    ordered, one = sorted(indexes), "increment" if keys is None else "frame"
-    texts = [_with_key(index, keys or {}) for index in ordered]
+def _span(indexes: Sequence[int], one: str, notes: Mapping[int, str]) -> str:
+    """Return indexes as words, with their notes: `3 (a.csv)`, `3 to 7`, `3, 5 and 9`."""
+    ordered = sorted(indexes)
+    texts = [f"{i} ({notes[i]})" if i in notes else str(i) for i in ordered]
     if len(ordered) == 1:
         return f"{one} {texts[0]}"
     if ordered[-1] - ordered[0] == len(ordered) - 1:
@@ -265,10 +282,6 @@ def _span(indexes: Sequence[int], keys: Mapping[int, FramingKey] | None) -> str:
     if len(ordered) > SHOWN_MAX:
         return f"{one}s {', '.join(texts[:SHOWN_MAX])} and {len(ordered) - SHOWN_MAX} more"
     return f"{one}s {', '.join(texts[:-1])} and {texts[-1]}"
-
-
-def _with_key(index: int, keys: Mapping[int, FramingKey]) -> str:
-    return f"{index} (key {keys[index]})" if index in keys else str(index)
 
 
 def _without(

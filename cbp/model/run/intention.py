@@ -59,8 +59,8 @@ class TableChange:
             writes them (`cbp.engine.state.pending_deletes`); rows that were deleted before are
             left out.
         data_change: False if only the layout changes (compaction).
-        below: For a retention, whose drops remove records for good: the first epoch that is
-            kept. 0 if the change is no retention.
+        below: For an output whose oldest records are removed for good, by a retention or because
+            its stage begins anew: the first epoch that is kept. 0 for every other change.
     """
 
     table: str

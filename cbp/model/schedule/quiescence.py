@@ -17,12 +17,19 @@ from cbp.errors import CbpError
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.schedule.runnable_call import consult
+from cbp.model.schedule.waiting import Wait
 
 __all__ = ["left_to_do"]
 
 
+_NOTHING_LEFT = ("input", "frame", "timer")
+
+
 def left_to_do(
-    rules: Mapping[str, RunnableSpec], position: Position, running: Collection[str]
+    rules: Mapping[str, RunnableSpec],
+    position: Position,
+    running: Collection[str],
+    waits: Mapping[str, Wait] | None = None,
 ) -> dict[str, str]:
     """Return the stages that have something left to do, and what, in words.
 
@@ -30,17 +37,26 @@ def left_to_do(
         rules: Maps each leading stage to its Runnable.
         position: Position of the dataflow.
         running: Stages with a run under way.
+        waits: Maps stages to what the last decision said. If given, no author's function is
+            called, which can take any time: what it answered last is taken.
     """
     left = dict.fromkeys(running, "runs")
     for name, stage in position.stages.items():
         if any(one.arrived or one.closes for one in stage.connectors.values()):
             left.setdefault(name, "frames what arrived")
-        elif name not in left and (what := _asked(name, rules[name], stage)):
+        elif name not in left and (what := _asked(name, rules[name], stage, waits)):
             left[name] = what
     return left
 
 
-def _asked(name: str, rule: RunnableSpec, stage: StagePosition) -> str:
+def _asked(
+    name: str, rule: RunnableSpec, stage: StagePosition, waits: Mapping[str, Wait] | None
+) -> str:
+    if rule.by_author and waits is not None:
+        wait = waits.get(name)
+        if wait is not None:
+            return "" if wait.kind in _NOTHING_LEFT else wait.words
+        return "may run" if any(one.unread for one in stage.connectors.values()) else ""
     try:
         return "may run" if consult(name, rule, stage.connectors, stage.memo).runnable else ""
     except CbpError as error:

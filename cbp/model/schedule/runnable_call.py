@@ -28,6 +28,7 @@ from cbp.errors import (
     author_line,
     is_authors,
 )
+from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import Watch
 from cbp.model.dataflow.stage import RunnableSpec
@@ -60,9 +61,8 @@ def consult(
         AlignmentError: An aligned input's keys go backwards.
     """
     try:
-        with Watch(
-            runnable.function, stage=stage, name=runnable.name, place=runnable.place
-        ) as fresh:
+        watch = Watch(runnable.function, stage=stage, name=runnable.name, place=runnable.place)
+        with author_decimals(), watch as fresh:
             decision: Decision = fresh.function(connectors, json_memo(memo))
         _check(decision, connectors)
         new_memo = json_memo(decision.memo if decision.runnable else memo)

@@ -78,6 +78,7 @@ class StageView:
         stopped: Whether it stopped by itself, without being paused.
         finishing: Whether it is inactive only until its last run is finished.
         retry_at: After a failed run: the earliest time of the next (UTC); `None` means at once.
+        failed_because: Why the last run failed, if it failed.
         gave_way: How often runs of its next epoch gave way.
         wiring: Maps input names to flow names.
         members: Stages that run in its epochs, itself included (`cbp.model.dataflow.fusion`);
@@ -103,6 +104,7 @@ class StageView:
     stopped: bool = False
     finishing: bool = False
     retry_at: datetime | None = None
+    failed_because: str = ""
     gave_way: int = 0
     memo: Any = None
     runnable: RunnableSpec = field(default=RunnableSpec())
@@ -330,7 +332,8 @@ def _judged(view: StageView, now: datetime) -> _Case:
         kind = "retry" if view.finishing else kind
         return _Case(view, reason=view.paused_because or "is paused", kind=kind)
     if view.retry_at is not None and not view.may_start(now):
-        words = f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC"
+        why = f": {view.failed_because}" if view.failed_because else ""
+        words = f"tries again at {view.retry_at:%Y-%m-%d %H:%M:%S} UTC{why}"
         return _Case(view, reason=words, kind="retry")
     answer = view.answer or _asked(view)
     if answer.error is not None:

@@ -110,7 +110,10 @@ def _not_fillable(name: str, view: str, why: str) -> Mistake:
 
 def _why_not_filled(name: str, view: str, before: StageShape, after: StageShape) -> str:
     """Return why the last record per key of an output is not the view; `""` if it is."""
-    old, history, _ = (before.details.get(f"key of {view}") or "").partition(" history")
+    declared = before.details.get(f"key of {view}") or ""
+    if " latest by " in declared:
+        return "of its records the greatest by latest_by counted, which need not be the last"
+    old, history, _ = declared.partition(" history")
     if history:
         return "the output was a history, in which a key has a record in each epoch"
     if not old:

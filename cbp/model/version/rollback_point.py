@@ -2,9 +2,13 @@
 
 An operator names a roll-back point in one of three ways:
 
-    1234                      right after the first 1,234 runs of all stages (a position's number)
-    count:57                  after epoch 57 of the stage `count`
-    2026-11-21T10:00+00:00    as of that time; the zone is required
+    1234                      right after the first 1,234 runs of all stages (a position's number);
+                              0 is the moment before anything arrived
+    count:57                  right after epoch 57 of the stage `count`
+    2026-11-21T10:00+00:00    as of that time; in UTC if it has no zone
+
+All names of one moment mean the same point: the time of a position is that of its last run. A time
+between two runs means the position of the first, and what had arrived by that time waits there.
 
 A roll-back point is a consistent cut. Records are put one after the other within a dataflow, and
 their times rise. So every time is a consistent cut over all stages: the run that read an increment
@@ -27,6 +31,7 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cbp.errors import DefinitionError, Mistake
+from cbp.model.instants import zoned
 
 __all__ = [
     "NamedPoint",
@@ -67,7 +72,8 @@ class RollbackPoint:
 
     Attributes:
         epochs: Maps each stage to its next epoch at the point.
-        at_ms: A time at which the dataflow was there; the named time, if a time was named.
+        at_ms: The time of its last run, 0 if there is none; the named time, if a time was named.
+            What arrived after it came later than the point.
     """
 
     epochs: Mapping[str, int]
@@ -104,16 +110,13 @@ def parse_point(text: str) -> NamedPoint:
     if match := _STAGE_EPOCH.match(text):
         return NamedPoint(stage=match[1], epoch=int(match[2]))
     try:
-        at = datetime.fromisoformat(text if "-" in text[1:] else "")
+        at = zoned(datetime.fromisoformat(text if "-" in text[1:] else ""))
     except ValueError as error:
         message = (
             f"{text!r} names no point: use the number of a position (1234), the last epoch of a "
             "stage (count:57), or a time (2026-11-21T10:00+00:00)"
         )
         raise DefinitionError(Mistake("rollback_target_invalid", "to", message)) from error
-    if at.tzinfo is None:
-        message = f"{text!r} has no time zone; write {text}Z for UTC, or an offset such as +01:00"
-        raise DefinitionError(Mistake("rollback_target_invalid", "to", message))
     return NamedPoint(at_ms=int(at.timestamp() * 1000))
 
 
@@ -147,13 +150,12 @@ def find_point(
     total = sum(span.stop for span in spans.values())
     if named.number > total:
         raise _ahead(str(named.number), str(total))
-    oldest = min((time_of(s, span[0]) for s, span in spans.items() if span), default=0)
 
     def number(at_ms: int) -> int:
         return sum(_stop(span, stage, time_of, at_ms) for stage, span in spans.items())
 
-    # The earliest moment of that number: what arrived before the next run came later.
-    at_ms = bisect_left(range(oldest - 1, newest + 1), named.number, key=number) + oldest - 1
+    # The earliest moment of that number: whatever arrived since its last run came later.
+    at_ms = bisect_left(range(newest + 1), named.number, key=number)
     before = number(at_ms - 1)
     point = _point_at(spans, time_of, at_ms)
     if point is not None and before < named.number < point.number:

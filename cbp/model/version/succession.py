@@ -11,9 +11,9 @@ back, even if versions remove it and add it again. So no record and no increment
                                   is now framed differently and frames wait there, or is
                                   no longer framed and anything waits there
     memo of a kept stage          kept with the same rule; another rule begins without
-    input of a rebuilt stage      every retained increment that no roll-back dropped; if
-                                  its flow is rebuilt too, only the next increments; of changes
-                                  of a view, those since the view began with nothing
+    input of a rebuilt stage      every retained increment that no roll-back dropped, since the
+                                  stage that writes it began with nothing; if its flow is rebuilt
+                                  too, only the next increments
     added or rewired input        the next increments, or the retained ones if chosen
 
 A rebuilt stage that ran behind a stage which is not rebuilt needs a queue for the retained
@@ -262,7 +262,7 @@ def _from_retained(
         )
         where = f"stages.{node.name}.inputs.{input_}"
         return _empty(node, input_), Mistake("changes_not_retained", where, message)
-    first = life.first if changes else 0
+    first = life.first
     increments = tuple(i for i in retained(flow) if i.index >= first)
     oldest = increments[0].index if increments else came
     if oldest > first:
@@ -290,7 +290,7 @@ def _count_before(
     node: StageNode, input_: str, came: int, dropped: Sequence[range], life: FlowLife
 ) -> int:
     """Return how many increments that mean something to an input came before it."""
-    first = life.first if node.translator.input(input_).changes else 0
+    first = life.first
     gone = {index for part in dropped for index in part}
     return max(0, came - first) - sum(first <= index < came for index in gone)
 

@@ -3,14 +3,16 @@
     compare_versions(before, after, choice) -> ChangePlan
 
 A stage is *kept*, *added*, *removed* or *replaced*. It is replaced if its code, parameters, keys or
-inputs differ. For a replaced stage with state or messages, the author must choose: keep the state
-as it is, or rebuild it from the retained input. A stage without an epoch has nothing to choose
-about: it begins under the new code with what waits for it. A change that would lose values, or
-change the meaning of old records, is refused, with the differences column by column.
+inputs differ. For a replaced stage the author must choose: keep what it has, its state and what it
+wrote, or rebuild it from the retained input. That holds for a stage without state too: what its
+earlier code wrote stays in its outputs, and in whatever the stages behind it made of them; so the
+question names those. A stage without an epoch has nothing to choose about: it begins under the new
+code with what waits for it. A change that would lose values, or change the meaning of old records,
+is refused, with the differences column by column.
 
     kept      replaced, keep      state, memo and queues stay
-    added     replaced, rebuild   state is empty; a rebuilt stage reads its input again from
-                                  the first increment on, an added one from the next
+    added     replaced, rebuild   state and outputs are empty; a rebuilt stage reads its input
+                                  again from the first increment on, an added one from the next
     kept, with a new view         the view begins with the last record of each key of the output
                                   that had its name; see `cbp.model.version.new_views`
     removed                       its queues go; its tables stay for readers
@@ -30,6 +32,7 @@ from dataclasses import dataclass, field
 from typing import Any, Literal
 
 from cbp.errors import Mistake
+from cbp.errors.message_limits import listed
 from cbp.model.dataflow.shape import RULE, DataflowShape, InputShape, SourceShape, StageShape
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.schema_evolution import ColumnChange, compare, refused
@@ -54,8 +57,8 @@ class Choice:
     """The author's choices for stages that the document alone does not decide.
 
     Attributes:
-        keep: Replaced stages that keep their state, memo and queues.
-        rebuild: Stages whose state is emptied and rebuilt from the retained input.
+        keep: Replaced stages that keep their state, outputs, memo and queues.
+        rebuild: Stages whose state and outputs are emptied and rebuilt from the retained input.
         retained: Added stages that begin with the retained input instead of the next
             increment.
     """
@@ -82,8 +85,10 @@ class NodeChange:
         reframed: Inputs that are known to be framed differently now.
         other_rule: Whether its Runnable is another one now, so that the old memo is dropped.
         views: Maps each new view to how it gets its first records.
-        emptied: States that lose their records, and get them again as the stage reads its input;
-            readers of their tables see that.
+        emptied: States and outputs that lose their records, and get them again as the stage reads
+            its input; readers of their tables see that.
+        behind: Stages that have read what a replaced stage keeps of its earlier code, directly or
+            through others. Not in `to_json`; `meanwhile` of a plan has a sentence about them.
     """
 
     name: str
@@ -97,6 +102,7 @@ class NodeChange:
     other_rule: bool = False
     views: Mapping[str, ViewFate] = field(default_factory=dict)
     emptied: tuple[str, ...] = ()
+    behind: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -194,6 +200,7 @@ def compare_versions(
             choice,
             mistakes,
             never_ran=name in never_ran,
+            behind=_behind(name, before),
         )
         for name in dict.fromkeys((*before.stages, *after.stages))
     }
@@ -253,6 +260,7 @@ def _stage(
     mistakes: list[Mistake],
     *,
     never_ran: bool,
+    behind: tuple[str, ...],
 ) -> NodeChange:
     if after is None:
         return NodeChange(name, "removed", "kept" if before and before.states else "none")
@@ -266,17 +274,21 @@ def _stage(
         for input_, shape in after.inputs.items()
         if input_ not in before.inputs or before.inputs[input_].flow != shape.flow
     )
-    holds = bool(before.states) or any(shape.loopback for shape in before.inputs.values())
     rebuilt = name in choice.rebuild
     made_views = flows_made_views(before, after)
     chosen = rebuilt or never_ran or name in choice.keep
-    if differences and (holds or made_views) and not chosen:
+    if differences and not chosen:
         shown = "; ".join(differences)
         message = (
-            f"is another translator now ({shown}), and has state: say whether to keep it as it "
-            f"is (--keep {name}; REST: keep={name}), or to rebuild it from the retained input "
-            f"(--rebuild {name}; REST: rebuild={name})"
+            f"is another translator now ({shown}): say whether to keep its past, its state and "
+            f"what it wrote, as it is (--keep {name}; REST: keep={name}), or to rebuild it from "
+            f"the retained input (--rebuild {name}; REST: rebuild={name})"
         )
+        if behind:
+            message += (
+                f"; what its earlier code wrote is also in what {listed(behind)} made of it: a "
+                "rebuild asks about each of them, and keeping leaves it there"
+            )
         if made_views:
             message += (
                 f"; if it is kept, {', '.join(made_views)} begins with the last record of each key "
@@ -325,8 +337,29 @@ def _stage(
         tuple(name for name, shape in after.inputs.items() if _reframed(before, name, shape)),
         RULE in before.details and before.details[RULE] != after.details.get(RULE),
         fates_of_views(before, after, rebuilt=rebuilt),
-        tuple(s for s in after.states if rebuilt and s in before.states and not never_ran),
+        tuple(_tables_of(before, after)) if rebuilt and not never_ran else (),
+        behind if differences and name in choice.keep and not never_ran else (),
     )
+
+
+def _tables_of(before: StageShape, after: StageShape) -> Iterator[str]:
+    """Yield the states and outputs that both versions have; no messages, and each view once."""
+    yield from (name for name in after.states if name in before.states)
+    messages = {name for name, shape in after.inputs.items() if shape.loopback}
+    for name in after.outputs:
+        if name in before.outputs and name not in after.states and name not in messages:
+            yield name
+
+
+def _behind(name: str, shape: DataflowShape) -> tuple[str, ...]:
+    """Return the stages that read what a stage writes, or that read such a one; nearest first."""
+    found = [name]
+    for writer in found:
+        for reader, stage in shape.stages.items():
+            reads = {one.flow.partition(".")[0] for one in stage.inputs.values()}
+            if writer in reads and reader not in found:
+                found.append(reader)
+    return tuple(found[1:])
 
 
 def _differences(before: StageShape, after: StageShape) -> Iterator[str]:

@@ -5,9 +5,10 @@
 
 from __future__ import annotations
 
+import errno
 from typing import ClassVar
 
-from cbp.errors import CbpError, OperatingError
+from cbp.errors import CbpError, DiskFullError, OperatingError
 from cbp.errors.message_limits import MISTAKES_MAX, shortened
 
 __all__ = [
@@ -28,7 +29,21 @@ __all__ = [
     "RunEndedError",
     "RunNotDueError",
     "VersionDiffersError",
+    "unforeseen_error",
 ]
+
+_OF_THE_SYSTEM = frozenset(
+    {
+        errno.EROFS,
+        errno.EACCES,
+        errno.EPERM,
+        errno.EIO,
+        errno.ESTALE,
+        errno.EMFILE,
+        errno.ENFILE,
+        errno.ENOMEM,
+    }
+)
 
 
 class RequestError(CbpError):
@@ -226,6 +241,23 @@ class LedElsewhereError(RequestError):
 
     def __init__(self, leader: str) -> None:
         super().__init__(f"only the leader does this; send the request to {leader}", leader=leader)
+
+
+def unforeseen_error(cause: Exception) -> CbpError:
+    """Return what a client is told of an exception that no route expected.
+
+    What the disk or the system refuses is no mistake of this service, so it is said as it is.
+    """
+    if not isinstance(cause, OSError):
+        return InternalError()
+    path = str(cause.filename or "the service's files")
+    if DiskFullError.is_disk_full(cause):
+        return DiskFullError(path)
+    if cause.errno in _OF_THE_SYSTEM:
+        why = cause.strerror or str(cause)
+        message = f"{path}: {why}; mend that on the service's machine, then send the request again"
+        return OperatingError(message, path=path, cause=why)
+    return InternalError()
 
 
 class InternalError(CbpError):

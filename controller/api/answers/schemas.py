@@ -185,6 +185,9 @@ class StageOut(Model):
     translator: str
     buckets: int | None
     state: StageState
+    paused_itself: bool = Field(
+        description="Whether an operator paused this very stage, rather than its dataflow."
+    )
     waiting: str = Field(description="Why it cannot start now; empty if it can.")
     priority: Priority = Field(
         description="How much its waiting time counts when a place for a run is free."
@@ -241,6 +244,8 @@ class SourceOut(Model):
         description="Prefix of a bucket whose objects are taken in; empty if none."
     )
     duplicates: str = Field(description="What to do with known content under a new name.")
+    same_name: str = Field(description="What to do with new content under a known name.")
+    unfinished: list[str] = Field(description="Ends of names of files that are not whole yet.")
     on_bad_records: str | dict[str, Any] = Field(
         description="What to do with a file some of whose records are wrong."
     )
@@ -287,7 +292,8 @@ class DataflowSummary(Model):
     failures: int = Field(description="Failed tries in a row, over all stages.")
     problem: str | None = Field(
         default=None,
-        description="Why it is retrying, stopped or broken, with the next try; `null` if not.",
+        description="Why it is retrying, stopped or broken, with the next try, or which of its "
+        "stages an operator paused; `null` if it is none of these, or is paused itself.",
     )
     failing: list[FailingOut] = Field(description="Its stages that fail, with the last error.")
     recent: list[RecentRunOut] = Field(description="Its last runs that ended, the oldest first.")
@@ -369,8 +375,8 @@ class ClaimOut(Model):
     )
     reason: dict[str, Any] | None = Field(description="Why it is in quarantine.")
     same_as: dict[str, Any] | None = Field(
-        description="The earlier file with this content. `by` says what is equal: "
-        "`name_and_content` (a retry) or `content`."
+        description="The earlier file with this content or name. `by` says what is equal: "
+        "`name_and_content` (a retry), `content` or `name`."
     )
     created_at: datetime
 

@@ -16,11 +16,10 @@ from cbp.model.schedule.waiting import Wait
 from controller.api.answers.schemas import DegradedOut
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
-from controller.loop.tick.stage_views import PAUSED_BY_HAND
 from controller.sinks.standing import trouble_of
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["degraded_now"]
+__all__ = ["degraded_now", "sink_troubles"]
 
 
 def degraded_now(
@@ -46,6 +45,13 @@ def degraded_now(
         outside += [*drop_folder.troubled(name), *sinks[name]]
         degraded.append(_degraded(name, mine, waits[name], outside))
     return [one for one in degraded if one is not None]
+
+
+def sink_troubles(store: Store, record: DataflowRecord) -> list[str]:
+    """Return what is wrong with the sinks of a dataflow; asks the store only if it has some."""
+    if not record.document.get("sinks"):
+        return []
+    return [trouble for row in store.sinks(record.name) if (trouble := trouble_of(row))]
 
 
 def _stages_by_dataflow(
@@ -78,7 +84,7 @@ def _degraded(
     name: str, stages: Sequence[StageRecord], waits: Mapping[str, Wait], outside: Iterable[str]
 ) -> DegradedOut | None:
     """Judge one dataflow; `outside` is what fails beside its stages, in words."""
-    stopped = [_words(s, s.paused_because) for s in stages if _has_stopped(s)]
+    stopped = [_words(s, s.paused_because) for s in stages if s.has_stopped]
     stopped += [
         f"{stage}: {w.words}" for stage, w in waits.items() if w.kind == "stopped" and w.error
     ]
@@ -86,7 +92,7 @@ def _degraded(
     retrying += [
         f"{stage}: {w.words}" for stage, w in waits.items() if w.kind == "retry" and not w.error
     ]
-    retrying += [_words(s, "is tried again") for s in stages if s.failures and not _has_stopped(s)]
+    retrying += [_words(s, "is tried again") for s in stages if s.is_failing]
     if not (stopped or retrying):
         return None
     return DegradedOut(
@@ -94,10 +100,6 @@ def _degraded(
         state="stopped" if stopped else "retrying",
         reason="; ".join(dict.fromkeys([*stopped, *retrying])),
     )
-
-
-def _has_stopped(stage: StageRecord) -> bool:
-    return bool(stage.paused_because) and stage.paused_because != PAUSED_BY_HAND
 
 
 def _words(stage: StageRecord, why: str) -> str:

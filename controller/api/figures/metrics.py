@@ -23,9 +23,8 @@ from cbp.model.schedule.lease import Role
 from controller.api.figures.degraded import degraded_now
 from controller.api.requests.metric_sources import MetricSources
 from controller.loop.counts.run_counts import BUCKETS, FIGURES, WAITS, Counts
-from controller.loop.tick.stage_views import PAUSED_BY_HAND
 from controller.sinks.standing import standing_of
-from controller.store.base import DataflowRecord, GaugeRows, StageGauge, Store
+from controller.store.base import DataflowRecord, GaugeRows, Store
 
 __all__ = ["Scrape"]
 
@@ -138,7 +137,7 @@ class Scrape(Collector):
             labels = [stage.dataflow, stage.stage]
             epochs.add_metric(labels, stage.epoch)
             failures.add_metric(labels, stage.failures)
-            stopped.add_metric(labels, float(_has_stopped(stage)))
+            stopped.add_metric(labels, float(stage.has_stopped))
             lag.add_metric(labels, oldest.get((stage.dataflow, stage.stage), 0.0))
         text = (
             "Time that a stage waited for room: `readers` is back-pressure of the stages behind "
@@ -270,10 +269,6 @@ def _degraded(
     listed = degraded_now(sources.controller, sources.store, sources.drop_folder)
     degraded = {one.dataflow for one in listed} | set(gauges.unreadable)
     return degraded - {record.name for record in records if record.is_paused}
-
-
-def _has_stopped(stage: StageGauge) -> bool:
-    return bool(stage.paused_because) and stage.paused_because != PAUSED_BY_HAND
 
 
 def _lease_left(store: Store) -> float | None:

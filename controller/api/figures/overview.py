@@ -1,15 +1,16 @@
 """The state of dataflows: figures for the list, and for one dataflow.
 
-All figures are read from the store when they are asked for; nothing is cached. The parts are read
-one after the other, so a run that commits in between may show in only some of them. The figures
-are for people; no decision depends on them.
+The figures are read from the store when they are asked for. Summaries are made anew only of
+dataflows that have changed (`controller.api.requests.kept_summaries`). The parts are read one after
+the other, so a run that commits in between may show in only some of them. The figures are for
+people; no decision depends on them.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import UTC, datetime, timedelta
 from typing import Annotated, Any, Literal
 
 import structlog
@@ -37,11 +38,14 @@ from controller.api.answers.schemas import (
     StageState,
     StateOut,
 )
+from controller.api.figures.degraded import sink_troubles
 from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
 from controller.api.figures.rejected import rejected_by_source
+from controller.api.requests.kept_summaries import KeptSummaries, KeptSummary
 from controller.api.requests.present_state import PresentState
 from controller.api.routing.dependencies import (
     ControllerDep,
+    KeptSummariesDep,
     PresentStateDep,
     SettingsDep,
     StoreDep,
@@ -58,6 +62,7 @@ _log = structlog.get_logger(__name__)
 _WORST_FIRST: tuple[tuple[StageState, DataflowState], ...] = (
     ("stopped", "stopped"),
     ("retrying", "retrying"),
+    ("paused", "paused"),
 )
 
 
@@ -75,6 +80,7 @@ class Overview:
 
     Attributes:
         present: Knows what the stages wait for, and what fails beside them.
+        kept: Summaries of earlier answers.
         input_retention: How long inputs stay for sources whose dataflow does not say.
     """
 
@@ -82,13 +88,43 @@ class Overview:
     store: Store
     present: PresentState
     input_retention: FlowRetention
+    kept: KeptSummaries
 
     def summary_now(self, name: str) -> DataflowSummary:
         """Return the figures of one dataflow as of now; raises `NotFoundError`."""
         return self.summarise(self.store.dataflow(name), datetime.now(UTC))
 
+    def summarise_all(
+        self, records: Iterable[DataflowRecord], now: datetime
+    ) -> list[DataflowSummary]:
+        """Return the figures of dataflows for the list; broken ones are listed too."""
+        # Before all that a summary is made of, but for the record: so that is compared as well.
+        revisions = self.store.revisions()
+        return [self._summarise_again(one, revisions.get(one.name), now) for one in records]
+
+    def _summarise_again(
+        self, record: DataflowRecord, revision: int | None, now: datetime
+    ) -> DataflowSummary:
+        name = record.name
+        made_from = (revision, record, self.present.waits(name), self.present.troubles(name))
+        kept = self.kept.find(name, made_from)
+        if kept is None or revision is None:
+            summary = self.summarise(record, now)
+            if summary.state != "broken":
+                lag = summary.lag_seconds
+                oldest_at = None if lag is None else now - timedelta(seconds=lag)
+                self.kept.keep(name, KeptSummary(made_from, summary, oldest_at))
+            return summary
+        fresh: dict[str, Any] = {
+            # The table of what was put aside is written after the increment was stored.
+            "rejected": rejected_by_source(record, _object(record.document.get("sources")))
+        }
+        if kept.oldest_at is not None:
+            fresh["lag_seconds"] = max(0.0, (now - kept.oldest_at).total_seconds())
+        return kept.summary.model_copy(update=fresh)
+
     def summarise(self, record: DataflowRecord, now: datetime) -> DataflowSummary:
-        """Return the figures of one dataflow for the list; a broken dataflow is listed too."""
+        """Return the figures of one dataflow; a broken dataflow is shown too."""
         try:
             read = self._read(record)
             return self._summary(record, self._stages(record, None, now, read), read)
@@ -146,7 +182,7 @@ class Overview:
         queues = [queue for stage in stages for queue in stage.queues]
         lags = [stage.lag_seconds for stage in stages if stage.lag_seconds is not None]
         successes = [stage.last_success_at for stage in stages if stage.last_success_at is not None]
-        troubles = self.present.troubles(record.name)
+        troubles = [*self.present.troubles(record.name), *sink_troubles(self.store, record)]
         state = _dataflow_state(record, stages)
         if troubles and state == "ok":
             state = "retrying"
@@ -167,7 +203,7 @@ class Overview:
                 self.store.quarantined_of(record.name, _object(record.document.get("sources")))
             ),
             rejected=rejected_by_source(record, _object(record.document.get("sources"))),
-            problem=_problem(state, stages, troubles),
+            problem=None if record.is_paused else _problem(state, stages, troubles),
             created_at=record.created_at,
         )
 
@@ -193,6 +229,7 @@ class Overview:
                 rebuilding=rebuilds.get(stage.stage),
                 runs_with=stage.stage,
                 state=_stage_state(record, stage, waits.get(stage.stage), stage.stage in running),
+                paused_itself=stage.is_paused,
                 waiting=stage.paused_because or _words(waits.get(stage.stage)),
                 priority=stage.priority,
                 error=_error(stage, waits.get(stage.stage)),
@@ -290,13 +327,18 @@ class Overview:
 
 
 async def _overview(
-    controller: ControllerDep, store: StoreDep, present: PresentStateDep, settings: SettingsDep
+    controller: ControllerDep,
+    store: StoreDep,
+    present: PresentStateDep,
+    settings: SettingsDep,
+    kept: KeptSummariesDep,
 ) -> Overview:
     return Overview(
         controller=controller,
         store=store,
         present=present,
         input_retention=settings.input_retention,
+        kept=kept,
     )
 
 
@@ -335,13 +377,13 @@ def _object(value: object) -> dict[str, Any]:
 def _problem(
     state: DataflowState, stages: Iterable[StageOut], troubles: Iterable[str]
 ) -> str | None:
-    """Return why a dataflow makes no progress; `None` if it does."""
-    if state not in ("retrying", "stopped"):
+    """Return why a dataflow that runs makes no progress, or a part of it; `None` if it does."""
+    if state == "ok":
         return None
     reasons = [
         f"{stage.name}: {stage.waiting or 'tries again now'}{_tries(stage)}"
         for stage in stages
-        if (stage.state in ("retrying", "stopped") or stage.failures)
+        if (stage.state in ("retrying", "stopped", "paused") or stage.failures)
         and stage.runs_with == stage.name
     ]
     return "; ".join(dict.fromkeys([*troubles, *reasons]))
@@ -355,7 +397,7 @@ def _dataflow_state(record: DataflowRecord, stages: Iterable[StageOut]) -> Dataf
     if record.is_paused:
         return "paused"
     states: set[StageState] = {stage.state for stage in stages}
-    if any(stage.failures for stage in stages):
+    if any(stage.failures and stage.state != "paused" for stage in stages):
         states.add("retrying")  # also while the next try runs
     return next((worst for state, worst in _WORST_FIRST if state in states), "ok")
 
@@ -465,9 +507,9 @@ def _stage_state(
         return "retrying"  # also while a run's result is being completed
     if running:
         return "running"
-    if stage.paused_because or (wait is not None and wait.kind == "stopped" and wait.error):
+    if stage.has_stopped or (wait is not None and wait.kind == "stopped" and wait.error):
         return "stopped"
-    if record.is_paused:
+    if stage.is_paused or record.is_paused:
         return "paused"
     return "retrying" if stage.failures else "waiting"
 
@@ -482,6 +524,8 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
             keep=_keep_out(source.keep, service),
             location=source.location,
             duplicates=source.duplicates,
+            same_name=source.same_name,
+            unfinished=list(source.unfinished),
             on_bad_records=source.on_bad_records.to_json(),
         )
         for source in dataflow.sources.values()

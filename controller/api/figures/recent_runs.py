@@ -35,10 +35,13 @@ def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
 
 
 def failing_stages(store: Store, dataflow: str, stages: Iterable[StageRecord]) -> list[FailingOut]:
-    """Return each stage whose next run has failed or cannot begin, with its last error."""
+    """Return each stage whose next run has failed or cannot begin, with its last error.
+
+    A stage that an operator paused is left out: nothing is tried.
+    """
     failing = []
     for stage in stages:
-        if not stage.failures and stage.error is None:
+        if stage.is_paused or (not stage.failures and stage.error is None):
             continue
         runs = store.runs(dataflow, stage=stage.stage, epoch=stage.epoch, limit=ROW_READ_MAX).items
         last, first = first_of_row(runs)

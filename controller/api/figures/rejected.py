@@ -10,6 +10,7 @@ All of it is on disk, so a restart, or a store made anew, changes no figure.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 
@@ -42,6 +43,8 @@ def rejected_by_source(record: DataflowRecord, sources: Iterable[str]) -> dict[s
     counts = {}
     for source in sources:
         path = f"{local_path(record.folder)}/{rejects_table(source)}"
+        if not os.path.lexists(path):  # none was put aside: a look instead of a search for its log
+            continue
         try:
             live = open_table(path, files_for(path)).snapshot.live.values()
         except NotFoundError:

@@ -9,31 +9,33 @@ from __future__ import annotations
 from datetime import UTC, datetime
 from typing import Annotated
 
-from pydantic import AfterValidator, AwareDatetime, Field
+from pydantic import AfterValidator, Field
 
+from cbp.model.instants import zoned
 from controller.api.answers.request_errors import RequestInvalidError
 from controller.api.answers.schemas import Model, PageQuery
 from controller.loop.reading.reader import AsOf
 
-__all__ = ["MomentPageQuery", "MomentQuery", "RangePageQuery", "as_of"]
+__all__ = ["Instant", "MomentPageQuery", "MomentQuery", "RangePageQuery", "as_of"]
 
 
 def _utc(value: datetime) -> datetime:
     try:
-        return value.astimezone(UTC)
+        return zoned(value).astimezone(UTC)
     except OverflowError as exc:
         message = "the year is out of range in UTC"
         raise ValueError(message) from exc
 
 
-_Time = Annotated[AwareDatetime, AfterValidator(_utc)]
+Instant = Annotated[datetime, AfterValidator(_utc)]
+"""A time; without a zone it is in UTC."""
 
 
 class RangePageQuery(PageQuery):
     """A page of what happened in a range of time."""
 
-    since: _Time | None = Field(None, description="It began, or came, at this time or later.")
-    until: _Time | None = Field(None, description="It began, or came, before this time.")
+    since: Instant | None = Field(None, description="It began, or came, at this time or later.")
+    until: Instant | None = Field(None, description="It began, or came, before this time.")
 
 
 class MomentQuery(Model):
@@ -43,7 +45,7 @@ class MomentQuery(Model):
     stage: str | None = Field(
         None, max_length=200, description="Stage that `epoch` refers to; by default every stage."
     )
-    at: AwareDatetime | None = Field(None, description="The newest snapshot as of this time.")
+    at: Instant | None = Field(None, description="The newest snapshot as of this time.")
 
 
 class MomentPageQuery(PageQuery, MomentQuery):

@@ -19,10 +19,10 @@ from controller.api.answers.schemas import DataflowSummary, Model, RunOut, Stage
 from controller.api.figures.overview import OverviewDep
 from controller.api.figures.run_figures import RunFiguresDep
 from controller.api.routing.dependencies import ExchangeDep, StoreDep
+from controller.api.routing.granted_dataflows import granted_dataflows
 from controller.api.routing.routers import problems, router
-from controller.api.routing.scopes import needs, require_granted
-from controller.api.security.exchange import Exchange
-from controller.store.base import DataflowRecord, RunRecord, Store
+from controller.api.routing.scopes import needs
+from controller.store.base import RunRecord, Store
 
 __all__ = ["routes"]
 
@@ -97,8 +97,8 @@ def show(
     A token that is limited to some dataflows sees those.
     """
     now = datetime.now(UTC)
-    records = {one.name: one for one in _records(store, exchange, query.dataflow)}
-    summaries = [overview.summarise(record, now) for record in records.values()]
+    records = {one.name: one for one in granted_dataflows(store, exchange, query.dataflow)}
+    summaries = overview.summarise_all(records.values(), now)
     summaries.sort(key=lambda one: (_ORDER.index(one.state), -(one.lag_seconds or 0), one.name))
     shown = [overview.detail(records[one.name], now) for one in summaries[: query.limit]]
     running = [run for run in store.intended_runs() if run.dataflow in records]
@@ -112,15 +112,6 @@ def show(
         running=run_figures.page(sorted(running, key=lambda run: run.started_at)),
         errors=_errors(store, list(records), query),
     )
-
-
-def _records(store: Store, exchange: Exchange, dataflow: str | None) -> list[DataflowRecord]:
-    if dataflow is not None:
-        require_granted(exchange, dataflow)
-        return [store.dataflow(dataflow)]
-    caller = exchange.caller
-    assert caller is not None, "a route that is not public has a caller"
-    return [record for record in store.dataflows() if caller.may_touch(record.name)]
 
 
 def _errors(store: Store, names: list[str], query: ActivityQuery) -> list[ErrorOut]:

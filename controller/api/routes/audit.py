@@ -6,10 +6,11 @@ from datetime import datetime
 from typing import Annotated
 
 from fastapi import Query
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from controller.access.scopes import Scope
 from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.requests.moments import Instant
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import AccessDep, SettingsDep
 from controller.api.routing.routers import page_size, router
@@ -26,8 +27,8 @@ routes = router("audit")
 class AuditQuery(PageQuery):
     """Which entries to list."""
 
-    since: AwareDatetime | None = Field(None, description="The earliest time.")
-    until: AwareDatetime | None = Field(None, description="The time before which they were made.")
+    since: Instant | None = Field(None, description="The earliest time.")
+    until: Instant | None = Field(None, description="The time before which they were made.")
     actor: str | None = Field(
         None, max_length=_NAME_LENGTH, description="`token-file` or `token:NAME`."
     )

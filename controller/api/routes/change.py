@@ -25,8 +25,8 @@ Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 class ChangeQuery(Model):
     """The author's choice for stages whose fate the document does not decide."""
 
-    keep: Names = Field([], description="Replaced stages that keep their state and queues.")
-    rebuild: Names = Field([], description="Stages whose state is made again from their input.")
+    keep: Names = Field([], description="Replaced stages that keep their past and their queues.")
+    rebuild: Names = Field([], description="Stages whose past is made again from their input.")
     retained: Names = Field([], description="Added stages that begin with the retained input.")
     expected_version: int | None = Field(None, ge=1, description="Refuse at any other version.")
     dry_run: bool = Field(False, description="Change nothing, only tell.")
@@ -55,8 +55,8 @@ class NodeOut(Model):
         "again. `empty`: it has none before groups are called."
     )
     emptied: list[str] = Field(
-        description="States whose tables readers see empty, and then growing, while the stage "
-        "reads its input again."
+        description="States and outputs whose tables readers see empty, and then growing, while "
+        "the stage reads its input again."
     )
 
 
@@ -97,7 +97,7 @@ class ChangeOut(Model):
     queues: list[QueueChangeOut]
     meanwhile: list[str] = Field(
         description="What readers of tables see until the stages that are rebuilt have read their "
-        "input again, a sentence for each stage."
+        "input again, a sentence for each stage; and which stages keep what other code wrote."
     )
     refused: list[RefusalOut] = Field(description="Why it is refused; empty if it can take over.")
 
@@ -124,8 +124,13 @@ def change_out(changed: Changed, places: TextPositions) -> ChangeOut:
 
 
 def _meanwhile(changed: Changed) -> Iterator[str]:
-    """Yield what readers see of each stage whose state is emptied, until it is made again."""
+    """Yield what readers see of each stage that is made again, or keeps what other code wrote."""
     for name, node in changed.plan.stages.items():
+        if node.behind:
+            yield (
+                f"{name} keeps what its earlier code wrote, and so does what {listed(node.behind)} "
+                "made of it: only new input is read by the new code."
+            )
         if not node.emptied:
             continue
         queues = (one for one in changed.succession.queues if one.stage == name)

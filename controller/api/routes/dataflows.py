@@ -201,7 +201,7 @@ def list_dataflows(
         place=None,
         size=page_size_or_all(settings, query),
     )
-    items = [overview.summarise(record, now) for record in shown]
+    items = overview.summarise_all(shown, now)
     return Page(items=items, cursor=cursors.seal(more))
 
 
@@ -252,7 +252,7 @@ def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> Datafl
 @needs(Scope.OPERATOR)
 @any_instance
 def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
-    """Start runs again, and clear the failures of the stages. Idempotent."""
+    """Start runs of all stages again, whatever paused them; clear their failures. Idempotent."""
     controller.resume(name)
     return overview.summary_now(name)
 
@@ -263,8 +263,19 @@ def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> Dataf
 def pause_stage(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
-    """Start no more runs of one stage; `retry` lets it run again. Idempotent."""
+    """Start no more runs of one stage until it is resumed; its input waits. Idempotent."""
     controller.pause_stage(name, stage)
+    return overview.summary_now(name)
+
+
+@routes.post("/dataflows/{name}/stages/{stage}/resume", responses=problems(404))
+@needs(Scope.OPERATOR)
+@any_instance
+def resume_stage(
+    name: str, stage: str, controller: ControllerDep, overview: OverviewDep
+) -> DataflowSummary:
+    """Start runs of one stage again, and clear its failures. Idempotent."""
+    controller.resume_stage(name, stage)
     return overview.summary_now(name)
 
 
@@ -281,13 +292,16 @@ def set_priority(
     return overview.summary_now(name)
 
 
-@routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404))
+@routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404, 409))
 @needs(Scope.OPERATOR)
 @any_instance
 def retry(
     name: str, stage: str, controller: ControllerDep, overview: OverviewDep
 ) -> DataflowSummary:
-    """Give a stage that stopped by itself one more try; the next failure stops it again."""
+    """Give a stage that stopped by itself one more try; the next failure stops it again.
+
+    A stage that an operator paused is refused (`stage_paused`): `resume` it.
+    """
     controller.retry(name, stage)
     return overview.summary_now(name)
 

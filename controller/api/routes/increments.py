@@ -179,8 +179,7 @@ def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
 
 
 def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
-    increment, origin = row.increment.increment, row.increment.origin
-    more = int(origin.get("file_count", 1)) - 1
+    increment = row.increment.increment
     cells = [row.cells[name] for name in order]
     return GridRowOut(
         index=increment.index,
@@ -188,8 +187,7 @@ def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
         bytes=increment.bytes,
         created_at=row.increment.created_at,
         rejected=rejected_of_increment(row.increment),
-        file=str(json_value((origin.get("files") or [""])[0]))
-        + (f" and {more} more" if more else ""),
+        file=str(json_value(row.increment.file_names)),
         cells=[GridCellOut(status=c.status, run=c.run, epoch=c.epoch) for c in cells],
     )
 

@@ -13,7 +13,7 @@ from decimal import Decimal
 from typing import Annotated, Any, Literal
 
 from fastapi import Query, Request, Response
-from pydantic import AwareDatetime, Field
+from pydantic import Field
 
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
@@ -23,7 +23,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.record_files import CURSOR_HEADER, TRUNCATED_HEADER, csv_of_rows
 from controller.api.answers.schemas import PAGE_SIZE_MAX, Model, PageQuery, Records
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key
-from controller.api.requests.moments import MomentQuery, as_of
+from controller.api.requests.moments import Instant, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import (
     ControllerDep,
@@ -184,7 +184,7 @@ def current(
     cursors: CursorsDep,
     epoch: Annotated[int | None, Query(alias="_epoch", ge=0)] = None,
     epoch_of: Annotated[str | None, Query(alias="_stage", max_length=200)] = None,
-    at: Annotated[AwareDatetime | None, Query(alias="_at")] = None,
+    at: Annotated[Instant | None, Query(alias="_at")] = None,
     limit: Annotated[int | None, Query(alias="_limit", ge=1, le=PAGE_SIZE_MAX)] = None,
     cursor: Annotated[str | None, Query(alias="_cursor", max_length=CURSOR_MAX)] = None,
     by: Annotated[

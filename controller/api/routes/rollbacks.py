@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated
+from typing import Annotated, Literal
 
 from fastapi import Query
 from pydantic import Field
@@ -15,17 +15,27 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.version.rollback_point import PointAfterRun
 from controller.access.scopes import Scope
-from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.answers.problems import problem
+from controller.api.answers.schemas import Model, Page, PageQuery, Problem
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
     AmendmentsDep,
     IdempotencyKey,
     IdempotencyKeysDep,
+    RollbackJobsDep,
     SettingsDep,
     StoreDep,
 )
-from controller.api.routing.routers import page_size, page_size_or_all, problems, router
+from controller.api.routing.routers import (
+    PREFIX,
+    leader_only,
+    page_size,
+    page_size_or_all,
+    problems,
+    router,
+)
 from controller.api.routing.scopes import needs
+from controller.loop.operations.rollback_jobs import RollbackJob
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
@@ -39,7 +49,11 @@ _FILES_SHOWN = 20
 _FILES = "rollbacks_list_undone_files"
 """The list whose first part comes with a plan."""
 _INDEX = re.compile(r"[0-9]{1,18}", re.ASCII)
-_TO = "A position's number, the last epoch of a stage that stays (count:57), or a time."
+_TO = (
+    "A position's number, the last epoch of a stage that stays (count:57), or a time (in UTC if it "
+    "has no zone)."
+)
+_WITHOUT_MAX = 100
 
 
 class PlanQuery(Model):
@@ -48,6 +62,12 @@ class PlanQuery(Model):
     to: str = Field(min_length=1, max_length=100, description=_TO)
     drop_later: bool = Field(
         False, description="Do not queue later arrivals again, nor close again."
+    )
+    without: list[Annotated[str, Field(min_length=1, max_length=1000)]] = Field(
+        default_factory=list,
+        max_length=_WITHOUT_MAX,
+        description="Files that are not applied again: a file's name, `source/name`, or an "
+        "increment as `source/number`. May be given several times.",
     )
 
 
@@ -86,10 +106,31 @@ class RollbackOut(Model):
     dropped: dict[str, int] = Field(
         description="Maps each source to the number of its increments that are not read again."
     )
+    left_out: dict[str, list[int]] = Field(
+        description="Maps each source to the numbers of its increments that were named and are "
+        "not read again."
+    )
     closes_dropped: int = Field(description="Number of later closes that are discarded.")
     at: datetime
     by: str
     reason: str
+
+
+class RollbackJobOut(Model):
+    """A roll-back that is under way, or has ended."""
+
+    id: str
+    dataflow: str
+    status: Literal["running", "done", "failed"]
+    ended: bool
+    step: str = Field(description="What it does now.")
+    done: int
+    total: int = Field(description="How many there are; 0 if it is not known.")
+    unit: str = Field(description="What `done` and `total` count, such as `runs`.")
+    began_at: datetime
+    seconds: float
+    rollback: RollbackOut | None = Field(description="What was done; `null` until it is.")
+    error: Problem | None = Field(description="Why it failed, as a request would be refused.")
 
 
 class CorrectionUndoneOut(Model):
@@ -187,7 +228,9 @@ def plan(
 ) -> RollbackPlanOut:
     """Show what a roll-back would do; changes nothing."""
     cursors = cursors.of_list(_FILES).about(query.to)
-    plan_ = amendments.plan_roll_back(name, query.to, drop_later=query.drop_later)
+    plan_ = amendments.plan_roll_back(
+        name, query.to, drop_later=query.drop_later, without=query.without
+    )
     shown, more = _part(plan_.undone_inputs, _FILES_SHOWN)
     return RollbackPlanOut(
         rollback=_shown(plan_.generation),
@@ -220,37 +263,49 @@ def list_undone_files(
     """List the files whose effect a roll-back would undo, by source and arrival."""
     cursors = cursors.about(query.to)
     size, after = page_size(settings, query), _after(cursors.open(query.cursor))
-    plan_ = amendments.plan_roll_back(name, query.to, drop_later=query.drop_later)
+    plan_ = amendments.plan_roll_back(
+        name, query.to, drop_later=query.drop_later, without=query.without
+    )
     rest = [one for one in plan_.undone_inputs if (one.source, one.index) > after]
     shown, more = _part(rest, size)
     return Page(items=[_file(store, name, one) for one in shown], cursor=cursors.seal(more))
 
 
-@routes.post("/dataflows/{name}/rollback", responses=problems(404, 409))
+@routes.post("/dataflows/{name}/rollback", status_code=202, responses=problems(404, 409))
 @needs(Scope.ADMIN)
 def roll_back(
     name: str,
-    amendments: AmendmentsDep,
+    jobs: RollbackJobsDep,
     idempotency_keys: IdempotencyKeysDep,
     query: Annotated[RollbackQuery, Query()],
     idempotency_key: IdempotencyKey = None,
-) -> RollbackOut:
-    """Take tables, queues and epochs back to an earlier moment, and continue from there.
+) -> RollbackJobOut:
+    """Begin to take tables, queues and epochs back to an earlier moment; then go on from there.
 
-    A request that repeats an Idempotency-Key gets the first answer and undoes nothing more.
+    Ask for the job until it has ended: what cannot be undone is found by the job. A request that
+    repeats an Idempotency-Key gets the same job, which undoes nothing more.
     """
     asked = f"rollback {name} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
-        done = amendments.roll_back(
+        job = jobs.start(
             name,
             query.to,
             who=query.by,
             why=query.reason,
             drop_later=query.drop_later,
+            without=query.without,
             pause=query.pause,
             request=idempotency_key or "",
         )
-    return _shown(done)
+    return _job(job)
+
+
+@routes.get("/dataflows/{name}/rollback/jobs/{job}", responses=problems(404))
+@needs(Scope.VIEWER)
+@leader_only
+def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
+    """Show how far a roll-back is, or its result."""
+    return _job(jobs.show(name, job))
 
 
 @routes.get("/dataflows/{name}/rollbacks", responses=problems(404))
@@ -328,6 +383,24 @@ def _moment(one: PointAfterRun) -> MomentOut:
     return MomentOut(position=one.point.number, stage=one.stage, epoch=one.epoch, at=at)
 
 
+def _job(one: RollbackJob) -> RollbackJobOut:
+    path = f"{PREFIX}/dataflows/{one.dataflow}/rollback/jobs/{one.id}"
+    return RollbackJobOut(
+        id=one.id,
+        dataflow=one.dataflow,
+        status=one.status,
+        ended=one.ended,
+        step=one.step,
+        done=one.done,
+        total=one.total,
+        unit=one.unit,
+        began_at=one.began_at,
+        seconds=one.seconds,
+        rollback=None if one.generation is None else _shown(one.generation),
+        error=None if one.error is None else Problem.model_validate(problem(one.error, path)[1]),
+    )
+
+
 def _shown(one: Generation) -> RollbackOut:
     epochs = {name: stage.epoch for name, stage in one.position.stages.items()}
     return RollbackOut(
@@ -336,6 +409,7 @@ def _shown(one: Generation) -> RollbackOut:
         epochs=epochs,
         undone={name: end - epochs.get(name, end) for name, end in one.undone.items()},
         dropped=dict(one.dropped),
+        left_out={source: list(indexes) for source, indexes in one.left_out.items()},
         closes_dropped=len(one.closes_dropped),
         at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
         by=one.who,

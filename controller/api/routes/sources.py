@@ -78,7 +78,9 @@ class IdentityOut(Model):
     """The outcome of a file if it came now."""
 
     outcome: str = Field(description="`accepted` (if it can be read), `duplicate`, `quarantined`.")
-    same_as: dict[str, Any] | None = Field(description="The earlier file with this content.")
+    same_as: dict[str, Any] | None = Field(
+        description="The earlier file with this content or name."
+    )
 
 
 @routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
@@ -130,8 +132,10 @@ async def upload(
 
     A file with the name and content of an accepted one is a retry, and is not applied again
     (200). Equal content under another name is data, unless the source's `duplicates` says
-    otherwise; `same_as` names the earlier file. An upload that repeats an Idempotency-Key gets the
-    first one's answer, also after a restart; with another file it gets 422.
+    otherwise. Other content under the name of an accepted file goes to quarantine (`same_name`),
+    unless the source says `same_name: add`. `same_as` names the earlier file. An upload that
+    repeats an Idempotency-Key gets the first one's answer, also after a restart; with another file
+    it gets 422.
     """
     stream = BodyStream(
         request,

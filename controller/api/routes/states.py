@@ -11,14 +11,13 @@ from __future__ import annotations
 from typing import Annotated
 
 from fastapi import Query, Request
-from pydantic import AwareDatetime
 
 from cbp.errors import NotFoundError
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import PAGE_SIZE_MAX, PageQuery, Records
 from controller.api.requests.keys import KEY_PARAMETERS, parse_key, schemas_of, second_key_of
-from controller.api.requests.moments import MomentPageQuery, MomentQuery, as_of
+from controller.api.requests.moments import Instant, MomentPageQuery, MomentQuery, as_of
 from controller.api.routing.cursors import CURSOR_MAX, CursorsDep
 from controller.api.routing.dependencies import ControllerDep, ReadingDep, SettingsDep
 from controller.api.routing.read_routes import read_anywhere
@@ -51,7 +50,7 @@ def look_up(
     cursors: CursorsDep,
     epoch: Annotated[int | None, Query(alias="_epoch", ge=0)] = None,
     epoch_of: Annotated[str | None, Query(alias="_stage", max_length=200)] = None,
-    at: Annotated[AwareDatetime | None, Query(alias="_at")] = None,
+    at: Annotated[Instant | None, Query(alias="_at")] = None,
     limit: Annotated[int | None, Query(alias="_limit", ge=1, le=PAGE_SIZE_MAX)] = None,
     cursor: Annotated[str | None, Query(alias="_cursor", max_length=CURSOR_MAX)] = None,
 ) -> Records:

@@ -63,11 +63,14 @@ class TableVerdictOut(Model):
 
     table: str
     kind: Kind
-    status: Literal["open", "equal", "differs", "left_out"]
+    status: Literal["open", "equal", "undecided", "differs", "left_out"] = Field(
+        description="`undecided`: it could not be compared, or equals only from epoch `since` on. "
+        "`left_out`: it has messages, which are no result."
+    )
     records: int = Field(description="Records compared, counted on both sides.")
     differing: list[DifferingOut] = Field(description="The first keys that differ.")
     differences: int = Field(description="Differing keys that are kept; see `differences`.")
-    because: str = Field(description="Why it is left out.")
+    because: str = Field(description="Why it is not compared.")
     within: str = Field(description="How closely records agree, as declared; empty means exactly.")
     since: int | None = Field(
         description="First epoch that was repeated, from the state before it; "

@@ -9,7 +9,7 @@ A route names the narrowest part that it needs, so its signature says what it ca
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Annotated, TypeVar
 
 import anyio
@@ -20,6 +20,7 @@ from controller.access.access import Access
 from controller.access.identity import Identity
 from controller.alerts import AlertWatch
 from controller.api.requests.idempotency import IdempotencyKeys
+from controller.api.requests.kept_summaries import KeptSummaries
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import PresentState
 from controller.api.security.exchange import Exchange, exchange_of
@@ -29,6 +30,7 @@ from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.scrubs import Scrubs
 from controller.loop.operations.amendments import Amendments
+from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reading
@@ -54,6 +56,7 @@ __all__ = [
     "HousekeepingDep",
     "IdempotencyKey",
     "IdempotencyKeysDep",
+    "KeptSummariesDep",
     "LineagesDep",
     "MetricSourcesDep",
     "Parts",
@@ -61,6 +64,7 @@ __all__ = [
     "QueriesDep",
     "ReadingDep",
     "RegistryDep",
+    "RollbackJobsDep",
     "RunLogsDep",
     "ScrubsDep",
     "SettingsDep",
@@ -85,6 +89,7 @@ class Parts:
         uploads: Limits how many uploads are received at a time.
         events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
+        summaries: Those of dataflows that answers were made of.
     """
 
     controller: Controller
@@ -101,6 +106,7 @@ class Parts:
     run_logs: RunLogs
     queries: Queries
     present: Callable[[], PresentState]
+    summaries: KeptSummaries = field(default_factory=KeptSummaries)
 
 
 def _parts(request: Request) -> Parts:
@@ -143,6 +149,9 @@ HousekeepingDep = Annotated[
 ]
 LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
 ReadingDep = Annotated[Reading, Depends(_part(lambda parts: parts.controller.reading))]
+RollbackJobsDep = Annotated[
+    RollbackJobs, Depends(_part(lambda parts: parts.controller.rollback_jobs))
+]
 QueriesDep = Annotated[Queries, Depends(_part(lambda parts: parts.queries))]
 RegistryDep = Annotated[Registry, Depends(_part(lambda parts: parts.controller.registry))]
 ScrubsDep = Annotated[Scrubs, Depends(_part(lambda parts: parts.controller.scrubs))]
@@ -156,6 +165,7 @@ DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_fol
 MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]
 RunLogsDep = Annotated[RunLogs, Depends(_part(lambda parts: parts.run_logs))]
 PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]
+KeptSummariesDep = Annotated[KeptSummaries, Depends(_part(lambda parts: parts.summaries))]
 EventFeedDep = Annotated[EventFeed, Depends(_part(lambda parts: parts.events))]
 SettingsDep = Annotated[Settings, Depends(_part(lambda parts: parts.settings))]
 AlertsDep = Annotated[AlertWatch, Depends(_part(lambda parts: parts.alerts))]

@@ -28,9 +28,9 @@ from controller.api.answers.problems import ERROR_CODE, answer
 from controller.api.answers.request_errors import (
     ContentEncodingError,
     HostRefusedError,
-    InternalError,
     OriginRefusedError,
     RequestError,
+    unforeseen_error,
 )
 from controller.api.page import is_open
 from controller.api.requests.bounds import Bounds
@@ -143,7 +143,7 @@ class Guard:
         except CbpError as refused:
             error = refused
         except Exception as unforeseen:  # nothing above could answer the client
-            error = InternalError()
+            error = unforeseen_error(unforeseen)
             error.__cause__ = unforeseen
             if started:
                 raise

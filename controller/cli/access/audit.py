@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 import typer
 
+from cbp.model.instants import zoned
 from controller.cli.session import AsJson, At, Cursor, Limit, session
 from controller.terminal import clock, one_line, print_json, print_more, print_table
 
@@ -76,6 +77,4 @@ def _what(item: dict[str, Any]) -> str:
 
 
 def _time(given: datetime | None) -> str | None:
-    if given is None:
-        return None
-    return (given if given.tzinfo else given.replace(tzinfo=UTC)).isoformat()
+    return None if given is None else zoned(given).isoformat()

@@ -35,7 +35,10 @@ def pause_command(
     stage: Annotated[str | None, typer.Argument(help="Only this stage.")] = None,
     json_: AsJson = False,
 ) -> None:
-    """Start no more runs of a dataflow, or of one stage; runs in progress finish."""
+    """Start no more runs of a dataflow, or of one stage, until `cbp resume`.
+
+    Runs in progress finish.
+    """
     if stage is None:
         _act(context, ("dataflows", dataflow, "pause"), f"{dataflow} is paused", json_)
     else:
@@ -71,9 +74,18 @@ def drain_command(
         print_text(f"{dataflow} {'is drained' if is_drained else 'drains'}", "green")
 
 
-def resume_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
-    """Let a dataflow run again, and clear the failures of its stages."""
-    _act(context, ("dataflows", dataflow, "resume"), f"{dataflow} runs", json_)
+def resume_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    stage: Annotated[str | None, typer.Argument(help="Only this stage.")] = None,
+    json_: AsJson = False,
+) -> None:
+    """Let a dataflow with all its stages, or one stage, run again; clear their failures."""
+    if stage is None:
+        _act(context, ("dataflows", dataflow, "resume"), f"{dataflow} runs", json_)
+    else:
+        path = ("dataflows", dataflow, "stages", stage, "resume")
+        _act(context, path, f"{dataflow}.{stage} runs", json_)
 
 
 def priority_command(
@@ -111,6 +123,7 @@ def retry_command(
 ) -> None:
     """Let a stage that stopped after failures try once more; or, with --run, failed runs.
 
+    A stage that an operator paused is refused: cbp resume DATAFLOW STAGE.
     If some of several runs are refused, each refusal is reported, and the exit status is 1.
     """
     if run and dataflow is None:

@@ -6,16 +6,25 @@ from typing import Annotated, Any, Literal
 
 import typer
 
+from cbp.errors import NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.dataflows.runs import print_phases
-from controller.cli.session import AsJson, session
+from controller.cli.session import AsJson, complete_dataflows, session
 from controller.terminal import bytes_text, print_json, print_table, print_text
 
 __all__ = ["explain_command"]
 
-Name = Annotated[str | None, typer.Argument(help="Name of the dataflow.", show_default=False)]
+Name = Annotated[
+    str | None,
+    typer.Argument(
+        help="Name of the dataflow; not needed with --run.",
+        show_default=False,
+        autocompletion=complete_dataflows,
+    ),
+]
 Run = Annotated[
-    str | None, typer.Option(help="Explain this run instead of a dataflow.", show_default=False)
+    str | None,
+    typer.Option(help="Explain this run instead of the plan.", show_default=False),
 ]
 Shape = Literal["text", "mermaid", "dot"]
 Format = Annotated[Shape, typer.Option("--format", help="How to draw the plan of a dataflow.")]
@@ -31,13 +40,17 @@ def explain_command(
     """Show the plan of a dataflow; or, with --run, explain one run.
 
     The plan shows which stages run together, and how records reach them. The explanation of a
-    run shows why it started, what it read and what it wrote.
+    run shows why it started, what it read and what it wrote. A run of another dataflow than the
+    named one is refused.
     """
-    if (dataflow is None) == (run is None):
+    if dataflow is None and run is None:
         raise typer.BadParameter("name a dataflow, or a run with --run")  # noqa: EM101
     with session(context).connect() as service:
         if run is not None:
             answer = service.get("runs", run, "account")
+            if dataflow is not None and dataflow != answer["run"]["dataflow"]:
+                hint = f"it is a run of {answer['run']['dataflow']!r}"
+                raise NotFoundError(kind=f"run of {dataflow!r} with the id", name=run, hint=hint)
             answer["lineage"] = service.get("runs", run, "lineage")
         else:
             answer = service.get("dataflows", str(dataflow), "plan")
@@ -109,9 +122,10 @@ def _print_account(answer: dict[str, Any]) -> None:
         print_phases(run)
     print_text("\ninput", "bold")
     print_table(
-        ("input", "increment", "framing key", "records", "size", "taken"),
+        ("input", "increment", "framing key", "file", "records", "size", "taken"),
         [_consumed(item) for item in answer["consumed"]],
         empty="nothing",
+        optional=("framing key", "size"),
     )
     _print_lookups(answer["lookups"])
     print_text("\noutput", "bold")
@@ -198,6 +212,7 @@ def _consumed(item: dict[str, Any]) -> tuple[Any, ...]:
         item["input"],
         name or f"{item['flow']}/{item['index']}",
         item["framing_key"],
+        item["file"] or None,
         item["records"],
         None if item["bytes"] is None else bytes_text(item["bytes"]),
         part,

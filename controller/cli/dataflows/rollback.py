@@ -3,6 +3,7 @@
 cbp rollback clicks --moments
 cbp rollback clicks --to count:57 --dry-run
 cbp rollback clicks --to 2026-11-21T10:00+00:00 --reason "a bad file"
+cbp rollback clicks --to count:57 --without bad.jsonl --reason "a bad file"
 cbp rollback clicks --to count:57 --files
 cbp rollback clicks --list
 
@@ -12,12 +13,16 @@ The service does the work: `controller.loop.recovery.rollback`.
 from __future__ import annotations
 
 import getpass
+import time
 from typing import Annotated, Any
 
 import typer
 
+from cbp.client.errors import problem_of
 from cbp.errors.counts import format_count
+from controller.cli.progress import POLL_SECONDS, progress_bar
 from controller.cli.session import AsJson, DataflowName, DryRun, session
+from controller.client.service_client import ServiceClient
 from controller.terminal import (
     bytes_text,
     clock,
@@ -32,7 +37,8 @@ __all__ = ["rollback_command"]
 To = Annotated[
     str | None,
     typer.Option(
-        help="The number of a position, the last epoch of a stage to keep (count:57), or a time.",
+        help="The number of a position, the last epoch of a stage to keep (count:57), or a time; "
+        "UTC without an offset.",
         show_default=False,
     ),
 ]
@@ -41,6 +47,15 @@ DropLater = Annotated[
     bool,
     typer.Option(
         "--drop-later", help="Discard later increments and closes instead of queueing them again."
+    ),
+]
+Without = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="FILE",
+        help="Leave out this file, and apply all others again. A file's name, SOURCE/NAME, or an "
+        "increment as SOURCE/NUMBER; may be given several times.",
+        show_default=False,
     ),
 ]
 Pause = Annotated[bool, typer.Option("--pause", help="Leave the dataflow paused afterwards.")]
@@ -64,6 +79,7 @@ def rollback_command(
     to: To = None,
     reason: Reason = "",
     drop_later: DropLater = False,
+    without: Without = None,
     pause: Pause = False,
     dry_run: DryRun = False,
     list_: List = False,
@@ -86,7 +102,7 @@ def rollback_command(
         if to is None:
             message = f"is missing; see where a roll-back can go: cbp rollback {dataflow} --moments"
             raise typer.BadParameter(message, param_hint="--to")
-        where = {"to": to, "drop_later": str(drop_later).lower()}
+        where = {"to": to, "drop_later": str(drop_later).lower(), "without": without or []}
         if files:
             page = {**where, "cursor": cursor, "limit": limit}
             answer = service.get("dataflows", dataflow, "rollback", "files", **page)
@@ -107,7 +123,8 @@ def rollback_command(
         if not (yes or json_):
             typer.confirm(f"Roll {dataflow} back?", abort=True, err=True)
         more = {"reason": reason, "by": getpass.getuser(), "pause": str(pause).lower()}
-        answer = service.post("dataflows", dataflow, "rollback", query={**where, **more})
+        job = service.post("dataflows", dataflow, "rollback", query={**where, **more})
+        answer = _followed(service, job, hidden=json_)
     if json_:
         print_json(answer)
         return
@@ -118,6 +135,19 @@ def rollback_command(
     _print_queued_before(plan)
     if pause:
         print_text(f"it is paused; continue with: cbp resume {dataflow}")
+
+
+def _followed(service: ServiceClient, job: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
+    """Show how far a roll-back is until it has ended; it goes on if this command is interrupted."""
+    path = ("dataflows", job["dataflow"], "rollback", "jobs", job["id"])
+    with progress_bar(hidden=hidden) as show:
+        while not (job := service.get(*path))["ended"]:
+            show(job)
+            time.sleep(POLL_SECONDS)
+    if job["error"] is not None:
+        raise problem_of(job["error"], job["error"]["status"])
+    done: dict[str, Any] = job["rollback"]
+    return done
 
 
 def _print_plan(plan: dict[str, Any]) -> None:
@@ -149,6 +179,8 @@ def _print_plan(plan: dict[str, Any]) -> None:
         print_text(f"{closes} discarded", "yellow")
     for source, count in rollback["dropped"].items():
         print_text(f"discarded: {format_count(count, 'increment')} of {source}", "yellow")
+    for source, indexes in rollback["left_out"].items():
+        print_text(f"left out: {format_count(len(indexes), 'increment')} of {source}", "yellow")
     _print_queued_before(plan)
     _print_first_files(plan)
     for one in plan.get("corrections", ()):
@@ -199,7 +231,8 @@ def _print_queued_before(plan: dict[str, Any]) -> None:
     for source, count in plan.get("queued_before", {}).items():
         print_text(
             f"{format_count(count, 'increment')} of {source} had arrived before position "
-            f"{plan['rollback']['position']}: queued still, and applied again",
+            f"{plan['rollback']['position']}: queued still, and applied again; --without leaves "
+            "out what it names",
             "yellow",
         )
 

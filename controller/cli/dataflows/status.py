@@ -15,6 +15,9 @@ from controller.terminal import age, bytes_text, clock, print_json, print_table,
 
 __all__ = ["status_command", "waiting_command"]
 
+_STATUSES = {"up_to_date": 0, "catching_up": 3, "stuck": 4}
+"""Exit status by freshness."""
+
 REASON_LENGTH_MAX = 15
 """If a reason is longer, all stand below the table of stages, where they have the whole width."""
 
@@ -27,22 +30,30 @@ def status_command(
     ] = None,
     json_: AsJson = False,
 ) -> None:
-    """Show the state of all dataflows, or of the stages of one."""
+    """Show whether all dataflows are up to date, or one of them with its stages.
+
+    Exit status: 0 up to date: every file that came is applied by every stage; 3 not yet, the
+    service works the rest off; 4 something waits for a person; 1 the service did not answer.
+    """
     with session(context).connect() as service:
         answer = (
             service.get("dataflows") if dataflow is None else service.get("dataflows", dataflow)
         )
+        answer["freshness"] = service.get("freshness", dataflow=dataflow)
         answer["instance"] = service.get("leader")
         if dataflow is not None and not answer["definition_problem"]:
             answer["folders"] = service.get("dataflows", dataflow, "sources")["items"]
     if json_:
         print_json(answer)
-        return
-    _print_leader(answer["instance"])
-    if dataflow is None:
-        _print_dataflows(answer["items"], session(context).settings)
     else:
-        _print_stages(answer)
+        _print_leader(answer["instance"])
+        if dataflow is None:
+            _print_dataflows(answer, session(context).settings)
+        else:
+            _print_stages(answer)
+        _print_freshness(answer["freshness"])
+    if status := _STATUSES[answer["freshness"]["state"]]:
+        raise typer.Exit(status)
 
 
 def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
@@ -90,12 +101,33 @@ def _print_leader(instance: dict[str, Any]) -> None:
     print_text(f"led by {where} (epoch {instance['epoch']}); this instance {instance['role']}")
 
 
-def _print_dataflows(items: list[dict[str, Any]], settings: Settings) -> None:
+def _print_freshness(freshness: dict[str, Any]) -> None:
+    """Print the judgement as the last line, behind what is left."""
+    if not (judged := freshness["dataflows"]):
+        return
+    behind = [one for one in judged if one["state"] != "up_to_date"]
+    for one in behind:
+        style = "yellow" if one["state"] == "stuck" else ""
+        print_text(f"{one['dataflow']}: {'; '.join(one['left'])}", style)
+    if not behind:
+        name = judged[0]["dataflow"] if len(judged) == 1 else f"all {len(judged)} dataflows"
+        print_text(f"up to date: {name}", "green")
+        return
+    of_all = f"{len(behind)} of {format_count(len(judged), 'dataflow')}"
+    then = "the service works it off"
+    if freshness["state"] == "stuck":
+        then = "something waits for a person"
+    print_text(f"not up to date: {of_all}; {then}", "yellow")
+
+
+def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
+    items = answer["items"]
+    fresh = {one["dataflow"]: one["state"] for one in answer["freshness"]["dataflows"]}
     columns = ("dataflow", "state", "lag", "queued", "records", "last success", "failures")
     rows = [
         (
             item["name"],
-            _state_or_drain(item),
+            _state_or_drain(item, fresh.get(item["name"], "")),
             age(item["lag_seconds"]),
             item["queued_increments"],
             item["queued_records"],
@@ -108,14 +140,19 @@ def _print_dataflows(items: list[dict[str, Any]], settings: Settings) -> None:
     for item in items:
         for failing in item["failing"]:
             print_text(f"{item['name']}.{failing['stage']}: {_failure(failing)}", "red")
+        if item["problem"] and not item["failing"]:
+            print_text(f"{item['name']}: {item['problem']}", "red")
         _print_quarantined(item)
         _print_rejected(item)
 
 
-def _state_or_drain(summary: dict[str, Any]) -> str:
-    """Return the state of a dataflow; the drain, if there is one and nothing is wrong."""
-    calm = summary["state"] in ("ok", "paused") and summary["desired"] in ("draining", "drained")
-    return str(summary["desired"] if calm else summary["state"])
+def _state_or_drain(summary: dict[str, Any], freshness: str) -> str:
+    """Return the state of a dataflow in words; if nothing is wrong, its drain or its freshness."""
+    state, desired = str(summary["state"]), str(summary["desired"])
+    calm = state == "ok" or (state == "paused" and summary["problem"] is None)
+    if calm and desired in ("draining", "drained"):
+        return desired
+    return freshness.replace("_", " ") if state == "ok" and freshness else state
 
 
 def _print_quarantined(summary: dict[str, Any]) -> None:
@@ -157,7 +194,9 @@ def _nothing_known(settings: Settings) -> str:
 
 def _print_stages(answer: dict[str, Any]) -> None:
     summary = answer["summary"]
-    print_text(f"{summary['name']} (version {summary['version']}): {summary['state']}")
+    fresh = next((one["state"] for one in answer["freshness"]["dataflows"]), "")
+    state = _state_or_drain(summary, fresh)
+    print_text(f"{summary['name']} (version {summary['version']}): {state}")
     if answer["definition_problem"]:
         print_text(answer["definition_problem"], "red")
     _print_quarantined(summary)
@@ -186,6 +225,11 @@ def _print_stages(answer: dict[str, Any]) -> None:
                 print_text(
                     f"{folder['name']}: {warning} (see: cbp sources {summary['name']})", "red"
                 )
+    shown = summary["failing"] or any(
+        folder["trouble"] or folder["warning"] for folder in answer.get("folders", ())
+    )
+    if summary["problem"] and not shown:
+        print_text(summary["problem"], "red")
     outputs = [
         (flow, "for good" if keep["hours"] is None else age(keep["hours"] * 3600), _most(keep))
         for stage in answer["stages"]

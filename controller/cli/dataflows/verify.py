@@ -8,19 +8,20 @@ import time
 from typing import Annotated, Any, Literal
 
 import typer
-from rich.console import Console
-from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
 from cbp.errors.counts import format_count
+from controller.cli.progress import POLL_SECONDS, progress_bar
 from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import age, print_json, print_table, print_text
 
 __all__ = ["seconds_of", "verify_command"]
 
-POLL_SECONDS = 0.2
 UNFINISHED = 3
 """Exit status of an unfinished verification that has found no difference so far."""
+
+UNDECIDED = 4
+"""Exit status of a verification in which nothing differs, but not everything could be compared."""
 
 _UNITS = {"": 1, "s": 1, "m": 60, "h": 3600, "d": 86_400}
 _DURATION = re.compile(r"([0-9]+(?:\.[0-9]+)?)([smhd]?)\Z")
@@ -53,8 +54,9 @@ def verify_command(
 ) -> None:
     """Recompute a dataflow from its retained input, and compare every table.
 
-    Exit status: 0 if all tables are equal; 1 if one differs, or if the comparison failed; 3 if
-    it was cancelled or ran out of time, and nothing differed until then.
+    Exit status: 0 if all that readers see is equal; 1 if a table differs, or if the comparison
+    failed; 3 if it was cancelled or ran out of time, and nothing differed until then; 4 if nothing
+    differs, but a table is undecided: it could not be compared, or not from its first epoch on.
     """
     body = {
         "split": split.replace("-", "_"),
@@ -77,6 +79,8 @@ def verify_command(
         _print(answer)
     if answer["status"] in ("timed_out", "cancelled"):
         raise typer.Exit(UNFINISHED)
+    if answer["status"] == "undecided":
+        raise typer.Exit(UNDECIDED)
     if answer["status"] != "equal":
         raise typer.Exit(1)
 
@@ -92,24 +96,12 @@ def seconds_of(text: str) -> float:
 
 def _followed(service: ServiceClient, answer: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
     """Show a progress bar until the verification ends; an interrupt cancels it."""
-    columns = (
-        TextColumn("{task.description}", markup=False),
-        BarColumn(),
-        MofNCompleteColumn(),
-        TimeElapsedColumn(),
-    )
     try:
-        console = Console(stderr=True)
-        disable = hidden or not console.is_terminal
-        with Progress(*columns, console=console, disable=disable, transient=True) as progress:
-            bar = progress.add_task(answer["step"], total=None)
+        with progress_bar(hidden=hidden) as show:
             while not answer["ended"]:
+                show(answer)
                 time.sleep(POLL_SECONDS)
                 answer = service.get("verifications", answer["id"])
-                total = answer["total"] or None
-                progress.update(
-                    bar, description=answer["step"], completed=answer["done"], total=total
-                )
     except KeyboardInterrupt:
         answer = service.post("verifications", answer["id"], "cancel")
     return answer
@@ -137,7 +129,8 @@ def _print(answer: dict[str, Any]) -> None:
                 for record in differing[name] or ["nothing"]:
                     print_text(f"    {name:<9} {record}")
     print_text("")
-    print_text(_sentence(answer), "green" if answer["status"] == "equal" else "red")
+    colors = {"equal": "green", "undecided": "yellow"}
+    print_text(_sentence(answer), colors.get(answer["status"], "red"))
 
 
 def _since(verdict: dict[str, Any]) -> str:
@@ -145,18 +138,27 @@ def _since(verdict: dict[str, Any]) -> str:
         return ""
     if not verdict["since"]:
         return "each epoch again, from the input that it read"
-    return f"from epoch {verdict['since']} on, starting with the state before it"
+    older = "; what is older is not compared" if verdict["status"] == "undecided" else ""
+    return f"from epoch {verdict['since']} on, starting with the state before it{older}"
 
 
 def _sentence(answer: dict[str, Any]) -> str:
     name, seconds = answer["dataflow"], age(answer["seconds"])
-    compared = [v for v in answer["tables"] if v["status"] in ("equal", "differs")]
+    tables = answer["tables"]
+    compared = [v for v in tables if v["status"] not in ("open", "left_out") and not v["because"]]
     records = sum(verdict["records"] for verdict in compared)
     far = (
         f"{format_count(len(compared), 'table')}, {format_count(records, 'record')} read, {seconds}"
     )
+    if answer["status"] == "undecided":
+        undecided = sum(verdict["status"] == "undecided" for verdict in tables)
+        return (
+            f"{name} is undecided: nothing differs in what was compared ({far}), but "
+            f"{format_count(undecided, 'table')} of {len(tables)} could not be compared, or not "
+            "from the first epoch on, for the reasons above"
+        )
     if answer["status"] == "equal":
-        out = sum(verdict["status"] == "left_out" for verdict in answer["tables"])
+        out = sum(verdict["status"] == "left_out" for verdict in tables)
         rest = f"; {out} left out for the reason above" if out else ""
         if all(verdict["since"] is not None for verdict in compared):
             return f"{name} equals its recomputation from the states named above ({far}){rest}"

@@ -15,7 +15,7 @@ import sqlite3
 import subprocess
 import time
 from collections.abc import Mapping
-from contextlib import closing
+from contextlib import closing, suppress
 from pathlib import Path
 from urllib.parse import quote, unquote, urlsplit
 
@@ -118,7 +118,8 @@ def check_folder(folder: str) -> str:
         _sync_folder(existing)
     finally:
         for path in (probe, *others):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # on a read-only disk this fails as the probe did
+                path.unlink(missing_ok=True)
     return f"{folder} can be made" if made else f"{folder} works"
 
 
@@ -152,7 +153,8 @@ def check_clock(root: Path) -> str:
         _write_synced(probe)
         stamp = probe.stat().st_mtime
     finally:
-        probe.unlink(missing_ok=True)
+        with suppress(OSError):
+            probe.unlink(missing_ok=True)
     passed = time.monotonic() - steady
     off = max(now - stamp, stamp - now - passed, abs(time.time() - now - passed))
     if off > CLOCK_OFF_SECONDS:

@@ -30,6 +30,7 @@ from controller.cli.session import AsJson, DataflowName, Session, Waits, session
 from controller.client.drop_folder import Advance, chunks, copy_into
 from controller.client.errors import FileUnreadableError
 from controller.client.service_client import ServiceClient
+from controller.ingest.errors import DropFolderError
 from controller.settings import Settings
 from controller.terminal import print_json, print_text
 
@@ -136,6 +137,8 @@ def _put_aside(item: Mapping[str, Any], source: str) -> str:
 def _why(item: Mapping[str, Any], *, whole: bool = False) -> str:
     same = item.get("same_as") or {}
     reason = reason_text(item.get("reason"), whole=whole)
+    if not reason and same.get("by") == "name":
+        return f"a file of this name came before with other content, as increment {same['index']}"
     return reason or f"it has the content of {same.get('file')}"
 
 
@@ -167,6 +170,8 @@ def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[st
     """Return what the service says about a file, or that no service answers."""
     dataflow, source = target
     fields: dict[str, Any] = {"sha256": sha256, "told": False, "same_as": None}
+    if not _is_text(name):
+        return fields | {"why": "its name is no text, and cannot be asked about"}
     try:
         with given.connect() as service:
             at = ("dataflows", dataflow, "sources", source, "identity")
@@ -175,6 +180,15 @@ def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[st
         return fields | {"why": error.message}
     status = "dropped" if answer["outcome"] == "accepted" else answer["outcome"]
     return fields | {"told": True, "same_as": answer["same_as"], "status": status}
+
+
+def _is_text(name: str) -> bool:
+    """Return whether a name can be sent; names on a disk are bytes, and may be any."""
+    try:
+        name.encode()
+    except UnicodeEncodeError:
+        return False
+    return True
 
 
 def _patience(waits: Waits, answers: Callable[[], bool]) -> Callable[[], bool]:
@@ -192,6 +206,9 @@ def _patience(waits: Waits, answers: Callable[[], bool]) -> Callable[[], bool]:
 
 def _upload(service: ServiceClient, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
     dataflow, source = target
+    if not _is_text(file.name):
+        why = "its name is no text; rename it, or drop it on the service's machine"
+        raise FileUnreadableError(file, why)
     answer = service.post(
         "dataflows",
         dataflow,
@@ -215,6 +232,9 @@ def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
             _check_names(settings.drop_root, dataflow, source)
         hint = "register the dataflow first, or use --upload if the service is elsewhere"
         raise NotFoundError(kind="drop folder", name=str(folder), hint=hint)
+    for one in (folder.parent.parent, folder.parent, folder):
+        if one.is_symlink():  # the file might become another source's
+            raise DropFolderError(str(one), "is a symbolic link; use a real folder")
     return folder
 
 

@@ -27,7 +27,7 @@ from pathlib import Path
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import sync_files
-from controller.ingest.admission.identity import Identities, known_content
+from controller.ingest.admission.identity import Identities, put_aside_reason
 from controller.ingest.admission.intake import Intake, Outcome, arrived, require_promised
 from controller.ingest.admission.source_log import SourceEntry, SourceLog
 from controller.ingest.errors import device_errors
@@ -262,6 +262,9 @@ class Batches:
             claim = replace(claim, same_as=judged.same_as)
             if judged.outcome == "accepted":
                 made.accepted.append((claim, outcome))
+            elif judged.same_as is not None and judged.same_as["by"] == "name":
+                # Its records are in no increment: with a manifest it refuses the others.
+                made.refused.append((replace(claim, index=None), put_aside_reason(judged)))
             else:
                 made.known.append((replace(claim, index=None), judged))
         return made
@@ -297,7 +300,7 @@ class Batches:
         if duplicates:
             self._intake.settle_duplicates(duplicates)
             outcomes |= dict.fromkeys((claim.id for claim in duplicates), "duplicate")
-        rejected = [(claim, known_content(one)) for claim, one in judged.known]
+        rejected = [(claim, put_aside_reason(one)) for claim, one in judged.known]
         rejected = [one for one in rejected if one[0].id not in outcomes]
         for claim, error in (*judged.refused, *rejected):
             self._intake.reject(place, claim, paths[claim.id], error)

@@ -1,8 +1,12 @@
-"""Decides whether a file is new or a repetition of an earlier one.
+"""Decides whether a file is new, a repetition of an earlier one, or another version of it.
 
     name and content of an accepted file       a retry: skipped
     content of one, but another name           data, unless the source says otherwise
-    content of none                            data, whatever its name
+    name of one, but other content             put aside, unless the source says `same_name: add`
+    neither                                    data
+
+A day that is sent again, corrected, has the name of the first one. Its records would count twice,
+and nobody could tell: so a person decides whether it is an addition (`readmission`).
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
 increment was dropped by a roll-back is accepted no longer: both may come again as new. The known
@@ -13,7 +17,7 @@ Absent on purpose: the key of an upload, which identifies its request (`uploads`
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
@@ -21,20 +25,59 @@ from controller.ingest.folder.source_folders import SourcePlace
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord, Judged, Store
 
-__all__ = ["NEW", "Identities", "known_content"]
+__all__ = ["NEW", "Identities", "NamedContent", "addition_key", "put_aside_reason"]
 
 
 NEW = Judged("accepted")
 
+_ADDITION = "addition:"
 
-def known_content(judged: Judged) -> FileRejectedError:
-    """Return the reason for putting aside a file whose content is known."""
+
+def addition_key(claim: str, number: str) -> str:
+    """Return the key of an upload that an operator admits in addition to what is known.
+
+    Args:
+        claim: Id of the claim in quarantine.
+        number: Another one for each decision.
+    """
+    return f"{_ADDITION}{claim}:{number}"
+
+
+def put_aside_reason(judged: Judged) -> FileRejectedError:
+    """Return why a file goes to quarantine that equals an earlier one in content or in name."""
     earlier = judged.same_as or {}
+    file, index = earlier.get("file"), earlier.get("index")
+    if earlier.get("by") != "name":
+        message = (
+            f"its content equals that of {file!r}, increment {index}; its source says "
+            "`duplicates: quarantine`"
+        )
+        return FileRejectedError(rule="content_known", message=message)
     message = (
-        f"its content equals that of {earlier.get('file')!r}, increment "
-        f"{earlier.get('index')}; its source says `duplicates: quarantine`"
+        f"a file of this name was taken in before, with other content, as increment {index}; "
+        "nothing of this one was taken in, since its records might count twice. If it brings "
+        "further records, readmit it: it is added. If every file is new data whatever its name, "
+        "say `same_name: add` at the source. If it corrects the earlier file, take that one out "
+        "with a roll-back first"
     )
-    return FileRejectedError(rule="content_known", message=message)
+    return FileRejectedError(rule="same_name", message=message)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedContent:
+    """What of a file is compared; a claim has it, too.
+
+    Attributes:
+        path: Its name, as evidence.
+        sha256: Hex digest of its content.
+        id: Id of its claim; `""` if it has none yet.
+        key: The key of its upload; `""` if there is none.
+    """
+
+    path: str
+    sha256: str
+    id: str = ""
+    key: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -44,25 +87,21 @@ class Identities:
     store: Store
 
     def judge(
-        self,
-        place: SourcePlace,
-        path: str,
-        sha256: str,
-        claim: str = "",
-        pending: Sequence[ClaimRecord] = (),
+        self, place: SourcePlace, file: NamedContent, pending: Sequence[ClaimRecord] = ()
     ) -> Judged:
         """Return whether a file is new, given all accepted files.
 
         Args:
             place: Its source.
-            path: Its name, as evidence.
-            sha256: Hex digest of its content.
-            claim: Its own claim, which another instance that leads by now may have accepted.
-            pending: Claims with this content that are accepted together with the file, before it.
+            file: The file. Another instance that leads by now may have accepted its claim.
+            pending: Claims that are accepted together with the file, before it.
         """
-        stored = self._find(place, path, sha256, waiting=False)
-        known = [stored, *pending]
-        return _among(place, path, claim, known)
+        stored = self._find(place, file.path, file.sha256, waiting=False)
+        same = [one for one in pending if one.sha256 == file.sha256]
+        named = {one.path: one for one in pending}.get(file.path)
+        if named is None:
+            named = self._named(place, [file]).get(file.path)
+        return _judged(place, file, [stored, *same], named)
 
     def judge_in_turn(self, place: SourcePlace, claims: Sequence[ClaimRecord]) -> list[Judged]:
         """Return, for files that are accepted together, what `judge` says of each in turn.
@@ -74,33 +113,36 @@ class Identities:
         """
         wanted = {(claim.sha256, claim.path) for claim in claims}
         stored = self.store.same_claims(place.dataflow, place.name, sorted(wanted))
+        files = [_compared(claim) for claim in claims]
+        newest = dict(self._named(place, files))
         named: dict[tuple[str, str], ClaimRecord] = {}
         first: dict[str, ClaimRecord] = {}
         made = list[Judged]()
-        for claim in claims:
+        for claim, file in zip(claims, files, strict=True):
             key = (claim.sha256, claim.path)
             pending = named.get(key) or first.get(claim.sha256)
-            judged = _among(place, claim.path, claim.id, [stored.get(key), pending])
+            judged = _judged(place, file, [stored.get(key), pending], newest.get(claim.path))
             made.append(judged)
             if judged.outcome == "accepted":
                 named.setdefault(key, claim)
+                newest[claim.path] = claim
                 earlier = first.get(claim.sha256)
                 if earlier is None or claim.path < earlier.path:
                     first[claim.sha256] = claim
         return made
 
-    def foresee(self, place: SourcePlace, path: str, sha256: str) -> tuple[Judged, bool]:
+    def foresee(self, place: SourcePlace, file: NamedContent) -> tuple[Judged, bool]:
         """Return what `judge` returns, with waiting files counted too; and whether that is final.
 
         A waiting file may still be rejected, so the result for a file that equals it is not final.
         """
-        judged = self.judge(place, path, sha256)
+        judged = self.judge(place, file)
         if judged.outcome != "accepted":
             return judged, True
-        waiting = self._find(place, path, sha256, waiting=True)
-        if waiting is None or (judged.same_as is not None and waiting.path != path):
+        waiting = self._find(place, file.path, file.sha256, waiting=True)
+        if waiting is None or (judged.same_as is not None and waiting.path != file.path):
             return judged, True
-        return _judged(place.source.duplicates, path, waiting), False
+        return _of_content(place.source.duplicates, file.path, waiting), False
 
     def _find(
         self, place: SourcePlace, path: str, sha256: str, *, waiting: bool
@@ -113,28 +155,55 @@ class Identities:
         retried = self.store.same_claim(dataflow, source, sha256, path=path, waiting=waiting)
         return retried or same
 
+    def _named(
+        self, place: SourcePlace, files: Sequence[NamedContent]
+    ) -> Mapping[str, ClaimRecord]:
+        """Return the newest accepted claim of each name that may not come again."""
+        paths = {file.path for file in files if not _is_added(place, file)}
+        return self.store.named_claims(place.dataflow, place.name, paths) if paths else {}
 
-def _among(
-    place: SourcePlace, path: str, claim: str, earlier: Sequence[ClaimRecord | None]
+
+def _compared(claim: ClaimRecord) -> NamedContent:
+    return NamedContent(claim.path, claim.sha256, claim.id, claim.key)
+
+
+def _is_added(place: SourcePlace, file: NamedContent) -> bool:
+    """Return whether a file is data although its name is known."""
+    return place.source.same_name == "add" or _is_admitted(file)
+
+
+def _is_admitted(file: NamedContent) -> bool:
+    """Return whether an operator admitted a file in addition to what is known."""
+    return file.key.startswith(_ADDITION)
+
+
+def _judged(
+    place: SourcePlace,
+    file: NamedContent,
+    same_content: Sequence[ClaimRecord | None],
+    same_name: ClaimRecord | None,
 ) -> Judged:
-    """Compare a file with earlier ones of its content."""
-    known = [one for one in earlier if one is not None]
+    """Compare a file with the earlier ones of its content, then with the newest of its name."""
+    known = [one for one in same_content if one is not None]
     # As the store does: the claim of this name, or else the first by name.
-    same = min(known, key=lambda one: (one.path != path, one.path), default=None)
-    if same is None or same.id == claim:
+    same = min(known, key=lambda one: (one.path != file.path, one.path), default=None)
+    if same is not None and same.id == file.id:
         return NEW
-    return _judged(place.source.duplicates, path, same)
+    duplicates = "accept" if _is_admitted(file) else place.source.duplicates
+    judged = NEW if same is None else _of_content(duplicates, file.path, same)
+    if judged.outcome != "accepted" or same_name is None or _is_added(place, file):
+        return judged
+    return Judged("quarantined", _earlier("name", same_name))
 
 
-def _judged(duplicates: str, path: str, same: ClaimRecord) -> Judged:
+def _of_content(duplicates: str, path: str, same: ClaimRecord) -> Judged:
     retry = same.path == path
-    judged: dict[str, Any] = {
-        "by": "name_and_content" if retry else "content",
-        "claim": same.id,
-        "file": same.path,
-    }
-    if same.index is not None:
-        judged["index"] = same.index
+    earlier = _earlier("name_and_content" if retry else "content", same)
     if retry or duplicates == "skip":
-        return Judged("duplicate", judged)
-    return Judged("quarantined" if duplicates == "quarantine" else "accepted", judged)
+        return Judged("duplicate", earlier)
+    return Judged("quarantined" if duplicates == "quarantine" else "accepted", earlier)
+
+
+def _earlier(by: str, claim: ClaimRecord) -> Mapping[str, Any]:
+    earlier: dict[str, Any] = {"by": by, "claim": claim.id, "file": claim.path}
+    return earlier if claim.index is None else earlier | {"index": claim.index}

@@ -27,7 +27,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import sync_files
 from cbp.errors import CbpError, FileLostError, OperatingError
-from controller.ingest.admission.identity import Identities, known_content
+from controller.ingest.admission.identity import Identities, NamedContent, put_aside_reason
 from controller.ingest.admission.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.ingest.errors import device_errors
 from controller.ingest.folder.manifest import MANIFEST_NAME, Promise, is_sealed, read_manifest
@@ -116,7 +116,7 @@ class Group:
             self._intake.settle_duplicates(skipped)
         for one in known:
             if one.judged.outcome == "quarantined":
-                reason = known_content(one.judged)
+                reason = put_aside_reason(one.judged)
                 self._intake.reject(self._place, one.claim, one.path, reason)
         return {one.claim.id: one.judged.outcome for one in (*accepted, *known)}
 
@@ -321,8 +321,9 @@ class Intake:
         try:
             read = self._reader(_request(place, claim, path, names, self._limits), stopping)
             require_promised(claim, read.sha256)
-            same = [one.claim for one in pending if one.claim.sha256 == read.sha256]
-            judged = self._identities.judge(place, claim.path, read.sha256, claim.id, same)
+            before = [one.claim for one in pending]
+            file = NamedContent(claim.path, read.sha256, claim.id, claim.key)
+            judged = self._identities.judge(place, file, before)
             if judged.outcome != "accepted":
                 names.discard()
         except Exception:

@@ -37,6 +37,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError
 from controller.ingest.admission.claims import PathLocks
+from controller.ingest.admission.identity import addition_key
 from controller.ingest.admission.uploads import Uploads
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError, device_errors
 from controller.ingest.folder.folder_check import require_folders
@@ -66,6 +67,9 @@ _STATUSES: Mapping[Action, Literal["readmitted", "discarded", "quarantined"]] = 
 }
 _NOTE_BYTES_MAX = 1 << 16
 _WOULD_COUNT_TWICE = ("file_grew", "file_rewritten")
+_DECIDES_WHETHER_TO_ADD = ("same_name", "content_known", *_WOULD_COUNT_TWICE)
+"""Who admits such a file says that it is data although its name or its content is known. A file
+that was refused for another reason was never compared with earlier ones: it still is."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -259,7 +263,9 @@ class Decisions:
             notes.append(one)
 
         # Another key each time: a decision that was taken back is no reason to skip the next one.
-        key = f"readmit:{claim.id}:{self._new_id()}"
+        adds = (claim.reason or {}).get("code") in _DECIDES_WHETHER_TO_ADD
+        number = self._new_id()
+        key = addition_key(claim.id, number) if adds else f"readmit:{claim.id}:{number}"
         uploaded = self._uploads.receive_as(place, claim.path, stream, key, before_claim=note)
         return Decided(self._carry_out(place, claim, notes[0]), uploaded.claim)
 

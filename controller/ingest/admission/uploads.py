@@ -22,7 +22,7 @@ from typing import BinaryIO
 from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError
 from controller.ingest.admission.claims import Claims, upload_name
-from controller.ingest.admission.identity import Identities, known_content
+from controller.ingest.admission.identity import Identities, NamedContent, put_aside_reason
 from controller.ingest.admission.intake import Intake
 from controller.ingest.errors import UploadTooLargeError, device_errors
 from controller.ingest.folder.folder_check import require_folders
@@ -122,7 +122,8 @@ class Uploads:
                 return Uploaded(first, repeated=True, same_request=same)
         if before_claim is not None:
             before_claim(claim)
-        judged, settled = self._identities.foresee(place, claim.path, claim.sha256)
+        file = NamedContent(claim.path, claim.sha256, claim.id, claim.key)
+        judged, settled = self._identities.foresee(place, file)
         if not settled or judged.outcome == "accepted":
             claim = replace(claim, same_as=judged.same_as)
             return Uploaded(self._claims.make(place, part, claim))
@@ -131,7 +132,7 @@ class Uploads:
             claim = self._claims.record(place, replace(claim, status="duplicate"))
             self._intake.finish(place, [(claim, part)])
             return Uploaded(claim)
-        reason = self._intake.put_aside(place, claim, part, known_content(judged))
+        reason = self._intake.put_aside(place, claim, part, put_aside_reason(judged))
         settled_claim = replace(claim, status="quarantined", reason=reason)
         return Uploaded(self._claims.record(place, settled_claim))
 
@@ -148,7 +149,8 @@ class Uploads:
 
     def _give_up(self, identity: str, part: Path) -> None:
         """Remove the part, unless its claim is recorded: then the next pass continues with it."""
-        with suppress(OperatingError):
+        # On a disk that is read-only, a part that was never made cannot be removed either.
+        with suppress(OperatingError, OSError):
             if not self._store.known_claims([identity]):
                 part.unlink(missing_ok=True)
 

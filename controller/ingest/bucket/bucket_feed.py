@@ -143,6 +143,7 @@ class BucketFeed:
             new_max=self._limits.new_max,
             last=unreadable,
             stopping=stopping,
+            unfinished=place.source.unfinished,
         )
         self._unreadable[place.root] = unreadable.intersection(name for name, _ in listing.new)
         self._reports[place.root] = listing.report()

@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections import deque
-from collections.abc import Callable, Collection
+from collections.abc import Callable, Collection, Sequence
 from dataclasses import dataclass, field
 from datetime import datetime
 
 from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError
 from cbp.model.dataflow.source_location import BucketPrefix
+from cbp.model.dataflow.unfinished_names import UNFINISHED
 from controller.ingest.bucket.object_index import ObjectIndex
 from controller.ingest.bucket.object_names import is_folder_mark, why_left_out
 from controller.ingest.bucket.object_store import ObjectStore, StoredObject
@@ -79,6 +80,7 @@ def list_location(
     new_max: int,
     last: Collection[str],
     stopping: Callable[[], bool],
+    unfinished: Sequence[str] = UNFINISHED,
 ) -> BucketListing:
     """List a location; reads names, ETags and sizes only.
 
@@ -91,6 +93,7 @@ def list_location(
         new_max: See `FetchLimits`.
         last: Names of objects that are to be claimed behind all others.
         stopping: Called for each page; returns whether to stop.
+        unfinished: Ends of the names of objects that are not whole yet.
 
     Raises:
         BucketGoneError, BucketDeniedError, BucketFailedError: See the errors.
@@ -109,7 +112,7 @@ def list_location(
                 made.known.append(name)
             elif is_folder_mark(one):
                 continue
-            elif why := why_left_out(name):
+            elif why := why_left_out(name, unfinished):
                 left_out.append(Unclaimed(name, why, one.modified))
             else:
                 new.append((name, one))

@@ -14,9 +14,10 @@ one is cut, and begins with a digest of the key.
 from __future__ import annotations
 
 import hashlib
+from collections.abc import Sequence
 
+from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.bucket.object_store import StoredObject
-from controller.ingest.folder.manifest import is_unfinished
 from controller.ingest.folder.source_folders import evidence, name_fits_copy
 
 __all__ = ["file_name", "is_folder_mark", "why_left_out"]
@@ -31,14 +32,14 @@ def is_folder_mark(one: StoredObject) -> bool:
     return not one.size and one.key.endswith(("/", _MARK))
 
 
-def why_left_out(name: str) -> str:
+def why_left_out(name: str, unfinished: Sequence[str] = UNFINISHED) -> str:
     """Return why an object is not taken in, by its key behind the location; `""` if it is."""
     parts = name.split("/")
     if any(part.startswith((".", "_")) for part in parts):
         return "a part of its name begins with `.` or `_`, as that of unfinished data and of marks"
     if not parts[-1]:
         return "its name ends in `/`, as that of a folder"
-    if is_unfinished(parts[-1]):
+    if is_unfinished(parts[-1], unfinished):
         return "its name says that it is not whole yet"
     return ""
 

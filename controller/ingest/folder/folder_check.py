@@ -1,10 +1,11 @@
 """Checks that the folders of a source are real folders on one device.
 
 Someone may replace a folder while the service runs. A link in place of `incoming` would hand over
-the files of its target, and a link in place of `finished` would have files there removed. So every
-pass, every group of files and every upload checks the folders before it moves a file. A missing
-folder is made again while the source's own folder is there. If that one is missing as well, a disk
-may not be mounted: nothing is made on what lies below.
+the files of its target, and a link in place of `finished` would have files there removed. A link in
+place of a source's own folder, or of its dataflow's, would let two sources take each other's files.
+So every pass, every group of files and every upload checks all of them before it moves a file. A
+missing folder is made again while the source's own folder is there. If that one is missing as well,
+a disk may not be mounted: nothing is made on what lies below.
 """
 
 from __future__ import annotations
@@ -36,10 +37,8 @@ def prepare_source(place: SourcePlace, files: Files) -> None:
         DiskFullError: No space is left.
     """
     require_real(place)
-    for folder in place.folders:
-        files.make_dirs(str(folder))
+    files.make_dirs(*map(str, place.folders), f"{place.increments}/_log")
     require_folders(place, files)
-    files.make_dirs(f"{place.increments}/_log")
     _try_move(place, files)
 
 
@@ -78,25 +77,33 @@ def require_real(place: SourcePlace) -> list[Path]:
         DropFolderError: One is a link or no folder, or they lie on several devices.
     """
     missing, devices = list[Path](), set[int]()
+    for parent in (place.root.parent, place.root):
+        _real_status(parent)
     for folder in place.folders:
-        status = _status(folder)
+        status = _real_status(folder)
         if status is None:
             missing.append(folder)
-            continue
-        if stat.S_ISLNK(status.st_mode):
-            raise DropFolderError(str(folder), "is a symbolic link; use a real folder")
-        if not stat.S_ISDIR(status.st_mode):
-            raise DropFolderError(str(folder), "is no folder; move it away")
-        devices.add(status.st_dev)
+        else:
+            devices.add(status.st_dev)
     if len(devices) > 1:
         why = "incoming, claimed, quarantine and finished must lie on one file system"
         raise DropFolderError(str(place.root), why)
     return missing
 
 
-def _status(folder: Path) -> os.stat_result | None:
+def _real_status(folder: Path) -> os.stat_result | None:
+    """Return the status of a folder; `None` if nothing lies there.
+
+    Raises:
+        DropFolderError: It is a link or no folder.
+    """
     with device_errors(str(folder)), suppress(FileNotFoundError):
-        return os.lstat(folder)
+        status = os.lstat(folder)
+        if stat.S_ISLNK(status.st_mode):
+            raise DropFolderError(str(folder), "is a symbolic link; use a real folder")
+        if not stat.S_ISDIR(status.st_mode):
+            raise DropFolderError(str(folder), "is no folder; move it away")
+        return status
     return None
 
 
@@ -117,4 +124,5 @@ def _try_move(place: SourcePlace, files: Files) -> None:
         raise DropFolderError(str(place.root), why) from exc
     finally:
         for path in (probe, target):
-            path.unlink(missing_ok=True)
+            with suppress(OSError):  # on a read-only disk this fails as the probe did
+                path.unlink(missing_ok=True)

@@ -7,7 +7,8 @@ and then continues writes into the file in `finished`, which nobody would ever r
     once it is moved    compared with the stamp, then stamped anew
     each pass           the next 1,000 files that were finished in the last ten minutes
                         (`RECENT_SECONDS`) are compared again, in turn: of N files each is compared
-                        in every N / 1,000-th pass
+                        in every N / 1,000-th pass; without events a pass comes after a second
+                        at first, and after a minute in the end (`next_look`)
     each cleaning       every finished file, before any is removed: with the stamp, or, after a
                         restart, with the size in its claim and with its own times
     if it differs       hashed up to the bytes that were taken in, and compared with the claim
@@ -62,6 +63,7 @@ __all__ = ["RECENT_SECONDS", "Growth", "Stamp"]
 RECENT_SECONDS = 600.0
 """How long passes compare a finished file; later only a cleaning does."""
 
+_LOOK_SECONDS_MIN, _LOOK_SECONDS_MAX = 1.0, 60.0
 _COMPARED_BY_A_PASS = 1_000
 _RECENT_MAX = 100_000
 _STAMPS_MAX = 100_000
@@ -130,6 +132,7 @@ class Growth:
         self._lock = threading.Lock()
         self._stamps: OrderedDict[str, int] = OrderedDict()
         self._recent: dict[Path, deque[_Recent]] = {}
+        self._newest: dict[Path, datetime] = {}
 
     def finished(
         self,
@@ -155,7 +158,8 @@ class Growth:
             return self._settle(place, [name], stopping)
         self._remember(name, now)
         recent = self._recent.setdefault(place.root, deque(maxlen=_RECENT_MAX))
-        recent.append(_Recent(name, self._clock(), now))
+        self._newest[place.root] = self._clock()
+        recent.append(_Recent(name, self._newest[place.root], now))
         return 0
 
     def look_at_recent(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
@@ -177,6 +181,19 @@ class Growth:
                 changed.append(one.name)
             recent.append(replace(one, stamp=now))
         return self._settle(place, changed, stopping)
+
+    def next_look(self, place: SourcePlace) -> datetime | None:
+        """Return when passes compare recent files again; `None` if there are none.
+
+        Who goes on with a file does so soon: so the pauses grow with the age of the newest one.
+        """
+        if not (recent := self._recent.get(place.root)):
+            return None
+        now = self._clock()
+        age = (now - self._newest.get(place.root, now)).total_seconds()
+        if len(recent) > _COMPARED_BY_A_PASS:
+            age = 0.0  # the others have their turn first
+        return now + timedelta(seconds=min(max(age, _LOOK_SECONDS_MIN), _LOOK_SECONDS_MAX))
 
     def look_at_all(self, place: SourcePlace, stopping: Callable[[], bool]) -> int:
         """Compare every finished file; return how many changed; raises as `finished`."""

@@ -9,7 +9,8 @@ waits like any other file.
 
 Guaranteed: nothing depends on an event. Without one (a network file system, a full queue of the
 kernel, another system than Linux) a file is found by the next listing and waits for
-`settle_seconds`. A device that hangs delays the watch, and no listing of another source
+`settle_seconds`. `sees` says of which folders events come, so that all others are listed again and
+again. A device that hangs delays the watch, and no listing of another source
 (tests/controller/ingest/folder/test_incoming_watch.py).
 """
 
@@ -24,6 +25,7 @@ from typing import Any
 import structlog
 
 from controller.ingest.folder.candidate import Candidate, look_at
+from controller.ingest.folder.mounts import tells_every_change
 
 __all__ = ["IncomingWatch"]
 
@@ -50,7 +52,8 @@ class IncomingWatch:
         self._renamed: dict[Path, dict[str, Candidate]] = {}
         self._folders: dict[int, Path] = {}
         self._inotify: Any = None
-        self._refused = False
+        self._refused: dict[Path, str] = {}
+        self._failure = ""
         self._wake: Callable[[frozenset[str]], None] = lambda dataflows: None
 
     def call(self, dataflow: str) -> None:
@@ -70,6 +73,12 @@ class IncomingWatch:
         with self._lock:
             return frozenset(self._renamed.get(folder, {}).values())
 
+    def sees(self, folder: Path) -> bool:
+        """Return whether an event comes for each file that comes into a folder."""
+        with self._lock:
+            watched = folder in self._folders.values()
+        return watched and tells_every_change(folder)
+
     def forget(self, folder: Path, gone: Iterable[Candidate]) -> None:
         """Forget renamed files that a listing did not see any more."""
         with self._lock:
@@ -78,7 +87,27 @@ class IncomingWatch:
                 if renamed.get(one.name) == one:
                     del renamed[one.name]
 
+    def problem(self, folder: Path) -> str:
+        """Return, for an operator, why a folder is not watched; `""` if nothing failed."""
+        with self._lock:
+            why = self._failure or self._refused.get(folder, "")
+        if not why:
+            return ""
+        return (
+            f"its folder is not watched ({why}), so files are found by listings at intervals; the "
+            "watch is tried again by itself"
+        )
+
     def run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
+        """Watch until `stop` is set; see `_run`. What ends the watch is kept for `problem`."""
+        try:
+            self._run(stop, wake)
+        except Exception as error:
+            with self._lock:
+                self._failure = str(error) or type(error).__name__
+            raise
+
+    def _run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:
         """Call `wake` with the dataflows whose folders changed, until `stop` is set; blocks.
 
         On a system without inotify only `call` calls it.
@@ -95,7 +124,8 @@ class IncomingWatch:
         with INotify() as inotify:
             try:
                 with self._lock:
-                    self._inotify = inotify
+                    self._inotify, self._failure = inotify, ""
+                    self._refused.clear()
                     followed = dict(self._dataflows)
                 for folder in followed:
                     self._add(inotify, folder)
@@ -114,17 +144,21 @@ class IncomingWatch:
         """Watch a folder; called without the lock, since a device may hang."""
         from inotify_simple import flags
 
-        mask = flags.CREATE | flags.CLOSE_WRITE | flags.MOVED_TO | flags.ONLYDIR | flags.DONT_FOLLOW
+        mask = flags.CREATE | flags.CLOSE_WRITE | flags.MOVED_TO | flags.MOVE_SELF
+        mask |= flags.ONLYDIR | flags.DONT_FOLLOW
         try:
             watch = inotify.add_watch(folder, mask)
         except (FileNotFoundError, ValueError):  # no such folder; the watch has ended meanwhile
             return
         except OSError as error:  # such as the limit `fs.inotify.max_user_watches`
-            if not self._refused:
-                self._refused = True
+            with self._lock:
+                first = not self._refused
+                self._refused[folder] = error.strerror or str(error)
+            if first:
                 _log.warning("watch.refused", folder=str(folder), reason=str(error))
             return
         with self._lock:
+            self._refused.pop(folder, None)
             if self._inotify is inotify:
                 self._folders[watch] = folder
 
@@ -137,8 +171,10 @@ class IncomingWatch:
             for event in events:
                 if event.mask & flags.Q_OVERFLOW:
                     woken.update(self._dataflows.values())
-                elif event.mask & flags.IGNORED:  # removed, or its disk was taken away
-                    self._folders.pop(event.wd, None)
+                elif event.mask & (flags.IGNORED | flags.MOVE_SELF):
+                    # Removed, moved, or its disk was taken away: a listing looks what is there now.
+                    if (gone := self._folders.pop(event.wd, None)) is not None:
+                        woken.add(self._dataflows[gone])
                 elif (folder := self._folders.get(event.wd)) is not None:
                     woken.add(self._dataflows[folder])
                     if event.mask & flags.MOVED_TO:

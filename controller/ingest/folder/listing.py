@@ -1,7 +1,7 @@
 """Lists a source's `incoming` folder and decides which files may be claimed now.
 
 A file is eligible when it is regular (never a link, FIFO, device or folder), not hidden, and not
-named as unfinished. In addition one of these holds:
+named as unfinished (`cbp.model.dataflow.unfinished_names`). In addition one of these holds:
 
     named by a manifest  the manifest is complete
     renamed in           the rename was seen, and the file is what it was then (`incoming_watch`)
@@ -33,13 +33,13 @@ from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from pathlib import Path
 
+from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.folder.candidate import Candidate
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.manifest import (
     MANIFEST_NAME,
     Manifest,
     is_sealed,
-    is_unfinished,
     read_manifest,
 )
 from controller.ingest.folder.unclaimed import Unclaimed, UnclaimedFiles, why_not_regular
@@ -127,21 +127,24 @@ class Settler:
         self._seen: dict[Candidate, datetime] = {}
         self._read: dict[Candidate, Manifest] = {}
 
-    def look(self) -> Listed:
+    def look(self, unfinished: Sequence[str] = UNFINISHED) -> Listed:
         """List the folder once.
+
+        Args:
+            unfinished: Ends of the names of files that are not whole yet.
 
         Raises:
             OSError: The folder cannot be read.
         """
         now = self._clock()
         renamed = self._watch.renamed_in(self._folder)  # before the listing
-        scanned = scan_folder(self._folder)
+        scanned = scan_folder(self._folder, unfinished)
         files = scanned.candidates
         self._watch.forget(self._folder, set(renamed).difference(files))
         # If the clock was set back, the wait restarts; otherwise a file could wait for long.
         self._seen = {one: min(self._seen.get(one, now), now) for one in files}
         ready = {one.name: one for one in files if one in renamed or self._settled(one, now)}
-        manifests = self._manifests(scanned, ready)
+        manifests = self._manifests(scanned, ready, unfinished)
         ordered = self._order(files, ready, manifests)
         unready = len(files) - len(ordered) - (manifests.complete is not None)
         return Listed(
@@ -173,12 +176,14 @@ class Settler:
         ]
         return min(unsettled) + self._settle if unsettled else None
 
-    def _manifests(self, scanned: _Scanned, ready: dict[str, Candidate]) -> _Manifests:
+    def _manifests(
+        self, scanned: _Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
+    ) -> _Manifests:
         """Read the manifests; an unreadable one is claimed, and then rejected."""
         made = _Manifests()
         for one in sorted(scanned.sealed, key=lambda one: one.name)[:_SEALED_MAX]:
             try:
-                made.sealed.append(self._manifest(one))
+                made.sealed.append(self._manifest(one, unfinished))
             except FileRejectedError:
                 made.damaged.append(one)
             except FileNotFoundError:
@@ -189,7 +194,7 @@ class Settler:
         if unsealed is None:
             return made
         try:
-            manifest = self._manifest(unsealed)
+            manifest = self._manifest(unsealed, unfinished)
         except (FileRejectedError, FileNotFoundError):
             return made
         ready.pop(MANIFEST_NAME, None)
@@ -199,10 +204,10 @@ class Settler:
             made.held = frozenset(file.name for file in manifest.files)
         return made
 
-    def _manifest(self, one: Candidate) -> Manifest:
+    def _manifest(self, one: Candidate, unfinished: Sequence[str]) -> Manifest:
         """Read a manifest, unless it was read and has not changed since."""
         if one not in self._read:
-            self._read[one] = read_manifest(self._folder / one.name)
+            self._read[one] = read_manifest(self._folder / one.name, unfinished)
         return self._read[one]
 
     def _order(
@@ -226,7 +231,7 @@ class Settler:
         return [*first.values(), *_up_to_marker(rest, candidates, manifests.held)]
 
 
-def scan_folder(folder: Path) -> _Scanned:
+def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> _Scanned:
     """Look at every name in a folder; opens nothing.
 
     Raises:
@@ -243,16 +248,16 @@ def scan_folder(folder: Path) -> _Scanned:
                 why = f"cannot be looked at: {exc.strerror or exc}"
                 scanned.unclaimed.append(Unclaimed.of(entry.name, why, None))
                 continue
-            _sort(entry.name, status, scanned)
+            _sort(entry.name, status, scanned, unfinished)
     return scanned
 
 
-def _sort(name: str, status: os.stat_result, scanned: _Scanned) -> None:
+def _sort(name: str, status: os.stat_result, scanned: _Scanned, unfinished: Sequence[str]) -> None:
     """Classify one name of the folder."""
     why = why_not_regular(status.st_mode)
     if why:
-        scanned.ignored += not is_unfinished(name)
-    elif not is_unfinished(name):
+        scanned.ignored += not is_unfinished(name, unfinished)
+    elif not is_unfinished(name, unfinished):
         scanned.candidates.append(Candidate.of(name, status))
         return
     elif is_sealed(name):

@@ -16,11 +16,12 @@ from __future__ import annotations
 import json
 import os
 import re
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
+from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.folder.regular_file import read_regular
 from controller.ingest.folder.source_folders import evidence
 from controller.ingest.rejection import FileRejectedError
@@ -31,14 +32,12 @@ __all__ = [
     "Manifest",
     "Promise",
     "is_sealed",
-    "is_unfinished",
     "read_manifest",
     "sealed_name",
 ]
 
 MANIFEST_NAME = "_MANIFEST.json"
 MANIFEST_BYTES_MAX = 16 << 20
-UNFINISHED = (".part", ".tmp", ".crdownload", "~")
 NAME_BYTES_MAX = 255
 """Longest name in a folder, on every file system in use."""
 
@@ -85,13 +84,12 @@ def is_sealed(name: str) -> bool:
     return bool(_SEALED.fullmatch(name))
 
 
-def is_unfinished(name: str) -> bool:
-    """Return whether a name in `incoming` means "unfinished" or "not for the service"."""
-    return name.startswith(".") or name.endswith(UNFINISHED)
-
-
-def read_manifest(path: Path) -> Manifest:
+def read_manifest(path: Path, unfinished: Sequence[str] = UNFINISHED) -> Manifest:
     """Read a manifest.
+
+    Args:
+        path: Where it lies.
+        unfinished: Ends of names that are never taken in, so that it cannot announce them.
 
     Raises:
         FileRejectedError: `manifest_mismatch`, or a rule of `read_regular`; names the files that
@@ -100,20 +98,20 @@ def read_manifest(path: Path) -> Manifest:
     """
     data = read_regular(path, bytes_max=MANIFEST_BYTES_MAX)
     try:
-        return _parsed(path, data)
+        return _parsed(path, data, unfinished)
     except (ValueError, RecursionError) as exc:
         cause = "nested too deeply" if isinstance(exc, RecursionError) else str(exc)
         message = f"not a manifest: {cause}{_named_files(data)}"
         raise FileRejectedError(rule="manifest_mismatch", message=message, cause=cause) from exc
 
 
-def _parsed(path: Path, data: bytes) -> Manifest:
+def _parsed(path: Path, data: bytes, unfinished: Sequence[str]) -> Manifest:
     value = json.loads(data)
     listed = value.get("files") if isinstance(value, dict) else None
     if not isinstance(listed, list) or not listed:
         message = 'expected {"files": [{"name": …, "bytes": …}, …]}'
         raise ValueError(message)
-    files = tuple(_promise(item, at) for at, item in enumerate(listed))
+    files = tuple(_promise(item, at, unfinished) for at, item in enumerate(listed))
     if len({file.name for file in files}) != len(files):
         message = "a manifest names a file twice"
         raise ValueError(message)
@@ -132,10 +130,10 @@ def _named_files(data: bytes) -> str:
     )
 
 
-def _promise(item: object, at: int) -> Promise:
+def _promise(item: object, at: int, unfinished: Sequence[str]) -> Promise:
     fields = item if isinstance(item, dict) else {}
     name, size, digest = fields.get("name"), fields.get("bytes"), fields.get("sha256", "")
-    if not isinstance(name, str) or not _may_be_listed(name):
+    if not isinstance(name, str) or not _may_be_listed(name, unfinished):
         message = f"files[{at}].name: expected the name of a file in this folder"
         raise ValueError(message)
     if type(size) is not int or size < 0:
@@ -148,9 +146,11 @@ def _promise(item: object, at: int) -> Promise:
     return Promise(name, size, digest)
 
 
-def _may_be_listed(name: str) -> bool:
+def _may_be_listed(name: str, unfinished: Sequence[str]) -> bool:
     """Return whether a listing can ever have a file of this name; if not, it is never taken."""
-    if not name or name == MANIFEST_NAME or "/" in name or "\0" in name or is_unfinished(name):
+    if not name or name == MANIFEST_NAME or "/" in name or "\0" in name:
+        return False
+    if is_unfinished(name, unfinished):
         return False
     try:
         return len(os.fsencode(name)) <= NAME_BYTES_MAX

@@ -12,7 +12,7 @@ import json
 from collections import Counter
 from collections.abc import Callable, Sequence
 from dataclasses import replace
-from datetime import UTC, date
+from datetime import UTC
 from zoneinfo import ZoneInfo
 
 import pyarrow as pa
@@ -20,6 +20,7 @@ import pyarrow.compute as pc
 import pyarrow.types as pt
 
 from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
+from cbp.engine.columnar.value_limits import why_not_held
 from cbp.model.flow.schema import DataType, Field, Schema
 from controller.ingest.formats.bad_lines import LINES_MAX, BadLines
 from controller.ingest.formats.column_conversion import note_nulls, unknown_column
@@ -28,6 +29,8 @@ from controller.ingest.rejection import FileRejectedError
 from controller.values import ValueRules, excerpt
 
 __all__ = ["ArrowColumns"]
+
+_WHY_MAX = 200
 
 
 class ArrowColumns:
@@ -83,9 +86,14 @@ class ArrowColumns:
         except pa.ArrowNotImplementedError as exc:
             message = f"expected {field.type}, got {values.type}"
             raise FileRejectedError(rule="column_type", message=message, column=field.name) from exc
-        except pa.ArrowInvalid as exc:
-            self._note_rows(values, field, target, lines, exc)
-            return None
+        except pa.ArrowInvalid:
+            # A cast of a map looks at all entries in memory, those of rows that were cut off too.
+            values = values.take(pa.array(range(len(values)), pa.int64()))
+            try:
+                array = _converted(values, target, self._rules)
+            except pa.ArrowInvalid as exc:
+                self._note_rows(values, field, target, lines, exc)
+                return None
         return array if note_nulls(field, array, lines, self._bad) else None
 
     def _note_rows(
@@ -99,11 +107,15 @@ class ArrowColumns:
         """Report the rows that do not fit; if each row fits alone, report the first one."""
         cause, noted = excerpt(str(error)), 0
         for at, line in enumerate(lines):
+            one = actual.take(pa.array([at], pa.int64()))
             try:
-                _converted(actual.slice(at, 1), target, self._rules)
-            except pa.ArrowInvalid:
-                shown = excerpt(_text_of_value(actual[at]))
-                message = f"expected {field.type}, got {shown} ({actual.type}), which does not fit"
+                _converted(one, target, self._rules)
+            except pa.ArrowInvalid as exc:
+                shown = excerpt(_text_of_value(one))
+                why = str(exc)[:_WHY_MAX]
+                message = (
+                    f"expected {field.type}, got {shown} ({actual.type}), which does not fit: {why}"
+                )
                 self._bad.add("value_range", message, line=line, column=field.name, cause=cause)
                 noted += 1
                 if noted == LINES_MAX:
@@ -119,58 +131,24 @@ def _text_of(row: pa.RecordBatch) -> str:
         values = row.to_pylist()[0]
     except (OverflowError, ValueError):  # a time that Python has not
         names = row.schema.names
-        values = {name: _text_of_value(row.column(name)[0]) for name in names}
+        values = {name: _text_of_value(row.column(name)) for name in names}
     return json.dumps(values, ensure_ascii=False, default=str)
 
 
-def _text_of_value(value: pa.Scalar) -> str:
-    """Return a value for people; the number behind it if it is a time that Python has not."""
+def _text_of_value(one: pa.Array) -> str:
+    """Return the only value of an array for people, as Arrow shows it if Python cannot."""
     try:
-        return str(value)
+        return str(one[0])
     except (OverflowError, ValueError):
-        return str(getattr(value, "value", value.type))
+        return " ".join(one.to_string().split())
 
 
 def _converted(actual: pa.Array, target: pa.DataType, rules: ValueRules) -> pa.Array:
-    """Return a column in its declared type; fails where a value would change, or is no date."""
+    """Return a column in its declared type; fails where a value would change, or is none."""
     array = _cast(actual, target, rules)
-    _require_calendar(array)
+    if why := why_not_held(array):
+        raise pa.ArrowInvalid(why)
     return array
-
-
-def _require_calendar(array: pa.Array) -> None:
-    """Refuse times outside of the years 1 to 9999, which neither Python's nor Spark's types have.
-
-    Raises:
-        pa.ArrowInvalid: If there is one, however deep.
-    """
-    if pt.is_struct(array.type):
-        parts = array.flatten()
-    elif pt.is_map(array.type):
-        parts = [array.keys, array.items]
-    elif pt.is_list(array.type):
-        parts = [array.flatten()]
-    else:
-        if len(array) and (bounds := _BOUNDS.get(array.type)):
-            ends = pc.min_max(array)
-            least, most = ends["min"], ends["max"]
-            if least.is_valid and not bounds[0] <= least.value <= most.value <= bounds[1]:
-                message = f"{array.type} outside of the years 1 to 9999"
-                raise pa.ArrowInvalid(message)
-        return
-    for part in parts:
-        _require_calendar(part)
-
-
-_EPOCH_DAY = date(1970, 1, 1).toordinal()
-_DAY_MICROS = 86_400_000_000
-_DAYS = (date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY)
-# Not by `pa.scalar`: Arrow would import pandas, before a reader process can say that there is none.
-_BOUNDS = {
-    pa.date32(): _DAYS,
-    pa.timestamp("us", "UTC"): (_DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1),
-}
-"""Maps types of times to the least and the greatest number that stands for one."""
 
 
 def _cast(actual: pa.Array, target: pa.DataType, rules: ValueRules) -> pa.Array:

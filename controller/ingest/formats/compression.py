@@ -31,10 +31,15 @@ Compression = Literal["none", "gzip", "bzip2", "zstd"]
 _COMPRESSED_BYTES = 1 << 16
 _MEMBER_BYTES = 1 << 9
 """First input of a member; doubles each time. Small: bytes behind the member are copied."""
+_PZSTD_HEADER = b"\x50\x2a\x4d\x18\x04\x00\x00\x00"
+"""Begins the frame in which pzstd announces the size of the next frame, in four bytes."""
+
 _MAGIC: tuple[tuple[bytes, Compression], ...] = (
     (b"\x1f\x8b", "gzip"),
     (b"BZh", "bzip2"),
     (b"\x28\xb5\x2f\xfd", "zstd"),
+    # A frame that readers skip; pzstd begins every file with one (RFC 8878, 3.1.2).
+    *((bytes([0x50 + number]) + b"\x2a\x4d\x18", "zstd") for number in range(16)),
 )
 _REFUSED = (
     (b"PK\x03\x04", "a ZIP archive"),
@@ -261,5 +266,8 @@ def _unzstd(content: ClaimedContent) -> Iterator[bytes]:
             message = f"the zstd stream is {'cut' if cut else 'damaged'}"
             raise FileRejectedError(rule=rule, message=message, cause=str(exc)) from exc
         if not count:
-            return
+            break
         yield bytes(memoryview(buffer)[:count])
+    if content.last(len(_PZSTD_HEADER) + 4).startswith(_PZSTD_HEADER):
+        message = "the zstd stream is cut: pzstd announced a frame that is not there"
+        raise FileRejectedError(rule="compressed_truncated", message=message)

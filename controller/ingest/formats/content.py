@@ -96,6 +96,10 @@ class ClaimedContent:
         """Return the first bytes without consuming them."""
         return os.pread(self._file.fileno(), count, 0)
 
+    def last(self, count: int) -> bytes:
+        """Return the last bytes without consuming them."""
+        return os.pread(self._file.fileno(), count, max(0, self.size - count))
+
     def read(self, count: int) -> bytes:
         """Return the next bytes and hash them; `b""` at the end.
 

@@ -6,7 +6,9 @@ Rejected:
   (unless the source ignores these)
 - a last line without a line end (unless the source says that its files have none)
 
-Blank lines are skipped. An empty quoted field is an empty string.
+A blank line is a record with an empty cell where files have one column, as any other empty cell;
+otherwise it is skipped. So are blank lines before the header. An empty quoted field is an empty
+string.
 """
 
 from __future__ import annotations
@@ -57,10 +59,11 @@ def read_csv(
             `column_unknown`: the rest cannot be read.
     """
     builder = BatchBuilder(schema, options.rules, text=True)
-    records = _Records(options, record_bytes_max, notes)
     layout: tuple[list[int | None], int] | None = None
     if not options.csv.header:
         layout = list(range(len(schema))), len(schema)
+    width = None if layout is None else layout[1]
+    records = _Records(options, record_bytes_max, notes, width)
     for numbers, rows in records.chunks(blocks, batch_rows):
         if layout is None:
             layout = _places(numbers[0], rows[0], schema, options.rules, notes)
@@ -162,10 +165,16 @@ class _Records:
 
     Each character is examined a bounded number of times, whatever the quotes. If a record is still
     open at the end of its line, its cells so far are kept and parsing resumes where it stopped.
+
+    Args:
+        width: Number of columns; `None` if the first record, the header, says it.
     """
 
-    def __init__(self, options: ReadOptions, record_bytes_max: int, notes: Notes) -> None:
+    def __init__(
+        self, options: ReadOptions, record_bytes_max: int, notes: Notes, width: int | None
+    ) -> None:
         self._options, self._lines, self._notes = options.csv, options.lines, notes
+        self._width = width
         self._record_bytes_max = record_bytes_max
         delimiter, quote = re.escape(options.csv.delimiter), re.escape(options.csv.quote)
         # Possessive: the regex never retries a shorter match, which would be quadratic.
@@ -203,14 +212,17 @@ class _Records:
         delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
         if lines[0].endswith("\r"):
             lines = [line.removesuffix("\r") for line in lines]
-        if "" in lines or any("\r" in line for line in lines):
+        if any("\r" in line for line in lines) or ("" in lines and self._width != 1):
             return None
         if quote and any(quote in line for line in lines):
             return None
-        return [
+        rows: list[Cells] = [
             self._nulled(cells) if null in cells else cells  # type: ignore[misc]
             for cells in (line.split(delimiter, COLUMNS_MAX) for line in lines)
         ]
+        if self._width is None:
+            self._width = len(rows[0])
+        return rows
 
     def _nulled(self, cells: Iterable[str]) -> Cells:
         null = self._options.null
@@ -223,7 +235,7 @@ class _Records:
                 self._size += len(line) + 1
                 self._open.append("\n")
                 whole = self._take(line, 0)
-            elif line in ("", "\r"):
+            elif line in ("", "\r") and self._width != 1:
                 continue
             else:
                 self._first, self._size = number, len(line)
@@ -231,6 +243,8 @@ class _Records:
             if whole is None:
                 self._check_size()
                 continue
+            if self._width is None:
+                self._width = len(whole)
             yield self._first, whole
 
     def _begin(self, line: str) -> Cells | None:

@@ -121,6 +121,7 @@ class _Reader:
                     aside=(*group.partitions, IS_CHANGE, *([CHANGE] if rows.change else [])),
                 ):
                     yield self._joined(batch, rows.change, constants, delta)
+                rows.check_counts(file.size)
         except FileNotFoundError as error:
             raise gone(self._options.delta.table, f"{name} is gone") from error
         except FileRejectedError as error:

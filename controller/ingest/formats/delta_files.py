@@ -55,6 +55,7 @@ _READABLE = frozenset(
     }
 )
 LOG = "_delta_log"
+UNKNOWN = -1
 
 
 def has_change_feed(metadata: Metadata) -> bool:
@@ -77,21 +78,26 @@ class ChangedRows:
     Attributes:
         path: Absolute.
         partition: Values of the partition columns, as text.
+        size, rows: Bytes and rows of the file, as the log says; `UNKNOWN` if it does not.
         change: What became of all the rows; `""` if each row says it.
         dead: Rows that are left out.
         only: If set, no other rows are taken.
-        taken: How many rows `keep` has returned.
+        read, taken: How many rows `keep` was given, and has returned.
     """
 
     path: str
     partition: Mapping[str, str | None]
+    size: int
+    rows: int
     change: str
     dead: BitMap64 | None = None
     only: BitMap64 | None = None
+    read: int = 0
     taken: int = 0
 
     def keep(self, batch: pa.RecordBatch, first: int) -> pa.RecordBatch:
         """Return the wanted rows of a batch that begins with row `first` of the file."""
+        self.read += batch.num_rows
         if self.dead is not None or self.only is not None:
             rows = BitMap64()
             rows.add_range(first, first + batch.num_rows)
@@ -103,6 +109,20 @@ class ChangedRows:
                 batch = batch.take(pa.array(rows_of(rows) - first))
         self.taken += batch.num_rows
         return batch
+
+    def check_counts(self, size: int) -> None:
+        """Compare the file, all of which was read, with what the log says of it.
+
+        Args:
+            size: Its bytes.
+
+        Raises:
+            FileRejectedError: `delta_damaged`.
+        """
+        for what, has, said in (("bytes", size, self.size), ("rows", self.read, self.rows)):
+            if said not in (has, UNKNOWN):
+                message = f"the file has {has} {what}, the table's log says {said}"
+                raise FileRejectedError(rule="delta_damaged", message=message)
 
 
 def changed_files(table: str, group: ChangeGroup) -> Iterator[ChangedRows]:
@@ -168,7 +188,9 @@ def _rows(
         raise FileRejectedError(rule="delta_unsupported", message=message)
     path = _inside(table, unquote(file.path))
     dead = None if only is not None or isinstance(file, ChangeFile) else _vector(table, file)
-    return ChangedRows(path, file.partition_values, change, dead, only)
+    rows = file.rows if isinstance(file, AddFile) else UNKNOWN
+    size = file.size or UNKNOWN  # that a removed file has one is optional
+    return ChangedRows(path, file.partition_values, size, rows, change, dead, only)
 
 
 def _vector(table: str, file: AddFile | RemoveFile) -> BitMap64 | None:

@@ -18,9 +18,16 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from controller.ingest.formats.compression import check_expansion
-from controller.ingest.formats.parquet_pages import DELTA_BYTE_ARRAY, DICTIONARY_PAGE, pages
+from controller.ingest.formats.parquet_pages import (
+    DELTA_BYTE_ARRAY,
+    DICTIONARY_PAGE,
+    ENCRYPTED,
+    encrypted_columns,
+    pages,
+)
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
+from controller.values import excerpt
 
 __all__ = ["Bounds", "decoded_bytes"]
 
@@ -61,11 +68,14 @@ class Bounds:
             limits: Limits of the file.
 
         Raises:
-            FileRejectedError: `parquet_limits`, `parquet_damaged`, `decompression_ratio` or
-                `decompressed_too_large`.
+            FileRejectedError: `parquet_limits`, `parquet_damaged`, `parquet_encrypted`,
+                `decompression_ratio` or `decompressed_too_large`.
         """
         metadata = file.metadata
         columns = [at for at in range(metadata.num_columns) if _top(metadata, at) in present]
+        if encrypted := encrypted_columns(handle, size).intersection(columns):
+            name = metadata.schema.column(min(encrypted)).path
+            raise FileRejectedError(rule="parquet_encrypted", message=ENCRYPTED, column=name[:100])
         if metadata.num_row_groups * len(columns) > CHUNKS_MAX:
             message = f"has more than {CHUNKS_MAX} column chunks; write larger row groups"
             raise FileRejectedError(rule="parquet_limits", message=message)
@@ -73,7 +83,12 @@ class Bounds:
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
             for at in columns:
-                sums.add(handle, size, row_group.column(at))
+                chunk = row_group.column(at)
+                values, rows = sums.add(handle, size, chunk)
+                _require_count(chunk, "values", values, chunk.num_values)
+                _require_count(chunk, "rows", rows, row_group.num_rows)
+                if metadata.schema.column(at).max_repetition_level == 0:
+                    _require_count(chunk, "rows", values, row_group.num_rows)
                 check_expansion(sums.bytes, size, limits)
         width = sum(_width(file.schema_arrow.field(name).type) for name in present)
         if width > limits.row_group_bytes:
@@ -91,10 +106,17 @@ class _PageTotals:
         self.rows, self.bytes = limits.batch_rows, 0
         self.repeating = set[str]()
 
-    def add(self, handle: int, size: int, chunk: Any) -> None:
+    def add(self, handle: int, size: int, chunk: Any) -> tuple[int, int]:
+        """Add the pages of a column chunk.
+
+        Returns:
+            Their number of values, nulls included, and of rows; -1 if a page does not say it.
+        """
+        rows = 0
         start, values, dictionary, prefixed = chunk.data_page_offset, 0, 0, 0
-        if chunk.dictionary_page_offset is not None and 0 < chunk.dictionary_page_offset < start:
-            start = chunk.dictionary_page_offset
+        first = chunk.dictionary_page_offset or 0
+        if first > 0 and (first < start or start == 0):  # a chunk without rows has no data page
+            start = first
         if start < 0 or chunk.total_compressed_size < 0:
             raise FileRejectedError(
                 rule="parquet_damaged", message="a column has an invalid position"
@@ -109,10 +131,14 @@ class _PageTotals:
                 dictionary = max(dictionary, page.bytes)
             else:
                 values += page.values
+                rows = -1 if rows < 0 or page.rows < 0 else rows + page.rows
             if page.encoding == DELTA_BYTE_ARRAY:
                 prefixed = max(prefixed, page.bytes)
-        if chunk.physical_type != "BYTE_ARRAY":
-            return
+        if chunk.physical_type == "BYTE_ARRAY":
+            self._bound(chunk, values, dictionary, prefixed)
+        return values, rows
+
+    def _bound(self, chunk: Any, values: int, dictionary: int, prefixed: int) -> None:
         if values * dictionary > REPEATED_BYTES_MAX:
             self.repeating.add(chunk.path_in_schema)
         if values * prefixed > 4 * self._limits.row_group_bytes:
@@ -120,6 +146,14 @@ class _PageTotals:
                 message = "a nested column of texts with common beginnings; write another encoding"
                 raise FileRejectedError(rule="parquet_limits", message=message)
             self.rows = min(self.rows, max(1, self._limits.row_group_bytes // prefixed))
+
+
+def _require_count(chunk: Any, what: str, held: int, said: int) -> None:
+    """Compare what the pages of a chunk hold with what the footer says; -1 is not compared."""
+    if held not in (said, -1):
+        name = excerpt(chunk.path_in_schema)
+        message = f"the pages of column {name} hold {held} {what}, the footer says {said}"
+        raise FileRejectedError(rule="parquet_damaged", message=message)
 
 
 def _top(metadata: Any, at: int) -> str:

@@ -14,10 +14,20 @@ import os
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
+from typing import NoReturn
 
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = ["FOOTER_BYTES_MAX", "Page", "check_footer", "pages"]
+__all__ = [
+    "ENCRYPTED",
+    "ENCRYPTED_MAGIC",
+    "FOOTER_BYTES_MAX",
+    "PLAIN_MAGIC",
+    "Page",
+    "check_footer",
+    "encrypted_columns",
+    "pages",
+]
 
 FOOTER_BYTES_MAX = 64 << 20
 NESTING_MAX = 64
@@ -25,6 +35,19 @@ SCHEMA_ELEMENTS_MAX = 1 << 16
 _HEADER_BYTES = 1 << 13
 _HEADER_BYTES_MAX = 1 << 23
 _DEPTH_MAX = 16
+_INTEGERS = (4, 5, 6)
+"""Types of 16, 32 and 64 bits."""
+
+PLAIN_MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+"""Begins and ends a file whose footer is encrypted."""
+
+_ROW_GROUPS, _COLUMNS, _CRYPTO_METADATA = 4, 1, 8
+_SIGNATURE_BYTES, _ZEROS = 28, 8
+ENCRYPTED = (
+    "the file is encrypted, and the service has no keys; write it without encryption, or decrypt "
+    "it before it is dropped, such as by pyarrow with decryption_properties"
+)
 
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 DELTA_BYTE_ARRAY = 7
@@ -36,12 +59,13 @@ class _Torn(Exception):
 
 @dataclass(frozen=True, slots=True)
 class Page:
-    """One page by its header: `bytes` uncompressed; `encoding` is -1 where there is none."""
+    """One page by its header: `bytes` uncompressed; what a header does not say is -1."""
 
     kind: int
     bytes: int
     values: int
     encoding: int
+    rows: int
 
 
 class _Compact:
@@ -131,21 +155,69 @@ def check_footer(handle: int, size: int) -> None:
     Raises:
         FileRejectedError: `parquet_damaged`, `parquet_encrypted` or `parquet_limits`.
     """
+    try:
+        _check_schema(_Compact(_footer(handle, size)))
+    except _Torn:
+        _refuse("parquet_damaged", "the footer cannot be read")
+
+
+def _footer(handle: int, size: int) -> bytes:
     tail = os.pread(handle, 8, max(0, size - 8))
-    if tail[4:] == b"PARE":
-        _refuse("parquet_encrypted", "the file is encrypted; write it in plain")
-    if len(tail) < 8 or tail[4:] != b"PAR1":
+    if tail[4:] == ENCRYPTED_MAGIC:
+        _refuse("parquet_encrypted", ENCRYPTED)
+    if len(tail) < 8 or tail[4:] != PLAIN_MAGIC:
         _refuse("parquet_damaged", "the file does not end as Parquet; it is damaged or cut")
     (length,) = struct.unpack("<I", tail[:4])
     if length > FOOTER_BYTES_MAX:
         _refuse("parquet_limits", f"the footer has {length} bytes, at most {FOOTER_BYTES_MAX}")
     if length + 12 > size:
         _refuse("parquet_damaged", "the footer is larger than the file")
-    footer = os.pread(handle, length, size - 8 - length)
+    return os.pread(handle, length, size - 8 - length)
+
+
+def encrypted_columns(handle: int, size: int) -> frozenset[int]:
+    """Return the numbers of the encrypted columns of a file with a plain footer.
+
+    Arrow ends the process when it is asked for one.
+
+    Raises:
+        FileRejectedError: `parquet_damaged`.
+    """
+    data = _footer(handle, size)
+    if not _may_be_signed(data):
+        return frozenset()
     try:
-        _check_schema(_Compact(footer))
+        return frozenset(_encrypted(_Compact(data)))
     except _Torn:
         _refuse("parquet_damaged", "the footer cannot be read")
+
+
+def _may_be_signed(footer: bytes) -> bool:
+    """Return whether a footer can end with the signature that it has where columns are encrypted.
+
+    This spares most files the reading of their whole footers. In front of the signature a struct
+    ends, with a zero. The signature is random, so it has no more than a few zeros, while most
+    footers end with a list of structs without fields.
+    """
+    signature = footer[-_SIGNATURE_BYTES:]
+    return footer[-_SIGNATURE_BYTES - 1 :][:1] == b"\0" and signature.count(0) < _ZEROS
+
+
+def _encrypted(footer: _Compact) -> Iterator[int]:
+    for name, kind in footer.fields():
+        if name != _ROW_GROUPS:
+            footer.skip(kind)
+            continue
+        for _ in range(footer.list_head()[0]):
+            for field, inner in footer.fields():
+                if field != _COLUMNS:
+                    footer.skip(inner)
+                    continue
+                for at in range(footer.list_head()[0]):
+                    for part, type_ in footer.fields():
+                        if part == _CRYPTO_METADATA:
+                            yield at
+                        footer.skip(type_)
 
 
 def _check_schema(footer: _Compact) -> None:
@@ -203,7 +275,7 @@ def _header(handle: int, at: int, end: int) -> tuple[Page, int, int]:
 
 def _page(header: _Compact) -> tuple[Page, int, int]:
     kind = size = packed = -1
-    values, encoding = 0, -1
+    said: dict[int, int] = {}
     for name, type_ in header.fields():
         if name == 1:
             kind = header.number()
@@ -212,23 +284,30 @@ def _page(header: _Compact) -> tuple[Page, int, int]:
         elif name == 3:
             packed = header.number()
         elif name in (5, 7, 8) and type_ == 12:
-            values, encoding = _of_page(header, 4 if name == 8 else 2)
+            said = _numbers(header)
         else:
             header.skip(type_)
-    return Page(kind, size, values, encoding), header.at, packed
+    is_second = kind == DATA_PAGE_V2
+    page = Page(
+        kind,
+        size,
+        values=said.get(1, 0),
+        encoding=said.get(4 if is_second else 2, -1),
+        rows=said.get(3, -1) if is_second else -1,
+    )
+    return page, header.at, packed
 
 
-def _of_page(header: _Compact, encoding_at: int) -> tuple[int, int]:
-    values, encoding = 0, -1
+def _numbers(header: _Compact) -> dict[int, int]:
+    """Return the numbers of a struct by their fields."""
+    said: dict[int, int] = {}
     for name, type_ in header.fields():
-        if name == 1:
-            values = header.number()
-        elif name == encoding_at:
-            encoding = header.number()
+        if type_ in _INTEGERS:
+            said[name] = header.number()
         else:
             header.skip(type_)
-    return values, encoding
+    return said
 
 
-def _refuse(rule: str, message: str) -> None:
+def _refuse(rule: str, message: str) -> NoReturn:
     raise FileRejectedError(rule=rule, message=message)

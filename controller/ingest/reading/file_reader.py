@@ -11,6 +11,7 @@ syncs it and gives it its name.
 
 from __future__ import annotations
 
+import os
 from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
@@ -20,6 +21,7 @@ import pyarrow as pa
 from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
+from controller.ingest.folder.source_folders import claimed_of
 from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
 from controller.ingest.formats.format_choice import read_batches
 from controller.ingest.formats.notes import Notes
@@ -27,7 +29,7 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.reading.increment_parts import PartWriter, WrittenPart
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = ["FileRead", "FileReader", "ReadRequest", "read_file", "require_size"]
+__all__ = ["FileRead", "FileReader", "ReadRequest", "StuckReader", "read_file", "require_size"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -67,6 +69,34 @@ class FileRead:
     parts: tuple[WrittenPart, ...]
     sha256: str
     notes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class StuckReader:
+    """A reader that has neither computed nor read for some time.
+
+    Attributes:
+        path: The claimed copy, or the first one of a batch.
+        source: Name of its source.
+        silent_seconds: Since when.
+        ends_in_seconds: When it is killed.
+    """
+
+    path: str
+    source: str
+    silent_seconds: float
+    ends_in_seconds: float
+
+    @property
+    def words(self) -> str:
+        """Description for an operator."""
+        name = claimed_of(os.path.basename(self.path))[1] or os.path.basename(self.path)
+        return (
+            f"the process that reads {name!r} has neither computed nor read for "
+            f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. It is "
+            f"ended in {self.ends_in_seconds:.0f} s, and the file is read again; other files of "
+            "the source wait"
+        )
 
 
 class FileReader(Protocol):

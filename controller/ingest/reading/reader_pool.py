@@ -6,8 +6,8 @@
 
 The time of a file is processor time: `seconds_max`, and one second more for each given number of
 bytes read; in a batch each file has its own time. So a machine under load, or a slow disk, is no
-reason to reject a file. If a process neither answers nor computes, its file is left to the next
-pass.
+reason to reject a file. If a process neither answers nor computes, it is shown (`stuck`), and later
+killed; its file is left to the next pass.
 
 Guaranteed: `__call__` returns, whatever the file holds, soon after `stopping` returned true or a
 limit was passed. A process that is gone leaves parts that `PartNames.discard` removes. A small
@@ -25,8 +25,8 @@ import sys
 import tempfile
 import threading
 import time
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from errno import ETIMEDOUT
 from multiprocessing import Pipe
@@ -37,7 +37,7 @@ import controller
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.content import never
 from controller.ingest.reading.file_batch import BatchRead, BatchRequest, RefusedFile
-from controller.ingest.reading.file_reader import FileRead, ReadRequest
+from controller.ingest.reading.file_reader import FileRead, ReadRequest, StuckReader
 from controller.ingest.reading.reader_process import (
     PLACE_BYTES,
     Failed,
@@ -181,6 +181,7 @@ class ReaderPool:
         self._lock = threading.Lock()
         self._free: list[_Process] = []
         self._busy: set[_Process] = set()
+        self._watches: set[_Watch] = set()
         self._closed = False
 
     @property
@@ -189,14 +190,21 @@ class ReaderPool:
         with self._lock:
             return [process.pid for process in (*self._busy, *self._free)]
 
+    def stuck(self) -> list[StuckReader]:
+        """Return the readers that neither computed nor read for some time."""
+        now = time.monotonic()
+        with self._lock:
+            watches = list(self._watches)
+        return [one for watch in watches if (one := watch.stuck(now)) is not None]
+
     def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
         """Read one file; `FileReader` says what it raises."""
         status: int | None = None
         for _ in range(2):
             process = self._take(request, stopping)
             try:
-                watch = _Watch(process, request)
-                return _answer(process, request, stopping, watch, FileRead)
+                with self._watched(process, request) as watch:
+                    return _answer(process, request, stopping, watch, FileRead)
             except _Died as died:
                 status = died.status
                 if self._closed:
@@ -217,8 +225,8 @@ class ReaderPool:
         while request.files:
             process = self._take(request, stopping)
             try:
-                watch = _Watch(process, request)
-                return _answer(process, request, stopping, watch, BatchRead)
+                with self._watched(process, request) as watch:
+                    return _answer(process, request, stopping, watch, BatchRead)
             except (_Died, FileRejectedError) as failed:
                 if self._closed:
                     raise IntakeStoppedError(request.path) from failed
@@ -237,7 +245,8 @@ class ReaderPool:
         while True:
             process = self._take(request, stopping)
             try:
-                return _answer(process, request, stopping, _Watch(process, request), BatchRead)
+                with self._watched(process, request) as watch:
+                    return _answer(process, request, stopping, watch, BatchRead)
             except (_Died, FileRejectedError) as failed:
                 if self._closed:
                     raise IntakeStoppedError(request.path) from failed
@@ -249,6 +258,17 @@ class ReaderPool:
                 _log.warning("a reader ended (status %s) on %s", failed.status, request.path)
             finally:
                 self._give_back(process)
+
+    @contextmanager
+    def _watched(self, process: _Process, request: ReadRequest | BatchRequest) -> Iterator[_Watch]:
+        watch = _Watch(process, request)
+        with self._lock:
+            self._watches.add(watch)
+        try:
+            yield watch
+        finally:
+            with self._lock:
+                self._watches.discard(watch)
 
     def close(self) -> None:
         """End all processes; waiting callers get the error that the service is stopping."""
@@ -378,6 +398,18 @@ class _Watch:
         elif now - since > limits.silent_seconds_max:
             message = f"nothing was read for {limits.silent_seconds_max:g} s; the device hangs"
             raise OSError(ETIMEDOUT, message, self._request.path)
+
+    def stuck(self, now: float) -> StuckReader | None:
+        """Return what is known of the reader if it is stuck; called from any thread.
+
+        Args:
+            now: A time of `time.monotonic`.
+        """
+        limits, silent = self._request.limits, now - self._moved[0]
+        if silent < limits.silent_seconds_shown:
+            return None
+        ends = max(0.0, limits.silent_seconds_max - silent)
+        return StuckReader(self._request.path, self._request.source, silent, ends)
 
 
 def _too_slow(seconds: float, worked: int) -> FileRejectedError:

@@ -5,7 +5,9 @@ Each report looks at the folder anew. It opens no file, and no decision depends 
 
 from __future__ import annotations
 
+import os
 from collections.abc import Sequence
+from contextlib import suppress
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from typing import Any
@@ -21,7 +23,14 @@ from controller.ingest.folder.source_folders import SourcePlace
 from controller.ingest.folder.unclaimed import UnclaimedFiles
 from controller.ingest.reports.source_troubles import SourceTrouble
 
-__all__ = ["OLD_SECONDS", "FolderReport", "backlog_hint", "old_hint", "report_folder"]
+__all__ = [
+    "OLD_SECONDS",
+    "FolderReport",
+    "backlog_hint",
+    "count_arriving",
+    "old_hint",
+    "report_folder",
+]
 
 OLD_SECONDS = 3600.0
 """Age after which a name that will not be claimed causes a warning."""
@@ -86,6 +95,19 @@ class FolderReport:
         }
 
 
+def count_arriving(place: SourcePlace) -> int:
+    """Return how many files of a source are not claimed yet, or are claimed and not taken in."""
+    count = 0
+    with suppress(OSError, DropFolderError):
+        require_real(place)
+        waiting = scan_folder(place.incoming)
+        count = len(waiting.candidates) + len(waiting.sealed)
+        with os.scandir(place.claimed) as entries:
+            names = (one.name for one in entries if one.is_file(follow_symlinks=False))
+            count += sum(not name.startswith(".") for name in names)
+    return count
+
+
 def report_folder(
     place: SourcePlace,
     *,
@@ -93,10 +115,18 @@ def report_folder(
     now: datetime,
     gone: Sequence[GoneFile] = (),
     bucket: BucketReport | None = None,
+    notes: Sequence[str] = (),
 ) -> FolderReport:
-    """Look at one source's folder; reads names, sizes and times only."""
+    """Look at one source's folder; reads names, sizes and times only.
+
+    Args:
+        place, trouble, gone, bucket: See `FolderReport`.
+        now: The time.
+        notes: What else belongs into the warning; an empty one is left out.
+    """
     report = _look(place, trouble=trouble, now=now, gone=gone)
-    return replace(report, bucket=bucket)
+    warning = "; ".join(note for note in (*notes, report.warning) if note)
+    return replace(report, bucket=bucket, warning=warning)
 
 
 def _look(
@@ -109,7 +139,7 @@ def _look(
     folder = str(place.incoming)
     try:
         require_real(place)
-        scanned = scan_folder(place.incoming)
+        scanned = scan_folder(place.incoming, place.source.unfinished)
     except DropFolderError as exc:
         warning = exc.message
         return FolderReport(place.name, folder, warning=warning, trouble=trouble, gone=gone)

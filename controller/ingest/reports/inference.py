@@ -15,7 +15,6 @@ from pathlib import Path
 from typing import Any
 
 import pyarrow as pa
-import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from cbp.errors import DefinitionError
@@ -31,7 +30,8 @@ from controller.ingest.formats.compression import decompressed, sniff
 from controller.ingest.formats.content import ClaimedContent
 from controller.ingest.formats.format_choice import read_batches
 from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.parquet_pages import check_footer
+from controller.ingest.formats.parquet import damaged, open_parquet
+from controller.ingest.formats.parquet_pages import ENCRYPTED_MAGIC, PLAIN_MAGIC, check_footer
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.reports.column_inference import (
@@ -40,7 +40,6 @@ from controller.ingest.reports.column_inference import (
     of_json,
     of_texts,
 )
-from controller.values import excerpt
 
 __all__ = ["SAMPLE_RECORDS", "Suggestion", "suggest_source"]
 
@@ -108,7 +107,7 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
     limits = IngestLimits()
     with ClaimedContent(str(path), limits) as content:
         head = content.peek(4)
-        if head == b"PAR1":
+        if head in (PLAIN_MAGIC, ENCRYPTED_MAGIC):
             made = _parquet(content)
         elif head == b"Obj\x01":
             made = _avro(content, limits)
@@ -152,12 +151,9 @@ def _parquet(content: ClaimedContent) -> Suggestion:
     file = content.seekable()
     check_footer(file.fileno(), content.size)
     try:
-        whole = pq.ParquetFile(file)
+        whole = open_parquet(file)
     except (pa.ArrowException, OSError) as exc:
-        message = "the Parquet file is damaged or cut"
-        raise FileRejectedError(
-            rule="parquet_damaged", message=message, cause=excerpt(str(exc))
-        ) from exc
+        raise damaged(exc) from exc
     fields = [(one.name, one.type, one.nullable) for one in whole.schema_arrow]
     return _typed("parquet", fields, whole.metadata.num_rows)
 

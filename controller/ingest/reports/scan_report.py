@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 
 from cbp.errors import OperatingError
@@ -23,6 +23,9 @@ class ScanReport:
         ready: Waiting files that could be taken in now; look again at once.
         closed: Markers that closed the open frames of a source.
         failures: Errors that stopped the pass of a source; the next pass tries again.
+        again_at: When something else is due: look again then.
+        polled: Whether files can come to a source without an event, so that only listings find
+            them.
     """
 
     accepted: int = 0
@@ -34,6 +37,8 @@ class ScanReport:
     failures: tuple[OperatingError, ...] = ()
     ready: int = 0
     settles_at: datetime | None = None
+    again_at: datetime | None = field(default=None, compare=False)
+    polled: bool = field(default=False, compare=False)
 
     def __add__(self, other: ScanReport) -> ScanReport:
         return ScanReport(
@@ -45,8 +50,15 @@ class ScanReport:
             self.closed + other.closed,
             self.failures + other.failures,
             self.ready + other.ready,
-            min((at for at in (self.settles_at, other.settles_at) if at), default=None),
+            _first(self.settles_at, other.settles_at),
+            _first(self.again_at, other.again_at),
+            self.polled or other.polled,
         )
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When to look again though no event has come; `None` if there is no need to."""
+        return _first(self.settles_at, self.again_at)
 
     def count(self, outcome: Outcome) -> ScanReport:
         """Return the report with one more file of this outcome."""
@@ -55,3 +67,7 @@ class ScanReport:
             quarantined=outcome == "quarantined",
             duplicates=outcome == "duplicate",
         )
+
+
+def _first(*times: datetime | None) -> datetime | None:
+    return min((at for at in times if at is not None), default=None)

@@ -33,6 +33,7 @@ from cbp.model.flow.framing import Segment
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import idle_at
 from cbp.model.schedule.places import ActiveRun, Places
+from cbp.model.schedule.rest import FOR_EVER
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.timed_calls import Question, Questions
 from controller.loop.runs.in_flight import StageId
@@ -309,6 +310,19 @@ class Framer:
                 self._punctuations.close(record, flow, key=key, reason="idle", input_=name)
                 closed = True
         return closed
+
+    def next_close(
+        self, record: DataflowRecord, node: StageNode, connectors: Mapping[str, Connector]
+    ) -> datetime:
+        """Return when idle time will close a frame of a stage, if nothing else comes."""
+        ends = [
+            idle_at(connector, self._since(record, node, connector), seconds)
+            for spec in node.translator.framed
+            if (seconds := node.close_idle_seconds(spec.name))
+            and (connector := connectors[spec.name]).framing is not None
+            and connector.framing.open is not None
+        ]
+        return min((end for end in ends if end is not None), default=FOR_EVER)
 
     def _close_is_due(self, record: DataflowRecord, node: StageNode, connector: Connector) -> bool:
         """Return whether a close waits that no increment still to come precedes.

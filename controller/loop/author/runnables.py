@@ -25,7 +25,7 @@ from typing import Any
 
 import structlog
 
-from cbp.errors import AuthorCodeError, CbpError
+from cbp.errors import AuthorCodeError, CbpError, text_of
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.schedule.runnable_call import consult
 from cbp.model.schedule.scheduler import Answer, StageView
@@ -167,7 +167,7 @@ def _ended(view: StageView, error: BaseException) -> AuthorCodeError:
         stage=view.stage,
         function=view.runnable.name,
         place=view.runnable.place,
-        cause=f"{type(error).__name__}: {error}",
+        cause=f"{type(error).__name__}: {text_of(error)}",
     )
 
 

@@ -6,7 +6,7 @@ import threading
 import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
@@ -106,9 +106,17 @@ class RunCounts:
             self._counts.runs[dataflow, _OUTCOME_BY_CODE.get(code, "failed")] += 1
 
     def tick(
-        self, tick: Callable[[], _T], waits: Callable[[], Mapping[tuple[str, str], Wait]]
+        self,
+        tick: Callable[[], _T],
+        waits: Callable[[], Iterable[Mapping[tuple[str, str], Wait]]],
     ) -> _T:
-        """Do a tick and count it, with what stages waited for since the last one."""
+        """Do a tick and count it, with what stages waited for since the last one.
+
+        Args:
+            tick: Does it.
+            waits: Returns the waits of the dataflows that the tick looked at: those of the others
+                are not counted.
+        """
         began = self._monotonic()
         failed = 1
         try:
@@ -123,7 +131,7 @@ class RunCounts:
                 counts.ticks += 1
                 counts.failed_ticks += failed
                 counts.tick_seconds += ended - began
-                for (dataflow, stage), wait in waits().items():
+                for (dataflow, stage), wait in (one for mine in waits() for one in mine.items()):
                     if wait.kind in WAITS:
                         counts.waited[dataflow, stage, wait.kind] += since
 

@@ -109,6 +109,7 @@ class Housekeeping:
         records_kept: Records of a stage that are kept, although a position replaces them.
         clock: Returns the time, aware and in UTC.
         scrubbing: Makes the scrubber, given a function that returns a dataflow's needed files.
+        epochs: Returns dataflow -> how many epochs it has committed, as the last tick saw it.
 
     Attributes:
         scrubbing: The scrubber.
@@ -135,7 +136,9 @@ class Housekeeping:
         records_kept: int,
         clock: Callable[[], datetime],
         scrubbing: Callable[[Callable[[DataflowRecord], Collection[str]]], Scrubbing],
+        epochs: Callable[[], Mapping[str, int]],
     ) -> None:
+        self._epochs = epochs
         self._store, self._garbage, self._catalog = store, garbage, catalog
         self._open_log, self._publisher = open_log, publisher
         self._parked, self._keeping = parked, keeping
@@ -161,7 +164,7 @@ class Housekeeping:
         if not calm and self._ticks % BUSY_TICKS:
             return
         patience = self._every if calm else 2 * self._every
-        for name, epochs in self._store.epochs().items():
+        for name, epochs in self._epochs().items():
             # A change may remove stages and thus epochs: then look at once.
             since = epochs - self._kept_at.get(name, -patience)
             if name in self._held() or not epochs or 0 <= since < patience:

@@ -24,6 +24,7 @@ from cbp.model.version.rollback_point import PointAfterRun
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.corrections import Corrections
+from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.recovery.rollback import RollbackPlan, Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.finisher import Finisher
@@ -76,8 +77,10 @@ class Amendments:
         who: str,
         why: str,
         drop_later: bool = False,
+        without: Sequence[str] = (),
         pause: bool = False,
         request: str = "",
+        tell: Tell = untold,
     ) -> Generation:
         """Take a dataflow back to an earlier point of its past, and let it run on from there.
 
@@ -88,16 +91,19 @@ class Amendments:
             why: The reason, kept with the roll-back.
             drop_later: Do not queue again what arrived at sources since then, and do not repeat
                 closes made since then.
+            without: Files, or increments, that are left out; see
+                `controller.loop.recovery.named_files`.
             pause: Leave the dataflow paused.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
+            tell: Is called with each step, and how far it is.
 
         Returns:
             The generation that begins: its position, and who undid what, and why.
 
         Raises:
             NotFoundError: If there is no such dataflow or stage.
-            DefinitionError: Rule `rollback_target_invalid`.
+            DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
             RollbackImpossibleError: If something that it needs is no longer kept; nothing changed.
             DataflowBusyError: If a run does not end, or another amendment is under way.
             OperatingError: If the roll-back was begun and cannot be finished; the dataflow then
@@ -107,10 +113,18 @@ class Amendments:
             if request and done.request == request:
                 return done
         look = partial(
-            self._rollbacks.plan, to=to, who=who, why=why, drop_later=drop_later, request=request
+            self._rollbacks.plan,
+            to=to,
+            who=who,
+            why=why,
+            drop_later=drop_later,
+            without=without,
+            request=request,
+            tell=tell,
         )
         self._holds.require_free(name)  # an unfinished amendment has no position yet
         look(self._store.dataflow(name))  # refuse before anything is cancelled
+        tell("waits until runs have ended", 0, 0, "")
         with self._quiet(name, "is being rolled back", cancel=True) as record:
             if pause:
                 self._store.set_desired(name, "paused")
@@ -118,13 +132,26 @@ class Amendments:
             # Plan again: a run may have ended by itself meanwhile.
             plan = look(record)
             with self._term.deposing():
-                self._rollbacks.carry_out(record, plan)
+                self._rollbacks.carry_out(record, plan, tell)
         return plan.generation
 
-    def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
+    def require_free(self, name: str) -> None:
+        """Raise `DataflowBusyError` if a dataflow is held, or has an unfinished amendment.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        self._store.dataflow(name)
+        self._holds.require_free(name)
+
+    def plan_roll_back(
+        self, name: str, to: str, *, drop_later: bool = False, without: Sequence[str] = ()
+    ) -> RollbackPlan:
         """Return the plan of a roll-back; same errors as `roll_back`, changes nothing."""
         record = self._store.dataflow(name)
-        return self._rollbacks.plan(record, to, who="", why="", drop_later=drop_later)
+        return self._rollbacks.plan(
+            record, to, who="", why="", drop_later=drop_later, without=without
+        )
 
     def moments(self, name: str, *, limit: int) -> Sequence[PointAfterRun]:
         """Return the newest moments to which a dataflow can be rolled back.

@@ -25,11 +25,12 @@ from cbp.model.flow.increment import Increment
 from cbp.model.run.account import Account, changes_of, consumed, looked_up, reason
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.quiescence import left_to_do
+from cbp.model.schedule.waiting import Wait
 from controller.loop.reading.versions import VersionEntry, read_versions
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.in_flight import InFlight
-from controller.store.base import DataflowRecord, RunRecord, Store
+from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, Store
 
 __all__ = ["Explaining", "Explanation"]
 
@@ -105,12 +106,30 @@ class Explaining:
             NotFoundError: If there is no such dataflow.
             DataflowInvalidError: If the document names a translator that is not installed.
         """
+        return self._left(name, None)
+
+    def left_by(self, name: str, waits: Mapping[str, Wait]) -> dict[str, str]:
+        """Return what `left` does, without a call of an author's function.
+
+        Args:
+            name: The dataflow.
+            waits: Maps stages to what the last decision said.
+
+        Raises:
+            NotFoundError: As `left`.
+            DataflowInvalidError: As `left`.
+        """
+        return self._left(name, waits)
+
+    def _left(self, name: str, waits: Mapping[str, Wait] | None) -> dict[str, str]:
         units = self._catalog.units(self._store.dataflow(name))
         running = {
             stage for dataflow, stage in self._in_flight.busy() if dataflow == name and stage
         }
+        # Those that another instance runs.
+        running |= {run.stage for run in self._store.intended_runs() if run.dataflow == name}
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}
-        return left_to_do(rules, self._store.position(name), running)
+        return left_to_do(rules, self._store.position(name), running, waits)
 
     def run(self, run_id: str) -> Account:
         """Return why a run ran, what it read, and what it produced.
@@ -126,16 +145,21 @@ class Explaining:
         if intention is not None and intention.run != run.id:
             intention = None  # the record is of another attempt
         node = unit.leader
-        known = {
-            (increment.flow, increment.index): increment for increment in self._read(run, unit)
-        }
+        read = {(one.increment.flow, one.increment.index): one for one in self._read(run, unit)}
+        known = {place: one.increment for place, one in read.items()}
+        files = {place: one.file_names for place, one in read.items()}
         frames = self._frames(record, run, unit, intention)
         return Account(
             run=run.id,
             why=reason(
-                node, run.read, run.remove, intention.correction if intention else None, frames
+                node,
+                run.read,
+                run.remove,
+                intention.correction if intention else None,
+                frames,
+                files,
             ),
-            consumed=tuple(consumed(node, run.read, run.remove, known, frames)),
+            consumed=tuple(consumed(node, run.read, run.remove, known, frames, files)),
             produced=tuple(self._produced(run, unit, intention)),
             lookups=() if intention is None else looked_up(intention, dataflow.stages),
             changes=() if intention is None else tuple(changes_of(intention)),
@@ -187,7 +211,7 @@ class Explaining:
         rolled_back_ms = (one.prepared_ms for one in self._open_log(record.folder).generations)
         return max((at_ms, *rolled_back_ms)) >= run.started_at.timestamp() * 1000
 
-    def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[Increment]:
+    def _read(self, run: RunRecord, unit: PhysicalStage) -> Iterator[IncrementRecord]:
         """Yield the increments that a run read or removed, as far as they are known."""
         for spec in unit.leader.translator.inputs:
             if spec.frame_by is not None:
@@ -196,7 +220,7 @@ class Explaining:
             indexes = {*run.read.get(spec.name, ()), *run.remove.get(spec.name, ())}
             for index in sorted(indexes):
                 try:
-                    yield self._store.increment(run.dataflow, flow, index).increment
+                    yield self._store.increment(run.dataflow, flow, index)
                 except NotFoundError:
                     continue
 

@@ -6,7 +6,9 @@
     redo      the records up to the point, in their order, as recovery redoes them
 
 All this happens in a scratch store, which no other code sees. So there is only one definition of
-what a record does to the queues. Frames are a function of the flow and its closes: they are made
+what a record does to the queues. What no record up to the point can have read does not pass through
+the scratch store: it waits behind everything else. So the cost follows the records that are redone,
+and not how many increments wait. Frames are a function of the flow and its closes: they are made
 again, as far as the records read them. What no record up to the point read is left as it arrived;
 it is framed when the dataflow runs on.
 
@@ -18,10 +20,11 @@ store and files are only read. Not guaranteed: that the past is still kept;
 from __future__ import annotations
 
 import tempfile
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import closing
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime
+from itertools import chain
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -30,7 +33,7 @@ from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.dataflow.stage import InputSpec
-from cbp.model.flow.connector import Connector
+from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing, Segment
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
@@ -47,7 +50,14 @@ from controller.loop.runs.threads import Here
 from controller.store import open_scratch
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
 
-__all__ = ["Past", "PastPosition", "records_of"]
+__all__ = ["Past", "PastPosition", "Tell", "records_of", "untold"]
+
+Tell = Callable[[str, int, int, str], None]
+"""Takes a step in words, how much of it is done, of how much, and what that counts."""
+
+
+def untold(step: str, done: int, total: int, unit: str) -> None:
+    """Tell nobody."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -77,7 +87,13 @@ class Past:
     clock: Callable[[], datetime]
 
     def position_at(
-        self, record: DataflowRecord, log: IntentionLog, point: RollbackPoint, *, everything: bool
+        self,
+        record: DataflowRecord,
+        log: IntentionLog,
+        point: RollbackPoint,
+        *,
+        everything: bool,
+        tell: Tell = untold,
     ) -> PastPosition:
         """Return the position of a dataflow at a point.
 
@@ -86,6 +102,7 @@ class Past:
             log: The log of its records.
             point: A point of its newest version.
             everything: Also queue what arrived after the point, and repeat closes after it.
+            tell: Is called with each step, and how far it is.
 
         Raises:
             RollbackImpossibleError: If something that it needs is no longer kept.
@@ -95,10 +112,9 @@ class Past:
         wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
         framed = _framed(units)
         origin = self._origin(record, wiring, framed)
-        positions = [origin, *log.positions()]
         nothing_later = self._holds_nothing_later(record, point)
-        base = None if everything else _base(positions, log, point, nothing_later)
-        base = base or _base(positions, log, point)
+        base = None if everything else _base(origin, log, point, nothing_later)
+        base = base or _base(origin, log, point)
         if base is None:
             why = "no position before it is kept for its stages"
             raise RollbackImpossibleError(record.name, why)
@@ -113,8 +129,14 @@ class Past:
         later = tuple(one.number for one in closes if one.closed_ms > point.at_ms)
         if not everything:
             closes = [one for one in closes if one.number not in later]
-        until = None if everything else point
-        arrivals = self._arrivals(record, base, until, _last_read(redo, units))
+        until, last_read = None if everything else point, _last_read(redo, units)
+        arrivals = self._arrivals(record, base, until, last_read)
+        # Frames are made of increments in turn; how far records needed them is not known.
+        in_turn = {wiring[stage][input_] for stage, input_ in framed}
+        ends = {
+            s: len(a) if s in in_turn else _count_read(a, last_read.get(s, -1))
+            for s, a in arrivals.items()
+        }
         with (
             tempfile.TemporaryDirectory(prefix="cbp-rollback-") as folder,
             closing(open_scratch(f"sqlite:///{folder}/scratch.db")) as scratch,
@@ -124,14 +146,18 @@ class Past:
             scratch.change(record, wiring, framed, position=base, at=self.clock())
             for place, one in enumerate(closes):
                 scratch.punctuate(record.name, replace(one, number=base.punctuations + place))
-            for arrived in arrivals:
-                claim = scratch.add_claim(_claim(record.name, arrived))
-                scratch.accept(replace(claim, status="accepted"), arrived)
+            for source, arrived in arrivals.items():
+                if read := arrived[: ends[source]]:
+                    claims = scratch.add_claims([_claim(record.name, one) for one in read])
+                    scratch.accept_all(list(zip(claims, read, strict=True)))
             framer = self._framer(scratch)
-            for intention in redo:
+            for redone, intention in enumerate(redo):
+                tell("reads the past", redone, len(redo), "runs")
                 self._frame(scratch, framer, record, units[intention.stage], intention)
                 scratch.commit(intention, finished_at=self.clock())
             position = scratch.position(record.name)
+        unread = {source: arrived[ends[source] :] for source, arrived in arrivals.items()}
+        position = _with_arrivals(position, unread, wiring)
         # What was closed since then comes after this position: `number` is not asked again.
         again, dropped = (later, ()) if everything else ((), later)
         return PastPosition(replace(position, punctuations=number), again, dropped)
@@ -142,8 +168,9 @@ class Past:
         """Return a function that tells whether a point can be reached from a kept position."""
         units = self.catalog.units(record)
         wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
-        positions = [self._origin(record, wiring, _framed(units)), *log.positions()]
-        return lambda point: _base(positions, log, point) is not None
+        origin = self._origin(record, wiring, _framed(units))
+        positions = list(log.newest_positions())
+        return lambda point: _base(origin, log, point, positions=positions) is not None
 
     def _holds_nothing_later(
         self, record: DataflowRecord, point: RollbackPoint
@@ -227,8 +254,8 @@ class Past:
         base: Position,
         point: RollbackPoint | None,
         read: Mapping[str, int],
-    ) -> list[IncrementRecord]:
-        """Return what arrived at the sources since a position, oldest first for each source.
+    ) -> dict[str, list[IncrementRecord]]:
+        """Return what arrived at the sources since a position, by source, oldest first.
 
         If the clock was set back, an increment before an included one is included, too.
 
@@ -241,25 +268,24 @@ class Past:
         Raises:
             RollbackImpossibleError: If the store has forgotten one of them.
         """
-        arrivals: list[IncrementRecord] = []
+        arrivals: dict[str, list[IncrementRecord]] = {}
         first_indexes = {increment.flow: increment.index + 1 for increment in base.newest}
         for source in self.catalog.compiled(record).sources:
-            arrived: list[IncrementRecord] = []
-            for index in range(
-                first_indexes.get(source, 0), self.store.next_index(record.name, source)
-            ):
-                try:
-                    arrived.append(self.store.increment(record.name, source, index))
-                except NotFoundError as error:
+            first = first_indexes.get(source, 0)
+            arrived = self.store.oldest_increments(record.name, source, first=first)
+            end = max(first, self.store.next_index(record.name, source))
+            known = {one.increment.index for one in arrived}
+            for index in range(first, end):
+                if index not in known:
                     why = f"increment {source}/{index}, which came since, is no longer known"
-                    raise RollbackImpossibleError(record.name, why) from error
+                    raise RollbackImpossibleError(record.name, why)
             if point is not None:
                 at, last = datetime.fromtimestamp(point.at_ms / 1000, UTC), read.get(source, -1)
                 there = [one.created_at <= at or one.increment.index <= last for one in arrived]
                 arrived = arrived[
                     : max((n for n, is_there in enumerate(there, 1) if is_there), default=0)
                 ]
-            arrivals += arrived
+            arrivals[source] = arrived
         return arrivals
 
     def _origin(
@@ -327,19 +353,26 @@ def records_of(log: IntentionLog, stage: str, start: int, stop: int) -> list[Int
 
 
 def _base(
-    positions: Sequence[Position],
+    origin: Position,
     log: IntentionLog,
     point: RollbackPoint,
     fits: Callable[[Position], bool] = lambda position: True,
+    *,
+    positions: Iterable[Position] | None = None,
 ) -> Position | None:
     """Return the newest position before a point from which every record is there.
 
     Args:
-        positions: Ascending; the first is the start of the newest version.
+        origin: The start of the newest version.
+        log: The log of the dataflow's records.
+        point: The point.
+        fits: What the position must fulfil, too.
+        positions: Those of the log, descending; by default each is read when it is looked at.
     """
-    for position in reversed(positions):
+    newest = log.newest_positions() if positions is None else positions
+    for position in chain(newest, [origin]):
         if (
-            position.version == positions[0].version
+            position.version == origin.version
             and all(
                 stage.epoch <= point.epochs[name]
                 and (stage.epoch == point.epochs[name] or (log.oldest(name) or 0) <= stage.epoch)
@@ -370,6 +403,36 @@ def _last_read(records: Sequence[Intention], units: Mapping[str, PhysicalStage])
     return last_read
 
 
+def _count_read(arrived: Sequence[IncrementRecord], last: int) -> int:
+    """Return how many of a source's increments come up to the last one that was read."""
+    return sum(one.increment.index <= last for one in arrived)
+
+
+def _with_arrivals(
+    position: Position,
+    arrivals: Mapping[str, Sequence[IncrementRecord]],
+    wiring: Mapping[str, Mapping[str, str]],
+) -> Position:
+    """Return the position with more increments that wait, unread, behind all others."""
+    came = {
+        s: tuple(one.increment for one in arrived) for s, arrived in arrivals.items() if arrived
+    }
+
+    def waiting(connector: Connector, flow: str) -> Connector:
+        more = tuple(map(Queued, came.get(flow, ())))
+        return replace(connector, queue=(*connector.queue, *more)) if more else connector
+
+    newest = {one.flow: one for one in position.newest}
+    newest |= {source: increments[-1] for source, increments in came.items()}
+    stages = {
+        name: replace(
+            stage, connectors={i: waiting(c, wiring[name][i]) for i, c in stage.connectors.items()}
+        )
+        for name, stage in position.stages.items()
+    }
+    return replace(position, stages=stages, newest=tuple(newest[flow] for flow in sorted(newest)))
+
+
 def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:
     increment: Increment = arrived.increment
     return ClaimRecord(
@@ -379,7 +442,7 @@ def _claim(dataflow: str, arrived: IncrementRecord) -> ClaimRecord:
         sequence=increment.index,
         path="",
         bytes=0,
-        status="claiming",
+        status="accepted",
         created_at=arrived.created_at,
         index=increment.index,
     )

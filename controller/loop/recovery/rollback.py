@@ -7,7 +7,9 @@
 
 A crash before the commit point leaves everything as it was. After a later crash, recovery
 finishes the roll-back before anything else. Inputs that were read after the point are queued again,
-and so are inputs that arrived since, unless they are dropped. Closes of framed flows are restored
+and so are inputs that arrived since, unless they are dropped: all of them (`drop_later`), or the
+files that an operator named (`named_files.py`). What an earlier roll-back took away stays away,
+unless this one goes behind it. Closes of framed flows are restored
 too, each between the same two increments; frames are made again from both.
 
 Invariants (tests/controller/test_rollback.py): a dataflow that was rolled back and runs on gives
@@ -20,7 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from functools import cache
 from itertools import islice, takewhile
 
@@ -47,8 +49,14 @@ from controller.loop.author.punctuations import Punctuations
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
-from controller.loop.recovery.past_position import Past, records_of
-from controller.loop.recovery.superseded import superseded_in, without_increments
+from controller.loop.recovery.named_files import Unread, left_out, unread_of_sources
+from controller.loop.recovery.past_position import Past, Tell, records_of, untold
+from controller.loop.recovery.superseded import (
+    file_names,
+    stay_dropped,
+    superseded_in,
+    without_increments,
+)
 from controller.loop.recovery.undone_inputs import UndoneInput, undone_inputs
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
@@ -123,7 +131,9 @@ class Rollbacks:
         who: str,
         why: str,
         drop_later: bool,
+        without: Sequence[str] = (),
         request: str = "",
+        tell: Tell = untold,
     ) -> RollbackPlan:
         """Return what a roll-back would do; changes nothing that other code sees.
 
@@ -134,22 +144,27 @@ class Rollbacks:
             why: The reason given.
             drop_later: Do not queue again what arrived at sources after the point, and do not
                 restore closes made after it.
+            without: Files, or increments, that are not queued again; see `named_files.py`.
             request: The idempotency key of the request.
+            tell: Is called with each step, and how far it is.
 
         Raises:
-            DefinitionError: Rule `rollback_target_invalid`.
+            DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.
             NotFoundError: If `to` names a stage that does not exist.
             RollbackImpossibleError: If something that it needs is no longer kept.
         """
         log = self._open_log(record.folder)
         point = self._point(record, log, to)
-        past = self._past.position_at(record, log, point, everything=not drop_later)
+        past = self._past.position_at(record, log, point, everything=not drop_later, tell=tell)
         position = past.position
         dropped: dict[str, int] = {}
         if drop_later:
-            position, dropped = self._without_later(record, position)
+            position, dropped = self._without_later(record, position, point)
+        position = without_increments(position, stay_dropped(position, log.generations))
         superseded = superseded_in(position, log.generations, self._store)
         position = without_increments(position, superseded)
+        named = self._named(record, position, without, dropped)
+        position = without_increments(position, named)
         self._require_queued(record, position)
         epochs = {stage.stage: stage.epoch for stage in self._store.stages(record.name)}
         now_ms = int(self._clock().timestamp() * 1000)
@@ -163,8 +178,10 @@ class Rollbacks:
             dropped=dropped,
             closes_dropped=past.dropped,
             superseded=superseded,
+            left_out=named,
             request=request,
         )
+        unread = self._unread_of_sources(record, position) if drop_later else {}
         undone = [i for s, n in epochs.items() for i in records_of(log, s, point.epochs[s], n)]
         return RollbackPlan(
             generation=generation,
@@ -176,8 +193,8 @@ class Rollbacks:
                 for input_, connector in stage.connectors.items()
             },
             closes_again=len(past.again),
-            tables=self._tables(record, generation, dry_run=True),
-            queued_before=self._unread_of_sources(record, position) if drop_later else {},
+            tables=self._tables(record, generation, dry_run=True, tell=tell),
+            queued_before={s: len(u.somewhere) for s, u in unread.items() if u.somewhere},
             undone_inputs=undone_inputs(generation, self._store.connectors(record.name)),
         )
 
@@ -201,7 +218,7 @@ class Rollbacks:
         moments = newest_points(self._spans(record, log), _time_of(log))
         return list(islice(takewhile(is_reachable, moments), limit))
 
-    def carry_out(self, record: DataflowRecord, plan: RollbackPlan) -> None:
+    def carry_out(self, record: DataflowRecord, plan: RollbackPlan, tell: Tell = untold) -> None:
         """Carry out a plan; no run of the dataflow is active, and everything is published.
 
         Raises:
@@ -213,9 +230,9 @@ class Rollbacks:
             self._finisher.require_finished(record.name)
             log = self._open_log(record.folder)
             log.put_generation(plan.generation, staged=self._terms.folder)
-            self.finish(record)
+            self.finish(record, tell)
 
-    def finish(self, record: DataflowRecord) -> bool:
+    def finish(self, record: DataflowRecord, tell: Tell = untold) -> bool:
         """Finish the newest roll-back if the store lacks it; return whether it did.
 
         Raises:
@@ -227,7 +244,8 @@ class Rollbacks:
             return False
         generation = log.generations[-1]
         try:
-            self._tables(record, generation, dry_run=False)
+            self._tables(record, generation, dry_run=False, tell=tell)
+            tell("fills the queues", 0, 0, "")
             self._framer.forget(record.name)  # the increments that it framed are gone
             dropped = increments_dropped(log.generations)
             self._store.rewind(generation, at=self._clock(), dropped=dropped)
@@ -276,27 +294,50 @@ class Rollbacks:
             spans[stage.stage] = range(stage.epoch if oldest is None else oldest, stage.epoch)
         return spans
 
-    def _unread_of_sources(self, record: DataflowRecord, position: Position) -> dict[str, int]:
-        """Return source -> its increments that some stage has not read at a position."""
-        sources = self._catalog.compiled(record).sources
-        unread: dict[str, set[int]] = {}
-        for name, unit in self._catalog.units(record).items():
-            for input_, connector in position.stages[name].connectors.items():
-                flow = unit.leader.wiring[input_]
-                if flow in sources:
-                    waiting = connector.unread if connector.framing is None else connector.arrived
-                    unread.setdefault(flow, set()).update(one.index for one in waiting)
-        return {flow: len(indexes) for flow, indexes in sorted(unread.items()) if indexes}
+    def _unread_of_sources(self, record: DataflowRecord, position: Position) -> dict[str, Unread]:
+        """Return source -> its increments that some or all stages have not read at a position."""
+        units = self._catalog.units(record)
+        wiring = {name: unit.leader.wiring for name, unit in units.items()}
+        return unread_of_sources(position, wiring, self._catalog.compiled(record).sources)
+
+    def _named(
+        self,
+        record: DataflowRecord,
+        position: Position,
+        without: Sequence[str],
+        dropped: Mapping[str, int],
+    ) -> dict[str, tuple[int, ...]]:
+        """Return source -> the increments that an operator named; see `named_files.py`."""
+        if not without:
+            return {}
+        unread = self._unread_of_sources(record, position)
+        newest = {one.flow: one.index for one in position.newest}
+        increments = {(source, index) for source, one in unread.items() for index in one.somewhere}
+        for source, count in dropped.items():
+            end = newest[source] + 1
+            increments |= {(source, index) for index in range(end - count, end)}
+        files = file_names(self._store, record.name, increments)
+        return left_out(without, files, unread, number=position.number)
 
     def _without_later(
-        self, record: DataflowRecord, position: Position
+        self, record: DataflowRecord, position: Position, point: RollbackPoint
     ) -> tuple[Position, dict[str, int]]:
-        """Return the position as if later arrivals had been read, and their number by source."""
+        """Return the position as if later arrivals had been read, and their number by source.
+
+        A kept position at the point may hold what arrived between its last run and its putting.
+        """
+        unread = self._unread_of_sources(record, position)
+        keys = {(record.name, s, index) for s, one in unread.items() for index in one.everywhere}
+        at = datetime.fromtimestamp(point.at_ms / 1000, UTC)
+        late = {key[1:] for key, time in self._store.arrival_times(keys).items() if time > at}
+        later = {source: one.last_of(late, source) for source, one in unread.items()}
+        position = without_increments(position, later)
         newest = {increment.flow: increment for increment in position.newest}
         dropped = {}
         for source in self._catalog.compiled(record).sources:
             end = self._store.next_index(record.name, source)
             known = newest[source].index + 1 if source in newest else 0
+            known = min([known, *later.get(source, ())])
             if end > known:
                 newest[source] = self._store.increment(record.name, source, end - 1).increment
                 dropped[source] = end - known
@@ -313,11 +354,18 @@ class Rollbacks:
                             raise RollbackImpossibleError(record.name, why, file=file.path)
 
     def _tables(
-        self, record: DataflowRecord, generation: Generation, *, dry_run: bool
+        self,
+        record: DataflowRecord,
+        generation: Generation,
+        *,
+        dry_run: bool,
+        tell: Tell = untold,
     ) -> dict[str, TableRewind]:
         log = self._open_log(record.folder)
         done: dict[str, TableRewind] = {}
-        for leader, unit in self._catalog.units(record).items():
+        units = self._catalog.units(record)
+        for number, (leader, unit) in enumerate(units.items()):
+            tell("reads tables" if dry_run else "changes tables", number, len(units), "stages")
             stop = generation.start(leader)
             target = Target(record.name, stop - 1, generation.number, generation.prepared_ms)
             for node in unit.members:

@@ -1,7 +1,7 @@
-"""Superseded increments: those that a roll-back must not bring back, since their files came again.
+"""Superseded increments: those that a roll-back must not bring back.
 
-A roll-back that drops later arrivals allows the same files to come again, as new increments. A
-later roll-back may queue again what the first one dropped; such a file would then count twice.
+What an earlier roll-back took away stays away, unless a later one goes behind it. Then it comes
+back only if its files did not come again meanwhile, as new increments: they would count twice.
 
 Guaranteed (tests/controller/test_claims_of_roll_backs.py): of several files with the same name and
 content one counts: the accepted one, or if there is none, the oldest that comes back.
@@ -9,7 +9,7 @@ content one counts: the accepted one, or if there is none, the oldest that comes
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from dataclasses import replace
 
 from cbp.errors import RollbackImpossibleError
@@ -21,7 +21,38 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from controller.store.base import Store
 
-__all__ = ["superseded_in", "without_increments"]
+__all__ = ["file_names", "stay_dropped", "superseded_in", "without_increments"]
+
+
+def stay_dropped(
+    position: Position, generations: Sequence[Generation]
+) -> dict[str, tuple[int, ...]]:
+    """Return source -> the increments that a position holds and an earlier roll-back took away.
+
+    Args:
+        position: The position to which a roll-back would go.
+        generations: The earlier generations of the dataflow.
+    """
+    begun = Generation(len(generations) + 1, position, {}, 0)
+    dropped = increments_dropped([*generations, begun])
+    stay: dict[str, tuple[int, ...]] = {}
+    for source, index in sorted(_held_of(position, dropped)):
+        stay[source] = (*stay.get(source, ()), index)
+    return stay
+
+
+def file_names(
+    store: Store, dataflow: str, increments: Collection[tuple[str, int]]
+) -> dict[tuple[str, int], list[str]]:
+    """Return the names of all files of increments, as far as they are known."""
+    origins = store.origins(dataflow, increments)
+    names = {}
+    for one in sorted(increments):
+        origin = origins.get(one, {})
+        names[one] = [str(name) for name in origin.get("files", ())]
+        if int(origin.get("file_count", 0)) > len(names[one]):
+            names[one] = [claim.path for claim in store.claims_of(dataflow, *one)]
+    return names
 
 
 def superseded_in(
@@ -39,13 +70,7 @@ def superseded_in(
             they would count twice, and without it the others would not count.
     """
     dropped = increments_dropped(generations)
-    back = {
-        (one.flow, one.index)
-        for stage in position.stages.values()
-        for connector in stage.connectors.values()
-        for one in _held(connector)
-        if any(one.index in part for part in dropped.get(one.flow, ()))
-    }
+    back = _held_of(position, dropped)
     superseded: dict[str, tuple[int, ...]] = {}
     seen: set[tuple[str, str, str]] = set()
     for source, index in sorted(back):
@@ -91,6 +116,17 @@ def without_increments(position: Position, consumed: Mapping[str, Sequence[int]]
         for name, stage in position.stages.items()
     }
     return replace(position, stages=stages)
+
+
+def _held_of(position: Position, parts: Mapping[str, Sequence[range]]) -> set[tuple[str, int]]:
+    """Return those of these increments of sources that wait somewhere at a position."""
+    return {
+        (one.flow, one.index)
+        for stage in position.stages.values()
+        for connector in stage.connectors.values()
+        for one in _held(connector)
+        if any(one.index in part for part in parts.get(one.flow, ()))
+    }
 
 
 def _held(connector: Connector) -> tuple[Increment, ...]:

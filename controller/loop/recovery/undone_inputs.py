@@ -1,8 +1,8 @@
 """Undone inputs: the increments of sources whose effect a roll-back takes away.
 
 An increment is undone at an input that has read it since the roll-back point: it waits there again.
-A framed input has read what it has framed. Increments that the roll-back drops are undone for good,
-read or not. What waits now and then alike is not undone.
+A framed input has read what it has framed. Increments that the roll-back drops or leaves out are
+undone for good, read or not. What waits now and then alike is not undone.
 
 Absent on purpose: names of files, which the store knows, and I/O.
 """
@@ -46,6 +46,7 @@ def undone_inputs(
         for source, count in generation.dropped.items()
         for index in range(ends[source] - count, ends[source])
     }
+    dropped |= {(source, i) for source, indexes in generation.left_out.items() for i in indexes}
     again = set[tuple[str, int]]()
     for name, stage in generation.position.stages.items():
         for input_, connector in stage.connectors.items():

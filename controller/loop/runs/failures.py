@@ -27,6 +27,7 @@ from cbp.errors import (
 )
 from cbp.errors.counts import format_times
 from cbp.errors.masks import hide_secrets
+from cbp.errors.message_limits import shortened
 from cbp.model.run.intention import RunStatus
 from controller.loop.counts.run_counts import RunCounts
 from controller.loop.runs.in_flight import Work
@@ -54,6 +55,7 @@ INTERRUPTED: Mapping[str, Any] = {
     "details": {},
 }
 
+_REASON_CHARACTERS = 300
 _TRIES_SEEN = 100
 """How many failed tries in a row are read: more would change neither a pause nor a decision."""
 
@@ -147,6 +149,12 @@ class Failures:
     def not_before(self, stage: StageRecord) -> datetime | None:
         """Return when a stage may run again after a failure; `None` means at once."""
         return self._retry.not_before(stage.retry_at, stage.failures, self._clock())
+
+    def because(self, stage: StageRecord) -> str:
+        """Return why the last try of a stage's next run failed; `""` if none did."""
+        failed = self._failed_tries(stage)
+        error = (failed[0].error if failed else None) or {}
+        return shortened(str(error.get("message", "")).partition("\n")[0], _REASON_CHARACTERS)
 
     def gave_way(self, stage: StageRecord) -> int:
         """Return how often a stage's next epoch gave way since the stage was last resumed."""

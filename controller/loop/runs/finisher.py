@@ -151,6 +151,10 @@ class Finisher:
         if any(self._publisher.unpublished(name).values()):
             raise DataflowBusyError(name, "what its runs made cannot be published; see its stages")
 
+    def unpublished(self) -> list[str]:
+        """Return the dataflows with records that their tables may not show yet."""
+        return self._publisher.unpublished_dataflows()
+
     def start_publishing(self, record: DataflowRecord, *, at_once: bool) -> None:
         """Submit a publication to the executor, if one is due and none is under way."""
         key = record.name, _PUBLICATION

@@ -172,6 +172,12 @@ class Publisher:
         waiting = self._waiting(dataflow)
         return files_named(one for records in waiting.values() for one in records)
 
+    def unpublished_dataflows(self) -> list[str]:
+        """Return the dataflows of which records are kept here."""
+        with self._lock:
+            kept = list(self._waiting_by_dataflow.items())
+        return [name for name, one in kept if any(list(one.waiting.values()))]
+
     def unpublished(self, dataflow: str) -> Mapping[str, int]:
         """Return, by stage, how many epochs readers of its tables do not see yet."""
         return {stage: len(records) for stage, records in self._waiting(dataflow).items()}

@@ -61,29 +61,44 @@ class Announcements:
 
     def __init__(self, announce: Callable[..., None]) -> None:
         self._announce = announce
-        self._kinds: dict[StageId, str] = {}
+        self._kinds: dict[str, dict[StageId, str]] = {}
         self._degraded: set[str] = set()
+        self._looked: dict[str, Mapping[StageId, Wait]] = {}
 
-    def see(self, waits: Mapping[StageId, Wait], troubled: Collection[str]) -> None:
+    def see(self, looked: Mapping[str, Mapping[StageId, Wait]], troubled: Collection[str]) -> None:
         """Announce what has changed; a store that fails is told at the next tick.
 
         Args:
-            waits: Stage -> its wait, as the tick left it.
+            looked: Dataflow -> the waits of its stages, of those that the tick looked at; the
+                others wait as before.
             troubled: Dataflows with an unexpected failure.
         """
-        kinds = {key: str(wait.kind) for key, wait in waits.items() if wait.kind in _ANNOUNCED}
-        failing = {
-            key[0]
-            for key, wait in waits.items()
-            if wait.kind == "retry" or (wait.kind == "stopped" and wait.error)
-        }
-        degraded = failing | set(troubled)
-        events = changes(self._kinds, kinds, self._degraded, degraded)
-        if not events:
-            return
-        try:
-            self._announce(*events)
-        except CbpError as error:
-            _log.warning("events.not_announced", error=error.as_dict())
-            return
-        self._kinds, self._degraded = kinds, degraded
+        self._looked |= looked
+        kinds, before = dict[str, dict[StageId, str]](), dict[StageId, str]()
+        degraded = set[str]()
+        for name, waits in self._looked.items():
+            kinds[name] = {
+                key: str(wait.kind) for key, wait in waits.items() if wait.kind in _ANNOUNCED
+            }
+            before |= self._kinds.get(name, {})
+            if name in troubled or any(_fails(wait) for wait in waits.values()):
+                degraded.add(name)
+        now = {key: kind for mine in kinds.values() for key, kind in mine.items()}
+        events = changes(before, now, self._degraded & self._looked.keys(), degraded)
+        if events:
+            try:
+                self._announce(*events)
+            except CbpError as error:
+                _log.warning("events.not_announced", error=error.as_dict())
+                return
+        for name, mine in kinds.items():
+            if mine:
+                self._kinds[name] = mine
+            else:
+                self._kinds.pop(name, None)
+        self._degraded = self._degraded - self._looked.keys() | degraded
+        self._looked = {}
+
+
+def _fails(wait: Wait) -> bool:
+    return wait.kind == "retry" or (wait.kind == "stopped" and wait.error is not None)

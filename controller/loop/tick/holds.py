@@ -30,6 +30,10 @@ class Holds:
         """Return why a dataflow starts no runs; `""` if nothing holds it."""
         return "is being deleted" if dataflow in self.deleting else self.held.get(dataflow, "")
 
+    def all(self) -> set[str]:
+        """Return the dataflows that start no runs."""
+        return self.deleting | set(self.held)
+
     def hold(self, dataflow: str, because: str) -> None:
         """Start no runs of a dataflow until it is released.
 

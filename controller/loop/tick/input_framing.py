@@ -4,10 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Sequence
 from dataclasses import dataclass
+from datetime import datetime
 from functools import partial
 
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.schedule.rest import FOR_EVER
 from controller.loop.author.framing import FRAMED, Framer
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.isolation import Isolation
@@ -39,6 +41,20 @@ class InputFraming:
             waiting += self.isolation.attempt(one.record.name, FRAMED, look) or ()
         self.framer.start(waiting)
         return {record.name for record, _ in waiting}
+
+    def next_close(self, loaded: LoadedDataflow) -> datetime:
+        """Return when idle time will close a frame of a dataflow, if nothing else comes."""
+        units = self.catalog.units(loaded.record)
+        return min(
+            (
+                self.framer.next_close(
+                    loaded.record, units[stage.stage].leader, loaded.connectors[stage.stage]
+                )
+                for stage in loaded.stages
+                if units[stage.stage].leader.translator.framed
+            ),
+            default=FOR_EVER,
+        )
 
     def _to_frame(self, loaded: LoadedDataflow) -> list[tuple[DataflowRecord, StageNode]]:
         """Return the stages of a dataflow that have something to frame."""

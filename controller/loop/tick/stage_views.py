@@ -20,9 +20,7 @@ from controller.loop.runs.parked import ParkedRuns
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["PAUSED_BY_HAND", "LoadedDataflow", "StageViews", "ViewedStage", "stopped_wait"]
-
-PAUSED_BY_HAND = "is paused by the operator"
+__all__ = ["LoadedDataflow", "StageViews", "ViewedStage", "stopped_wait"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -125,8 +123,9 @@ class StageViews:
             active=not because,
             paused_because=because,
             finishing=finishing,
-            stopped=bool(stage.paused_because) and stage.paused_because != PAUSED_BY_HAND,
+            stopped=stage.has_stopped,
             retry_at=self.failures.not_before(stage),
+            failed_because=self.failures.because(stage) if stage.retry_at else "",
             gave_way=0 if because or key in busy else self.failures.gave_way(stage),
             memo=stage.memo,
             runnable=node.runnable,

@@ -1,7 +1,8 @@
 """One tick: load -> decide (pure) -> start runs -> remember why the other stages wait.
 
 Only a tick starts runs, and there is one tick at a time. A run ends on its own thread and
-wakes the next tick. Every tick loads its data anew.
+wakes the next tick. A tick loads what has changed, and leaves out what rests
+(`kept_dataflows`).
 
 Guaranteed: a dataflow that no longer compiles, or in which anything else fails, stops only
 itself; every stage that does not start has a reason (tests/controller/test_loop.py,
@@ -11,7 +12,7 @@ Absent on purpose: threads and timers; the caller of `tick` has them.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -21,6 +22,7 @@ import structlog
 
 from cbp.errors import CbpError
 from cbp.model.schedule.places import ActiveRun
+from cbp.model.schedule.rest import rests_until
 from cbp.model.schedule.scheduler import Schedule, Start
 from cbp.model.schedule.waiting import Wait
 from controller.loop.leadership.current_term import CurrentTerm
@@ -32,6 +34,7 @@ from controller.loop.tick.decisions import Decisions
 from controller.loop.tick.drains import Drains
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.input_framing import InputFraming
+from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import RunStarts
 from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedStage, stopped_wait
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
@@ -53,7 +56,9 @@ class Ticker:
         unfinished, framing, views, decisions, starts, drains: The steps of a tick, in order.
 
     Attributes:
-        waits: Stage -> why it did not start at the last tick.
+        waits: Stage -> why it did not start when its dataflow was last looked at.
+        looked: What the last tick looked at: dataflow -> its waits; none for one that is gone.
+        epochs: Returns dataflow -> how many epochs it has committed.
         stopping: Whether the service stops; then no run starts any more.
         framing, views, starts: As given.
     """
@@ -76,26 +81,28 @@ class Ticker:
         starts: RunStarts,
         drains: Drains,
     ) -> None:
-        self.waits: dict[StageId, Wait] = {}
-        self.stopping = False
+        self.looked: Mapping[str, Mapping[StageId, Wait]] = {}
+        self.stopping, self._stopped_by = False, ""
         self._store, self._clock, self._term = store, clock, term
         self._in_flight, self._starving = in_flight, starving
         self._recovery, self._isolation, self._holds = recovery, isolation, holds
         self._unfinished, self.framing, self.views = unfinished, framing, views
         self._decisions, self.starts, self._drains = decisions, starts, drains
+        self._kept = KeptDataflows(store=store, clock=clock, read=self._read, load=self._load)
+        self.waits, self.epochs = self._kept.waits, self._kept.epochs
+
+    def begin(self) -> None:
+        """Begin a term as leader: keep nothing of before."""
+        self._kept.forget()
 
     def tick(self) -> Schedule:
         """Look at all queues, start what can run, and remember why the rest waits."""
         with self._holds.lock:
             self._in_flight.keep_time()
-            if self._term.deposed or self.stopping:
-                reason = self._term.deposed or "the service stops"
-                self.waits = {
-                    (loaded.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
-                    for loaded in self._loaded(self._store.dataflows())
-                    for stage in loaded.stages
-                }
+            if reason := self._term.deposed or ("the service stops" if self.stopping else ""):
+                self._say(reason)
                 return Schedule((), self.waits)
+            self._stopped_by = ""
             self.framing.keep_time()
             self._decisions.keep_time()
             self._unfinished.finish_parked()
@@ -105,28 +112,50 @@ class Ticker:
             busy = self._starving.mark(
                 self._in_flight.active_runs(), asked_to_end=self._in_flight.asked_to_end
             )
-            records = self._store.dataflows()
-            self._unfinished.publish(records, {name for name, _ in busy})
-            schedule = self._decide_and_start(records, busy)
-            for record in records:
+            changed = self._kept.refresh()
+            working = {name for name, _ in busy}
+            self._unfinished.publish(self._kept.records, working)
+            unsettled = working | self._unsettled()
+            names = self._kept.awake(unsettled)
+            schedule = self._decide_and_start(names, busy, unsettled)
+            self.looked = {name: self.waits.of(name) for name in changed.union(names)}
+            for record in self._kept.records(names):
                 if record.desired == "draining":
                     self._apart(record, "drained", partial(self._drains.end, record))
             return schedule
 
-    def _loaded(self, records: Sequence[DataflowRecord]) -> list[LoadedDataflow]:
-        """Load the dataflows from the store; leave out those that cannot be loaded."""
-        load = LoadedDataflow.of
-        candidates = (
-            self._apart(record, "loaded", partial(load, record, self._store)) for record in records
-        )
-        return [one for one in candidates if one is not None]
+    def _unsettled(self) -> set[str]:
+        """Return the dataflows that something is going on in beside their data."""
+        troubled = {trouble.dataflow for trouble in self._isolation.troubles()}
+        return troubled | self._unfinished.parked_dataflows() | self._holds.all()
+
+    def _say(self, reason: str) -> None:
+        """Say of every stage why nothing starts."""
+        self.looked = {}
+        changed = self._kept.refresh()
+        names = changed if reason == self._stopped_by else self._kept.names()
+        for one in self._kept.loaded(names):
+            waits = {
+                (one.record.name, stage.stage): Wait("stopped", reason, stage.waiting_since)
+                for stage in one.stages
+            }
+            self._kept.note(one.record.name, waits, None)
+        self._stopped_by = reason
+
+    def _read(self, name: str) -> DataflowRecord | None:
+        return self._isolation.attempt(name, "read", partial(self._store.dataflow, name))
+
+    def _load(self, record: DataflowRecord) -> LoadedDataflow | None:
+        """Load a dataflow from the store; `None` if it cannot be loaded."""
+        return self._apart(record, "loaded", partial(LoadedDataflow.of, record, self._store))
 
     def _decide_and_start(
-        self, records: Sequence[DataflowRecord], busy: Mapping[StageId, ActiveRun]
+        self, names: Sequence[str], busy: Mapping[StageId, ActiveRun], unsettled: Collection[str]
     ) -> Schedule:
         views: dict[StageId, ViewedStage] = {}
         broken: dict[StageId, Wait] = {}
-        for loaded in self._framed(self._loaded(records)):
+        loaded_now, moved = self._kept.loaded(names), set[str]()
+        for loaded in self._framed(loaded_now, moved):
             look = partial(self.views.of, loaded, busy, broken)
             for key, viewed in (self._apart(loaded.record, LOOKED_AT, look) or {}).items():
                 views[key] = viewed
@@ -151,8 +180,32 @@ class Ticker:
             known = waits.get(key, Wait("running", "", views[key].stage.waiting_since))
             words = "; ".join(part for part in (known.words, circling.message) if part)
             waits[key] = replace(known, words=words, error=known.error or circling)
-        self.waits = {**waits, **self._in_trouble(records, waits)}
+        waits |= self._in_trouble(self._kept.records(names), waits)
+        self._note(names, loaded_now, views, waits, moved.union(unsettled))
         return Schedule(tuple(started), self.waits, gives_way=schedule.gives_way)
+
+    def _note(
+        self,
+        names: Sequence[str],
+        loaded: Sequence[LoadedDataflow],
+        views: Mapping[StageId, ViewedStage],
+        waits: Mapping[StageId, Wait],
+        go_on: Collection[str],
+    ) -> None:
+        """Keep what was decided, and until when it holds; not at all for those that go on."""
+        by_name: dict[str, dict[StageId, Wait]] = {name: {} for name in names}
+        for key, wait in waits.items():
+            by_name[key[0]][key] = wait
+        ends: dict[str, datetime | None] = {}
+        for one in loaded:
+            name = one.record.name
+            mine = [views.get((name, stage.stage)) for stage in one.stages]
+            whole = [viewed.view for viewed in mine if viewed is not None]
+            goes_on = name in go_on or one.record.desired == "draining" or len(whole) < len(mine)
+            end = None if goes_on else rests_until(whole, by_name[name])
+            ends[name] = None if end is None else min(end, self.framing.next_close(one))
+        for name, mine_waits in by_name.items():
+            self._kept.note(name, mine_waits, ends.get(name))
 
     def _apart(self, record: DataflowRecord, doing: str, work: Callable[[], _T]) -> _T | None:
         return self._isolation.attempt(record.name, doing, work)
@@ -194,11 +247,12 @@ class Ticker:
                     waits_by_stage[record.name, stage] = wait
         return waits_by_stage
 
-    def _framed(self, loaded: Sequence[LoadedDataflow]) -> Iterator[LoadedDataflow]:
-        """Frame what arrived; yield the data loaded afterwards."""
-        moved = self.framing.start(loaded)
+    def _framed(
+        self, loaded: Sequence[LoadedDataflow], moved: set[str]
+    ) -> Iterator[LoadedDataflow]:
+        """Frame what arrived, and add to `moved`; yield the data loaded afterwards."""
+        moved.update(self.framing.start(loaded))
         for one in loaded:
-            if one.record.name in moved:
-                yield from self._loaded([one.record])
-            else:
-                yield one
+            again = self._load(one.record) if one.record.name in moved else one
+            if again is not None:
+                yield again

@@ -17,6 +17,8 @@ from controller.store.base import DataflowRecord, Store
 
 __all__ = ["UnfinishedRuns"]
 
+ASKED = "asked what is due"
+
 
 @dataclass
 class UnfinishedRuns:
@@ -31,15 +33,29 @@ class UnfinishedRuns:
     isolation: Isolation
     holds: Holds
 
-    def publish(self, records: Sequence[DataflowRecord], busy: Collection[str]) -> None:
-        """Publish what is due, and at once what a dataflow finished that is paused or drained."""
-        for record in records:
+    def parked_dataflows(self) -> set[str]:
+        """Return the dataflows with a run that could not be finished."""
+        return {name for name, _ in self.parked.all()}
+
+    def publish(
+        self,
+        records: Callable[[Collection[str]], Sequence[DataflowRecord]],
+        busy: Collection[str],
+    ) -> None:
+        """Publish what is due, and at once what a dataflow finished that is paused or drained.
+
+        Args:
+            records: Returns the records of dataflows.
+            busy: The dataflows with work under way.
+        """
+        failed = (one.dataflow for one in self.isolation.troubles() if one.doing == ASKED)
+        for record in records({*self.finisher.unpublished(), *failed}):
             at_once = record.desired != "running" and record.name not in busy
             if self.holds.because(record.name):
                 continue
             if self.isolation.resting(record.name, PUBLISHED) is None:
                 publish = partial(self.finisher.start_publishing, record, at_once=at_once)
-                self.isolation.attempt(record.name, "asked what is due", publish)
+                self.isolation.attempt(record.name, ASKED, publish)
 
     def finish_parked(self) -> None:
         """Try again to finish parked runs; those of a paused stage wait for the operator."""

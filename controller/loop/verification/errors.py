@@ -9,7 +9,6 @@ from cbp.errors import OperatingError
 __all__ = [
     "DataflowUnsettledError",
     "InputNotRetainedError",
-    "NothingVerifiedError",
     "PunctuationUnplacedError",
     "VerificationBusyError",
     "VerificationInterruptedError",
@@ -32,29 +31,6 @@ class InputNotRetainedError(OperatingError):
             source=source,
             index=index,
         )
-
-
-class NothingVerifiedError(OperatingError):
-    """Every table had to be left out, so nothing was compared."""
-
-    code = "nothing_verified"
-    retryable = False
-
-    def __init__(self, dataflow: str, tables: Mapping[str, str]) -> None:
-        reasons = "; ".join(
-            f"{why} ({_some(tables, why)})" for why in dict.fromkeys(tables.values())
-        )
-        super().__init__(
-            f"nothing of {dataflow!r} was verified, since every table is left out: {reasons}",
-            dataflow=dataflow,
-            tables=dict(tables),
-        )
-
-
-def _some(tables: Mapping[str, str], why: str) -> str:
-    matching = [table for table, because in tables.items() if because == why]
-    more = f" and {len(matching) - 3} more" if len(matching) > 3 else ""
-    return ", ".join(matching[:3]) + more
 
 
 class DataflowUnsettledError(OperatingError):

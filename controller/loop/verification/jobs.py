@@ -61,7 +61,6 @@ from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.in_flight import GIVE_UP_SECONDS, InFlight
 from controller.loop.verification.errors import (
     DataflowUnsettledError,
-    NothingVerifiedError,
     VerificationBusyError,
     VerificationInterruptedError,
 )
@@ -353,7 +352,7 @@ class Verifications:
         timer.cancel()
         self._clean(scratch)
         differing = [v.table for v in job.verdicts.values() if v.status == "differs"]
-        if differing and status in ("equal", "timed_out", "cancelled"):
+        if differing and status in ("equal", "undecided", "timed_out", "cancelled"):
             status = "differs"
         suspect = first_stage(dataflow, differing)
         if not job.shown.ended:
@@ -400,11 +399,17 @@ class Verifications:
         collected = recomputation.collected(cut)
         repetition = self._repetition(job, record, dataflow, changed)
         every = list(comparisons(dataflow, job.shown.request.split, changed, collected))
-        every = list(repetition.chosen(every, cut, collected))
+        every = [
+            replace(one, left_out=cut.not_run.get(one.stage, one.left_out))
+            for one in repetition.chosen(every, cut, collected)
+        ]
+        without_difference: Status = "equal"
+        if any(one.undecided for one in every):
+            without_difference = "undecided"
         job.show(status="running", epochs=dict(cut.snapshot.epochs), tables=_open(every))
         wanted = [one for one in every if not one.left_out]
         if not wanted:
-            raise NothingVerifiedError(record.name, {one.table: one.left_out for one in every})
+            return without_difference
 
         def made(number: int) -> Side:
             """Recompute what is wanted: from scratch where possible, the rest from a state."""
@@ -424,7 +429,7 @@ class Verifications:
         first = made(1)
         differs = self._compare(job, dataflow, wanted, first, recomputation.tables(cut))
         if not differs and not job.shown.request.twice:
-            return "equal"
+            return without_difference
         # Two recomputations of one input separate wrong tables from unstable translators.
         earlier, job.verdicts = job.verdicts, {}
         try:
@@ -435,7 +440,7 @@ class Verifications:
         finally:
             job.verdicts = {**job.verdicts, **earlier}
             job.show_tables()
-        return "differs" if differs else "equal"
+        return "differs" if differs else without_difference
 
     def _repetition(
         self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
@@ -483,7 +488,7 @@ class Verifications:
             job.verdicts[one.table] = TableVerdict(
                 one.table,
                 one.kind,
-                "differs" if differing else "equal",
+                "differs" if differing else "undecided" if one.undecided else "equal",
                 compared,
                 tuple(differing[:shown_max]),
                 within=one.within,
@@ -501,7 +506,7 @@ def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:
         TableVerdict(
             one.table,
             one.kind,
-            "left_out" if one.left_out else "open",
+            "open" if not one.left_out else "undecided" if one.undecided else "left_out",
             because=one.left_out,
             within=one.within,
             since=one.since,

@@ -28,13 +28,13 @@ from cbp.engine.read.replay import Replay
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
-from cbp.errors import (
-    NotFoundError,
-)
+from cbp.errors import NotFoundError
+from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.generation import closes_dropped, increments_dropped
 from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.schedule.quiescence import left_to_do
@@ -92,12 +92,14 @@ class Cut:
             entry has no limit.
         ends: Source -> the number of its increments that the recomputation reads.
         punctuations: The punctuations of all flows.
+        not_run: Stage -> why its tables are undecided: it has not run, and input waits for it.
     """
 
     snapshot: Snapshot
     limits: Mapping[str, int]
     ends: Mapping[str, int]
     punctuations: tuple[Punctuation, ...]
+    not_run: Mapping[str, str]
 
 
 @dataclass(frozen=True, slots=True)
@@ -141,7 +143,8 @@ class Recomputation:
             punctuations = tuple(self._punctuations())
             if anywhere:
                 limits = {leader: epoch + 1 for leader, epoch in snapshot.epochs.items()}
-                return Cut(snapshot, {**limits, **never}, ends, punctuations)
+                not_run = self._not_run(position, snapshot)
+                return Cut(snapshot, {**limits, **never}, ends, punctuations, not_run)
             running = {stage for flow, stage in self.in_flight.busy() if flow == name and stage}
             rules = {leader: unit.leader.runnable for leader, unit in self.units.items()}
             busy = left_to_do(rules, position, running)
@@ -150,8 +153,20 @@ class Recomputation:
                     busy.setdefault(leader, "is not published")
             # What arrived meanwhile would be in only one of the two.
             if not busy and self.store.position(name) == position:
-                return Cut(snapshot, never, ends, punctuations)
+                not_run = self._not_run(position, snapshot)
+                return Cut(snapshot, never, ends, punctuations, not_run)
             watched.wait(busy)
+
+    def _not_run(self, position: Position, snapshot: Snapshot) -> dict[str, str]:
+        """Return why the tables of each stage that has not run, and has input, are undecided."""
+        reasons: dict[str, str] = {}
+        for leader, unit in self.units.items():
+            waiting = sum(len(c.held) for c in position.stages[leader].connectors.values())
+            if snapshot.epochs[leader] < 0 and waiting:
+                wait = format_count(waiting, "increment waits", "increments wait")
+                why = f"`{leader}` has not run yet, and {wait} for it: nothing is there to compare"
+                reasons |= dict.fromkeys(unit.names, why)
+        return reasons
 
     def collected(self, cut: Cut) -> dict[str, int]:
         """Return output flow -> the first increment of it that is left in a cut."""
@@ -218,7 +233,8 @@ class Recomputation:
         watched.began("")
 
         def side(one: Comparison) -> Contents:
-            return engine.verification.contents(folder, self.dataflow.stages[one.stage], one)
+            node = self.dataflow.stages[one.stage]
+            return contents_since(engine.verification.contents(folder, node, one), one)
 
         return side
 
@@ -256,7 +272,8 @@ class Recomputation:
                 epochs = [reference.state(one.stage, one.name)]
             else:
                 epochs = reference.outputs(f"{one.stage}.{one.name}")
-            return ListedContents([[tuple(row.values()) for row in rows] for rows in epochs])
+            listed = [[tuple(row.values()) for row in rows] for rows in epochs]
+            return contents_since(ListedContents(listed), one)
 
         return side
 

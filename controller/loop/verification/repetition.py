@@ -13,8 +13,8 @@ So every stage is compared for its own input, and a wrong stage is found whateve
 The repetition begins at the earliest epoch for which records of one code, their increments and the
 state before them are kept.
 
-Guaranteed: what is not repeated says why. Not guaranteed: that the Runnable would decide the same
-again, and anything from before the first repeated epoch.
+Guaranteed: what is not repeated says why, and what a table holds from before is undecided. Not
+guaranteed: that the Runnable would decide the same again.
 
 Invariants: tests/controller/test_repetition.py.
 """
@@ -63,12 +63,14 @@ class _Origin:
         tables: State table -> its version before that epoch; empty if there is none.
         between: Records after that version and before the first epoch, in order.
         records: The records of the repeated epochs, in order.
+        from_nothing: Whether the stage had nothing before that epoch.
     """
 
     first: int
     tables: Mapping[str, int]
     between: tuple[Intention, ...]
     records: tuple[Intention, ...]
+    from_nothing: bool = False
 
 
 @dataclass
@@ -113,17 +115,19 @@ class Repetition:
             if leader not in origins:
                 origins[leader] = self._origin_or_why(self.units[leader], cut)
             origin = origins[leader]
-            spec = self.dataflow.stages[one.stage].translator
             if isinstance(origin, str):
                 yield replace(one, left_out=f"{one.left_out}; {origin}")
-            elif one.name in {loopback.name for loopback in spec.loopbacks}:
+            elif one.messages:
                 yield replace(one, left_out="messages depend on how a run cut them")
             else:
                 self._origins[leader] = origin
-                since = origin.first
+                since, begins = origin.first, origin.first
                 if one.kind != "state":
-                    since = max(since, collected.get(f"{one.stage}.{one.name}", 0))
-                yield replace(one, left_out="", since=since)
+                    # What an earlier life of the stage wrote is seen too, unless it is removed.
+                    begins = collected.get(f"{one.stage}.{one.name}", 0)
+                    since = max(since, begins)
+                whole = origin.from_nothing and begins >= since
+                yield replace(one, left_out="", since=since, whole=whole, first=0)
 
     def repeat(self, folder: str, watched: Watched) -> Side:
         """Run the chosen epochs again, in a scratch folder, and return the tables.
@@ -176,22 +180,27 @@ class Repetition:
         if unit.leader.translator.framed:
             why = f"`{unit.leader.name}` reads frames, which are not cut again"
             raise _NotRepeatedError(why)
-        begun, begun_ms = self._begun(unit)
+        begun, begun_ms, emptied = self._begun(unit)
         records, why = self._records(unit, begun, last)
         first = last + 1 - len(records)
         if not records:
             raise _NotRepeatedError(why or "it did not run since")
         if first == begun:
             if begun_ms is None:
-                return _Origin(first, {}, (), tuple(records))
+                return _Origin(first, {}, (), tuple(records), from_nothing=True)
             try:
-                return _Origin(first, self._tables(unit, begun_ms)[0], (), tuple(records))
+                tables, _ = self._tables(unit, begun_ms)
+                nothing = emptied or first == 0
+                return _Origin(first, tables, (), tuple(records), from_nothing=nothing)
             except NotFoundError:
                 why = "the state with which its version began is collected"
         return self._behind(unit, records, why)
 
-    def _begun(self, unit: PhysicalStage) -> tuple[int, int | None]:
-        """Return the first epoch since a version changed a stage, and that time; or epoch 0."""
+    def _begun(self, unit: PhysicalStage) -> tuple[int, int | None, bool]:
+        """Return the first epoch since a version changed a stage, and that time; or epoch 0.
+
+        The last value tells whether the stage began with nothing then.
+        """
         leader = unit.leader.name
         before = self.descriptions.before(self.record)
         for description in reversed([*before, self.descriptions.of(self.record)]):
@@ -201,8 +210,9 @@ class Repetition:
             if leader not in begin.position.stages:
                 why = f"`{leader}` has run together with other stages since"
                 raise _NotRepeatedError(why)
-            return begin.position.stages[leader].epoch, begin.at_ms
-        return 0, None
+            emptied = set(unit.names) <= set(begin.emptied)
+            return begin.position.stages[leader].epoch, begin.at_ms, emptied
+        return 0, None, True
 
     def _records(self, unit: PhysicalStage, begun: int, last: int) -> tuple[list[Intention], str]:
         """Return the newest repeatable records, oldest first, and why there are no more."""

@@ -3,12 +3,12 @@
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import replace
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Select, and_, bindparam, func, insert, not_, select
+from sqlalchemy import Column, Connection, Select, and_, bindparam, func, insert, not_, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import AlreadyExistsError, NotFoundError
@@ -156,7 +156,8 @@ class Arrivals:
         firsts: dict[str, ClaimRecord | None] = {}
         same: dict[tuple[str, str], ClaimRecord] = {}
         with self._database.read() as connection:
-            stored = _stored_contents(connection, dataflow, source, {one for one, _ in wanted})
+            contents = {one for one, _ in wanted}
+            stored = _stored_of(connection, claims.c.sha256, dataflow, source, contents)
             for sha256, path in wanted:
                 if sha256 not in stored:
                     continue
@@ -170,6 +171,20 @@ class Arrivals:
                     known = _one(connection, named, asked) or known
                 same[sha256, path] = known
         return same
+
+    def named_claims(
+        self, dataflow: str, source: str, paths: Collection[str]
+    ) -> dict[str, ClaimRecord]:
+        """See `Store.named_claims`."""
+        mine = _claims(dataflow, source).where(claims.c.status == "accepted")
+        mine = mine.where(claims.c.path == bindparam("its_path")).order_by(claims.c.idx.desc())
+        named: dict[str, ClaimRecord] = {}
+        with self._database.read() as connection:
+            for path in _stored_of(connection, claims.c.path, dataflow, source, paths):
+                newest = _one(connection, mine.limit(1), {"its_path": path})
+                if newest is not None:
+                    named[path] = newest
+        return named
 
     def keyed_claim(
         self, dataflow: str, source: str, key: str, *, withdrawn: bool = False
@@ -280,13 +295,14 @@ class Arrivals:
         times = {}
         with self._database.read() as connection:
             for (dataflow, flow), wanted in indexes.items():
-                query = select(increments.c.idx, increments.c.created_at).where(
-                    increments.c.dataflow == dataflow,
-                    increments.c.flow == flow,
-                    increments.c.idx.in_(wanted),
-                )
-                for row in connection.execute(query):
-                    times[dataflow, flow, row.idx] = row.created_at
+                for some in _parts(wanted):
+                    query = select(increments.c.idx, increments.c.created_at).where(
+                        increments.c.dataflow == dataflow,
+                        increments.c.flow == flow,
+                        increments.c.idx.in_(some),
+                    )
+                    for row in connection.execute(query):
+                        times[dataflow, flow, row.idx] = row.created_at
         return times
 
     def origins(
@@ -299,13 +315,14 @@ class Arrivals:
         found = {}
         with self._database.read() as connection:
             for flow, wanted in indexes.items():
-                query = select(increments.c.idx, increments.c.origin).where(
-                    increments.c.dataflow == dataflow,
-                    increments.c.flow == flow,
-                    increments.c.idx.in_(wanted),
-                )
-                for row in connection.execute(query):
-                    found[flow, row.idx] = row.origin
+                for some in _parts(wanted):
+                    query = select(increments.c.idx, increments.c.origin).where(
+                        increments.c.dataflow == dataflow,
+                        increments.c.flow == flow,
+                        increments.c.idx.in_(some),
+                    )
+                    for row in connection.execute(query):
+                        found[flow, row.idx] = row.origin
         return found
 
 
@@ -328,6 +345,13 @@ def withdraw(connection: Connection, dataflow: str, dropped: Mapping[str, Sequen
 _ASKED_AT_ONCE = 500
 
 
+def _parts(indexes: Collection[int]) -> Iterator[list[int]]:
+    """Yield indexes in parts that one statement can hold."""
+    every = sorted(indexes)
+    for start in range(0, len(every), _ASKED_AT_ONCE):
+        yield every[start : start + _ASKED_AT_ONCE]
+
+
 def _insert_new(connection: Connection, new: Sequence[ClaimRecord]) -> None:
     """Insert claims whose ids must be free; raises `AlreadyExistsError`."""
     if len(new) > 1:
@@ -343,11 +367,15 @@ def _insert_new(connection: Connection, new: Sequence[ClaimRecord]) -> None:
     insert_new(connection, claims, rows.claim_row(claim), kind="claim", name=claim.id)
 
 
-def _stored_contents(
-    connection: Connection, dataflow: str, source: str, wanted: Collection[str]
+def _stored_of(
+    connection: Connection,
+    column: Column[Any],
+    dataflow: str,
+    source: str,
+    wanted: Collection[str],
 ) -> set[str]:
-    """Return which digests any claim of a source has; needs only the index."""
-    column, asked, stored = claims.c.sha256, sorted(wanted), set[str]()
+    """Return which of these digests, or names, any claim of a source has; needs only an index."""
+    asked, stored = sorted(wanted), set[str]()
     mine = select(column).where(claims.c.dataflow == dataflow, claims.c.source == source)
     for start in range(0, len(asked), _ASKED_AT_ONCE):
         some = column.in_(asked[start : start + _ASKED_AT_ONCE])

@@ -28,11 +28,14 @@ class Forgetting:
 
     _database: Database
 
-    def oldest_increments(self, dataflow: str, flow: str, *, limit: int) -> list[IncrementRecord]:
+    def oldest_increments(
+        self, dataflow: str, flow: str, *, first: int = 0, limit: int | None = None
+    ) -> list[IncrementRecord]:
         """See `Store.oldest_increments`."""
+        mine = and_(increments.c.dataflow == dataflow, increments.c.flow == flow)
         query = (
             select(increments)
-            .where(increments.c.dataflow == dataflow, increments.c.flow == flow)
+            .where(mine, increments.c.idx >= first)
             .order_by(increments.c.idx)
             .limit(limit)
         )

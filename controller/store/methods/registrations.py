@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Collection, Mapping, Sequence
 
 from sqlalchemy import Connection, bindparam, func, insert, select
@@ -27,7 +28,14 @@ __all__ = ["Registrations"]
 
 # Almost every request asks these; to build a statement takes as long as to execute it.
 _DATAFLOW = select(dataflows).where(dataflows.c.name == bindparam("name"))
+_REVISIONS = select(dataflows.c.name, dataflows.c.revision).order_by(dataflows.c.name)
 _STAGES = select(stages).where(stages.c.dataflow == bindparam("dataflow")).order_by(stages.c.stage)
+
+_NAMED_MAX = 100
+"""More dataflows than these are read all together."""
+
+_REVISION_BITS = 48
+_NEVER: tuple[int, None] = (-1, None)
 
 _TOLD: dict[DataflowDesired, EventKind] = {
     "drained": "dataflow.drained",
@@ -42,6 +50,7 @@ class Registrations:
 
     _database: Database
     _known: dict[str, queues.Known]
+    _records: dict[str, tuple[int, DataflowRecord]]
 
     def register(
         self,
@@ -51,18 +60,35 @@ class Registrations:
     ) -> None:
         """See `Store.register`."""
         with self._database.write() as connection:
-            insert_new(
-                connection, dataflows, rows.dataflow_row(record), kind="dataflow", name=record.name
-            )
+            # Drawn: one that was deleted had another number, whatever it was.
+            row = rows.dataflow_row(record) | {"revision": secrets.randbits(_REVISION_BITS)}
+            insert_new(connection, dataflows, row, kind="dataflow", name=record.name)
             for stage, inputs in stages.items():
                 _insert_stage(connection, record, stage, inputs, framed)
             tell(connection, Event(kind="dataflow.registered", dataflow=record.name))
 
     def dataflows(self) -> list[DataflowRecord]:
         """See `Store.dataflows`."""
+        kept = self._records
+        with self._database.read() as connection:
+            revisions = _revisions(connection)
+            changed = [
+                name
+                for name, revision in revisions.items()
+                if kept.get(name, _NEVER)[0] != revision
+            ]
+            query = select(dataflows)
+            if len(changed) <= _NAMED_MAX:  # their number is limited by the database
+                query = query.where(dataflows.c.name.in_(changed))
+            read = connection.execute(query).all() if changed else ()
+        fresh = {row.name: (row.revision, rows.dataflow_of(row)) for row in read}
+        self._records = {name: fresh.get(name) or kept[name] for name in revisions}
+        return [record for _, record in self._records.values()]
+
+    def revisions(self) -> dict[str, int]:
+        """See `Store.revisions`."""
         with self._database.read_once() as connection:
-            records = connection.execute(select(dataflows).order_by(dataflows.c.name))
-            return [rows.dataflow_of(row) for row in records]
+            return _revisions(connection)
 
     def dataflow(self, name: str) -> DataflowRecord:
         """See `Store.dataflow`."""
@@ -170,6 +196,10 @@ class Registrations:
         """See `Store.connectors`; empty for an unknown dataflow."""
         with self._database.read() as connection:
             return queues.connectors(connection, dataflow, self._known)
+
+
+def _revisions(connection: Connection) -> dict[str, int]:
+    return {row.name: row.revision for row in connection.execute(_REVISIONS)}
 
 
 def _insert_stage(

@@ -21,6 +21,7 @@ from cbp.model.graph.cycles import inner_inputs
 from cbp.model.run.intention import Intention, RunStatus
 from controller.store.base import Event, IncrementRecord, Page, RunRecord, StageRecord
 from controller.store.database.connections import Database, insert_new
+from controller.store.errors import StagePausedError
 from controller.store.methods import queues
 from controller.store.methods.events import tell
 from controller.store.methods.listing_pages import begins_with, between, page
@@ -127,7 +128,7 @@ class Runs:
                 update_table(runs).where(runs.c.id == run).values(rows.run_row(failed))
             )
             if record.epoch == stage.epoch:
-                because = pause or stage.paused_because
+                because = _pause_of(stage, pause) if pause else stage.paused_because
                 why = dict(error) if pause else stage.error
                 _update_stage(
                     connection,
@@ -143,14 +144,30 @@ class Runs:
     def pause_stage(
         self, dataflow: str, stage: str, because: str, error: Mapping[str, Any] | None = None
     ) -> None:
-        """See `Store.pause_stage`; `""` lifts the pause. Raises `NotFoundError`."""
+        """See `Store.pause_stage`; raises `NotFoundError`."""
         with self._database.write() as connection:
             row = hold_stage(connection, dataflow, stage)
             why = None if error is None else dict(error)
-            rest = {} if because else {"retry_at": None}
-            _update_stage(connection, row, paused_because=because, error=why, **rest)
-            kind: EventKind = "stage.paused" if because else "stage.resumed"
-            tell(connection, _event("stage.stopped" if error else kind, row, stage))
+            _update_stage(connection, row, paused_because=_pause_of(row, because), error=why)
+            tell(connection, _event("stage.stopped" if error else "stage.paused", row, stage))
+
+    def retry_stage(self, dataflow: str, stage: str) -> None:
+        """See `Store.retry_stage`; raises `NotFoundError` and `StagePausedError`."""
+        with self._database.write() as connection:
+            row = hold_stage(connection, dataflow, stage)
+            if row.is_paused:
+                raise StagePausedError(dataflow, stage)
+            self._let_run(connection, row)
+
+    def resume_stage(self, dataflow: str, stage: str) -> None:
+        """See `Store.resume_stage`; raises `NotFoundError`."""
+        with self._database.write() as connection:
+            self._let_run(connection, hold_stage(connection, dataflow, stage), failures=0)
+
+    def _let_run(self, connection: Connection, stage: StageRecord, **values: Any) -> None:
+        lifted = {"paused_because": "", "error": None, "retry_at": None}
+        _update_stage(connection, stage, **lifted, **values)
+        tell(connection, _event("stage.resumed", stage, stage.stage))
 
     def intended_runs(self) -> list[RunRecord]:
         """See `Store.intended_runs`; oldest first."""
@@ -259,6 +276,11 @@ def _stage_of(connection: Connection, run: str) -> tuple[str, str]:
     if row is None:
         raise NotFoundError(kind="run", name=run)
     return row.dataflow, row.stage
+
+
+def _pause_of(stage: StageRecord, because: str) -> str:
+    """Return why a stage is paused from now on: what an operator paused stays paused by them."""
+    return stage.paused_because if stage.is_paused else because
 
 
 def _update_stage(connection: Connection, stage: StageRecord, **values: Any) -> None:

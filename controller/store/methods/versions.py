@@ -100,8 +100,7 @@ def _bring_stages(
 ) -> None:
     here = stages.c.dataflow == dataflow
     known = {
-        row.stage: row.error
-        for row in connection.execute(select(stages.c.stage, stages.c.error).where(here))
+        row.stage: rows.stage_of(row) for row in connection.execute(select(stages).where(here))
     }
     for gone in known.keys() - position.stages.keys():
         # Runs of a removed stage stay in the intention log only.
@@ -125,8 +124,10 @@ def _bring_stages(
             "failures": 0,
             "retry_at": None,
         }
-        if name in fresh and known[name] is not None:
-            values |= {"paused_because": "", "error": None}
+        if name in fresh and known[name].error is not None:
+            values["error"] = None
+            if not known[name].is_paused:
+                values["paused_because"] = ""
         connection.execute(update_table(stages).where(here, stages.c.stage == name).values(values))
 
 

@@ -141,6 +141,8 @@ dataflows = Table(
     # Number of the next punctuation.
     Column("punctuations", BigInteger, nullable=False, server_default="0"),
     Column("generation", BigInteger, nullable=False, server_default="0"),
+    # Another number after each transaction that changed anything of the dataflow.
+    Column("revision", BigInteger, nullable=False, server_default="0"),
 )
 
 stages = Table(
@@ -271,13 +273,14 @@ claims = Table(
     Column("reason", JsonText),
     # The Idempotency-Key of an upload.
     Column("request_key", Name),
-    # The earlier file with this content.
+    # The earlier file with this content, or this name.
     Column("same_as", JsonText),
     ForeignKeyConstraint(["dataflow"], ["dataflows.name"]),
     UniqueConstraint("id"),
     Index(None, "dataflow", "source", "sequence"),
     # A file is identified by name and content: many files may have the same content.
     Index(None, "dataflow", "source", "sha256", "path"),
+    Index(None, "dataflow", "source", "path"),
     Index(None, "dataflow", "source", "request_key"),
     Index(None, "dataflow", "source", "idx"),
     Index(None, "dataflow", "seq"),

@@ -1,7 +1,7 @@
 """Measures what tables of results, look-ups, kept state and timers cost, against peers.
 
     python -m tests.bench.figures                       small sizes, some two minutes
-    python -m tests.bench.figures --full --json FILE    the table of controller/bench/README.md
+    python -m tests.bench.figures --full --json FILE    the table of tests/bench/README.md
 
 All candidates of a figure read the same increments in turn, and each answer is compared with the
 right one: a wrong one ends the call. Results are written behind each figure.
@@ -21,10 +21,10 @@ from collections.abc import Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.bench.measurements.cpu_time import cpu_seconds
 from tests.bench.figures.figures import FIGURES, Call
 from tests.bench.figures.lines import Line, document, markdown
 from tests.bench.figures.sizes import FULL, SMALL
+from tests.bench.measurements.cpu_time import cpu_seconds
 
 __all__ = ["main", "measure"]
 

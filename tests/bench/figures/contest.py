@@ -12,7 +12,7 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
-from controller.bench.errors import BenchDisagreesError
+from tests.bench.errors import BenchDisagreesError
 from tests.bench.figures.entrant import Entrant, Sample
 from tests.bench.figures.records import Digest
 

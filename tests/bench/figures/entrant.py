@@ -20,10 +20,10 @@ from dataclasses import dataclass
 from multiprocessing.connection import Connection
 from typing import Any, Protocol
 
-from controller.bench.errors import BenchFailedError
-from controller.bench.measurements.cpu_time import cpu_seconds
+from tests.bench.errors import BenchFailedError
 from tests.bench.figures.memory import forget_peak, peak_bytes
 from tests.bench.figures.records import Digest
+from tests.bench.measurements.cpu_time import cpu_seconds
 
 __all__ = ["Candidate", "Entrant", "Sample"]
 

@@ -12,10 +12,8 @@ import polars as pl
 from rich.console import Console
 
 from cbp.model.flow.schema import Schema
-from controller.bench import BenchOptions, run_bench
-from controller.bench.comparison.digests import digest_of
-from controller.bench.options import CRAWL_QUEUE, NO_SPARK
-from tests.bench import kept_groups, pending_timers
+from tests.bench import BenchOptions, kept_groups, pending_timers, run_bench
+from tests.bench.comparison.digests import digest_of
 from tests.bench.figures import reading
 from tests.bench.figures.contest import Samples, contest, loaded
 from tests.bench.figures.entrant import Candidate, Entrant
@@ -33,6 +31,7 @@ from tests.bench.figures.ours import (
 from tests.bench.figures.peers import DuckdbOrders, PolarsOrders, SparkMerge, StreamingOrders
 from tests.bench.figures.records import Counts, Digest, Draws, digest
 from tests.bench.figures.sizes import Sizes
+from tests.bench.options import CRAWL_QUEUE, NO_SPARK
 
 __all__ = ["FIGURES", "Call"]
 

@@ -7,8 +7,8 @@ from dataclasses import asdict, dataclass
 from datetime import date
 from typing import Any
 
-from controller.bench.measurements.result import machine, versions
 from tests.bench.figures.contest import Samples
+from tests.bench.measurements.result import machine, versions
 
 __all__ = ["Line", "document", "line_of", "markdown"]
 

@@ -2,7 +2,7 @@
 
 Each has the direct engine without Spark in one process, whose tasks follow one another, and makes
 every commit of the service: output increments, intention, log entries, all synced
-(`controller.bench.candidates.ours.engine_driver`). The first state is written as files.
+(`tests.bench.candidates.ours.engine_driver`). The first state is written as files.
 """
 
 from __future__ import annotations
@@ -20,11 +20,10 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.bench.candidates.ours.engine_driver import DataflowDrive
-from controller.bench.candidates.ours.initial_state import load_state
-from controller.bench.workloads.workload import Arrival, write_arrival
 from stages.translators.latest import Latest
 from stages.translators.orders_with_customers import OrdersWithCustomers
+from tests.bench.candidates.ours.engine_driver import DataflowDrive
+from tests.bench.candidates.ours.initial_state import load_state
 from tests.bench.figures.records import (
     CUSTOMERS,
     ORDERS,
@@ -35,6 +34,7 @@ from tests.bench.figures.records import (
     keys_of,
 )
 from tests.bench.views import FORMS
+from tests.bench.workloads.workload import Arrival, write_arrival
 
 __all__ = [
     "BLOCK",

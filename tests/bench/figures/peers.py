@@ -11,7 +11,7 @@
 | `polars-memory` | the same with the customers in memory: it sees no change of the table |
 | `duckdb` | DuckDB joins a table of its own database; a synced Parquet file per round |
 
-Settings: `controller/bench/README.md`. Spark and delta-rs sync no files, to their advantage.
+Settings: `tests/bench/README.md`. Spark and delta-rs sync no files, to their advantage.
 """
 
 from __future__ import annotations
@@ -23,7 +23,7 @@ from typing import Any
 import numpy as np
 import polars as pl
 
-from controller.bench.comparison.changed_counts_files import sync
+from tests.bench.comparison.changed_counts_files import sync
 from tests.bench.figures.ours import Place, plain
 from tests.bench.figures.records import (
     COUNTRY_SQL,

@@ -9,7 +9,7 @@ from collections.abc import Mapping
 from types import MappingProxyType
 from typing import Any
 
-from controller.bench.comparison.digests import frame_digest
+from tests.bench.comparison.digests import frame_digest
 from tests.bench.figures.records import Digest
 
 __all__ = ["SLOTS", "begin_spark", "spark_digest"]
@@ -54,6 +54,6 @@ def begin_spark(settings: Mapping[str, str] = MappingProxyType({})) -> Any:
 
 
 def spark_digest(rows: Any) -> Digest:
-    """Return the digest of `(url, n)`, computed by Spark; see `controller.bench.comparison`."""
+    """Return the digest of `(url, n)`, computed by Spark; see `tests.bench.comparison`."""
     found = frame_digest(rows, ["url", "n"])
     return Digest(found.rows, found.n, found.hashes)

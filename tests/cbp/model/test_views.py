@@ -100,6 +100,12 @@ CODES = ("view_changed", "second_key_changed", "view_not_fillable")
         ({"totals": KEYED}, {"totals": WIDE}, ["states"], []),
         ({"totals": Output("word STRING, n INT", key="word", history=True)}, {}, ["states"], []),
         ({"totals": Output("word STRING, n SMALLINT", key="word")}, {}, ["states"], []),
+        (
+            {"totals": Output("word STRING, n INT", key="word", latest_by="n")},
+            {},
+            ["states"],
+            [],
+        ),
         ({}, {"totals": LOG}, ["outputs"], ["outputs"]),
         ({"totals": LOG}, {"totals": LOG, "more": WIDE}, [], []),
     ],

@@ -36,6 +36,7 @@ class ByOther(Count):
 
     words = Input("word BINARY", route_by="word")
     counts = State("word BINARY, n INT")
+    totals = Output("word BINARY, n INT", key="word")
 
 
 class Named(Count):
@@ -58,6 +59,13 @@ class Echo(TranslateRecords):
 
     def translate(self, record: Any, out: Any) -> None:
         """Never called here."""
+
+
+class EchoOtherwise(Echo):
+    """The same tables by other code."""
+
+    def translate(self, record: Any, out: Any) -> None:
+        """Never called here either."""
 
 
 class Talks(Translate):

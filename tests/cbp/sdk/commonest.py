@@ -211,7 +211,15 @@ AT_CALLS = (
         "decimal_places",
         "out.prices(price=Decimal('1.123'))",
         "TypeError: out.prices: column 'price' is declared DECIMAL(10,2), got Decimal('1.123') "
-        "(Decimal): 1.123 has more than 2 decimal places; write round(value, 2)",
+        "(Decimal): 1.123 has more than 2 decimal places; write `with "
+        "decimal.localcontext(traps=[]): value = round(value, 2)`",
+    ),
+    Mistake(
+        "decimal_is_rounded",
+        "out.prices(price=Decimal(1) / 3)",
+        "Inexact: [<class 'decimal.Inexact'>]; the result does not fit in the 38 digits of a "
+        "DECIMAL, or is rounded: round where that is meant, as in `with "
+        "decimal.localcontext(traps=[]): value = round(value, 2)`",
     ),
     Mistake(
         "naive_time",

@@ -69,6 +69,49 @@ def interruptible() -> Iterator[None]:
 
 
 @pytest.mark.usefixtures("interruptible")
+class WithoutText(Exception):
+    """An exception whose text raises, as that of a library can that formats its arguments."""
+
+    def __init__(self, raised: BaseException) -> None:
+        self.raised = raised
+
+    def __str__(self) -> str:
+        raise self.raised
+
+    __repr__ = __str__
+
+
+@pytest.mark.parametrize("raised", [ValueError("text"), SystemExit(3), RecursionError()])
+def test_an_exception_whose_text_raises_is_told_with_its_line(
+    run: Run, raised: BaseException
+) -> None:
+    """It is the author's error as any other: with its stage, function, line and type."""
+    error = failure(run, groupwise(lambda *_: throw(WithoutText(raised))))
+    assert error.code == "author_code_failed"
+    assert error.details["stage"] == "one"
+    assert THIS in error.details["place"]
+    kind = type(raised).__name__
+    assert f"WithoutText: <no text: {kind} in the text of WithoutText>" in error.details["cause"]
+
+
+@pytest.mark.parametrize(
+    ("act", "code"),
+    [
+        (lambda out: out.totals(url="a", n=WithoutText(ValueError())), "author_code_failed"),
+        (lambda out: WithoutText(ValueError()), "records_returned"),
+    ],
+)
+def test_a_value_whose_text_raises_is_told_with_its_type(run: Run, act: Any, code: str) -> None:
+    """Whether it is emitted or returned: the error is about the value, not about its text."""
+    error = failure(run, groupwise(lambda key, group, out: act(out)))
+    assert error.code == code
+    assert "<no text: ValueError in the text of WithoutText>" in error.details["cause"]
+
+
+def throw(error: BaseException) -> Any:
+    raise error
+
+
 def test_an_interrupt_from_outside_is_no_authors_error() -> None:
     """Only a statement makes a KeyboardInterrupt the author's: one from a terminal goes through."""
 

@@ -23,6 +23,7 @@ from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundE
 from cbp.model.dataflow.nodes import BATCH_BYTES, BATCH_FILES, ONE_FILE, FileBatch
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import FOREVER, NO_WISH, FlowRetention, RetentionWish
+from cbp.sdk.rules import read_rule
 
 
 class Words(TranslateRecords):
@@ -103,6 +104,14 @@ def test_a_document_gives_the_graph_it_describes() -> None:
         (
             document(sources={"lines": {"schema": "text VARIANT"}}),
             ("type_unknown", "sources.lines.schema"),
+        ),
+        (
+            document(sources={"lines": {"schema": "text STRING", "same_name": "replace"}}),
+            ("same_name_invalid", "sources.lines.same_name"),
+        ),
+        (
+            document(sources={"lines": {"schema": "text STRING", "unfinished": "~"}}),
+            ("unfinished_invalid", "sources.lines.unfinished"),
         ),
         (
             document(sources={"lines": {"schema": "text STRING", "formt": "csv"}}),
@@ -197,8 +206,16 @@ def test_a_document_names_the_rule_that_says_when_a_stage_runs() -> None:
     assert rule_of(None).default
     assert rule_of("run_any").function == RunAny()
     assert rule_of({"count_window": {"size": 3, "slide": 1}}).function == CountWindow(3, 1)
-    nested = rule_of({"static_table": {"tables": "items", "rule": {"run_any": {"batch": 2}}}})
-    assert nested.function == StaticTable(("items",), RunAny(2))
+    nested = {"static_table": {"tables": "items", "rule": {"run_any": {"batch": 2}}}}
+    spec = read_rule(nested, "stages.count.runnable")
+    assert spec is not None
+    assert spec.function == StaticTable(("items",), RunAny(2))
+
+
+def test_a_table_that_is_the_only_input_is_a_mistake() -> None:
+    """Nothing would ever start a run of the stage."""
+    value = stages(runnable={"static_table": {"tables": "items"}})
+    assert codes(value) == [("runnable_invalid", "stages.count.runnable")]
 
 
 @pytest.mark.parametrize(

@@ -25,7 +25,7 @@ class Orders(Translate):
 
     events = Input("customer STRING, id BIGINT, total DOUBLE", route_by="customer")
     orders = State("customer STRING, id BIGINT, total DOUBLE", keep=True, key="customer, id")
-    known = Output("customer STRING, id BIGINT, before DOUBLE", key="customer, id")
+    known = Output("customer STRING, id BIGINT, before DOUBLE")
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         for event in group.events:

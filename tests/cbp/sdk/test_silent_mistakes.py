@@ -199,6 +199,28 @@ def test_a_column_that_routes_twice_is_a_mistake() -> None:
     assert caught.value.mistake.code == "route_by_invalid"
 
 
+@pytest.mark.parametrize(
+    ("given", "says"),
+    [
+        (
+            ["url", "n"],
+            "route_by takes all columns in one text, route_by='url, n'; or what a function "
+            "computes, route_by=by(lambda record: (record.url, record.n), 'STRING, INT'); "
+            "got ['url', 'n']",
+        ),
+        (("n",), "route_by takes route_by='n'; or what a function computes, "),
+        (lambda row: row.url, "route_by='url, n'; or what a function computes, "),
+        ([["url"]], "route_by='url, n'; or what a function computes, "),
+    ],
+)
+def test_a_key_of_several_columns_is_shown_as_it_is_written(given: Any, says: str) -> None:
+    """Who gives a list, a tuple or a bare function reads the line that does, with these columns."""
+    with pytest.raises(DefinitionError) as caught:
+        stage(loop_within, urls=Input(COLUMNS, route_by=given))().spec()
+    assert caught.value.mistake.code == "route_by_invalid"
+    assert says in caught.value.mistake.message
+
+
 COUNTED: list[str] = []
 
 

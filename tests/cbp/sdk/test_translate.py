@@ -201,13 +201,13 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=Input("url STRING", route_by=["url"])),  # type: ignore[arg-type]
             "route_by_invalid",
             "Made.urls",
-            "by(function, type)",
+            "or what a function computes",
         ),
         (
             groupwise(urls=Input("url STRING", route_by="url", order_by=5)),  # type: ignore[arg-type]
             "order_by_invalid",
             "Made.urls",
-            "by(function, type)",
+            "or what a function computes",
         ),
         (
             groupwise(urls=Input("url STRING", route_by=by(lambda r: r.url, "STRING"))),

@@ -148,14 +148,14 @@ def test_tokens_with_known_keys_go_on_while_keys_are_fetched() -> None:
 
     def slow(url: str) -> Mapping[str, Any]:
         begun.set()
-        assert answers.wait(30)
+        assert answers.wait(120)
         return fetch(url)
 
     keys._fetch = slow
     thread = threading.Thread(target=keys.find, args=("two",))
     thread.start()
-    assert begun.wait(30)
+    assert begun.wait(120)
     assert keys.find("one") == "key one"
     assert keys.find("three") is None
     answers.set()
-    thread.join(30)
+    thread.join(120)

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Sequence
+from dataclasses import replace
 from typing import Any
 
 from cbp.engine.interface.table_publisher import TableRewind
@@ -26,14 +27,24 @@ class FakeAmendments:
         self.begun: list[Generation] = []
         self.made: list[Corrected] = []
 
-    def plan_roll_back(self, name: str, to: str, *, drop_later: bool = False) -> RollbackPlan:
+    def require_free(self, name: str) -> None:
+        self.store.dataflow(name)
+
+    def plan_roll_back(
+        self, name: str, to: str, *, drop_later: bool = False, without: Sequence[str] = ()
+    ) -> RollbackPlan:
         self.store.dataflow(name)
         parse_point(to)
+        indexes = tuple(int(one.removeprefix("urls/")) for one in without)
         table = TableRewind(3, 2, 1, 60, 40, 900, 600)
         begun = self._generation(name, "", "", {"urls": 2} if drop_later else {})
         cut = RollbackPoint({"count": 4}, 0)
         tables, before = {"flows/count.totals": table}, {"urls": 3} if drop_later else {}
-        undone = tuple(UndoneInput("urls", n, not drop_later or n < 23) for n in range(25))
+        begun = replace(begun, left_out={"urls": indexes} if indexes else {})
+        undone = tuple(
+            UndoneInput("urls", n, (not drop_later or n < 23) and n not in indexes)
+            for n in range(25)
+        )
         return RollbackPlan(begun, cut, 20, {"count.urls": 3}, 2, tables, before, undone)
 
     def roll_back(
@@ -44,12 +55,16 @@ class FakeAmendments:
         who: str,
         why: str,
         drop_later: bool = False,
+        without: Sequence[str] = (),
         pause: bool = False,
         request: str = "",
+        tell: Any = None,
     ) -> Generation:
         self.store.dataflow(name)
-        self.asked.append(("roll_back", name, to, who, why, drop_later, pause, request))
-        self.begun.append(self._generation(name, who, why, {}))
+        asked = (name, to, who, why, drop_later, tuple(without), pause, request)
+        self.asked.append(("roll_back", *asked))
+        begun = replace(self._generation(name, who, why, {}), request=request)
+        self.begun.append(begun)
         return self.begun[-1]
 
     def moments(self, name: str, *, limit: int) -> Sequence[PointAfterRun]:

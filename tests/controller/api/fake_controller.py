@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import secrets
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
@@ -23,6 +24,7 @@ from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 from controller.loop.counts.lane_counts import LaneCount
 from controller.loop.counts.run_counts import Counts
 from controller.loop.housekeeping.disk_use import DiskUses
+from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.rebuilding import Rebuild
@@ -30,6 +32,7 @@ from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.journal import Journal
 from controller.loop.runs.isolation import Trouble
+from controller.loop.runs.threads import Here
 from controller.store.base import (
     DataflowRecord,
     StageRecord,
@@ -71,6 +74,12 @@ class FakeController:
         self.reading = FakeReading()
         self.asked: list[tuple[Any, ...]] = []
         self.amendments = FakeAmendments(store)
+        self.rollback_jobs = RollbackJobs(
+            amendments=self.amendments,  # type: ignore[arg-type]
+            executor=Here(),
+            random_hex=secrets.token_hex,
+            clock=lambda: NOON,
+        )
         self.housekeeping, self.scrubs = FakeHousekeeping(store), FakeScrubs(store)
         self.problem, files = "", LocalFiles()
         self.waits_for = ""
@@ -151,6 +160,11 @@ class FakeController:
         if all(record.stage != stage for record in self.store.stages(dataflow)):
             raise NotFoundError(kind="stage", name=f"{dataflow}.{stage}")
         self.asked.append(("pause", dataflow, stage))
+
+    def resume_stage(self, dataflow: str, stage: str) -> None:
+        if all(record.stage != stage for record in self.store.stages(dataflow)):
+            raise NotFoundError(kind="stage", name=f"{dataflow}.{stage}")
+        self.asked.append(("resume", dataflow, stage))
 
     def compactions(self, name: str) -> list[Compaction]:
         self.store.dataflow(name)

@@ -61,6 +61,9 @@ class FakeDropFolder:
     def troubled(self, dataflow: str) -> list[str]:
         return self.trouble
 
+    def arriving(self, record: DataflowRecord, dataflow: Dataflow) -> dict[str, int]:
+        return {one["name"]: one["waiting"] for one in self.lying if one["waiting"]}
+
     def look(self, record: DataflowRecord, dataflow: Dataflow) -> list[dict[str, Any]]:
         return self.lying
 

@@ -37,6 +37,9 @@ class NoExplaining:
     def left(self, name: str) -> Mapping[str, str]:
         return {}
 
+    def left_by(self, name: str, waits: object) -> Mapping[str, str]:
+        return {}
+
     def run(self, run_id: str) -> Any:
         raise NotFoundError(kind="run", name=run_id)
 

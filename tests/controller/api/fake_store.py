@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from collections.abc import Iterable, Mapping, Sequence
 from datetime import datetime
 from typing import Any
@@ -45,6 +46,7 @@ class FakeStore(FakeAccessStore):
         self.event_records: list[EventRecord] = []
         self.sink_records: list[SinkRecord] = []
         self.broken = False
+        self._revisions = itertools.count()
 
     def ping(self) -> None:
         if self.broken:
@@ -53,6 +55,10 @@ class FakeStore(FakeAccessStore):
 
     def dataflows(self) -> list[DataflowRecord]:
         return [self.records[name] for name in sorted(self.records)]
+
+    def revisions(self) -> dict[str, int]:
+        """Another one each time: nobody tells when a test changes a list."""
+        return {name: next(self._revisions) for name in sorted(self.records)}
 
     def dataflow(self, name: str) -> DataflowRecord:
         if name not in self.records:

@@ -29,7 +29,7 @@ STATUSES = {
 REPORTS = {"runs_cancel_many", "runs_retry_many"}
 """Their examples name runs that nobody has: the report says so of each."""
 BY_ID = {"claim", "run", "verification"}
-WITHOUT = {"session", "token", "sink"}
+WITHOUT = {"session", "token", "sink", "job"}
 """A secret, or what the example has none of."""
 ENDLESS = {"events_follow"}
 

@@ -191,6 +191,15 @@ def test_a_long_reason_stands_below_the_table(cbp: Cbp, service: Service) -> Non
     assert "\ncount: " not in cbp("status", "clicks").out
 
 
+def test_status_says_why_nothing_is_taken_in(cbp: Cbp, service: Service) -> None:
+    """What keeps a source of any dataflow from taking in files, as `ready` and the page say."""
+    service.fill()
+    service.controller.reasons = {}
+    service.drop_folder.trouble = ["source urls: the process that reads 'a' was stopped"]
+    said = "clicks: source urls: the process that reads 'a' was stopped"
+    assert said in cbp("status").out
+
+
 def test_help_without_a_name_lists_the_guides(cbp: Cbp) -> None:
     """Each with its title, and for programs with the task that it is for."""
     outcome = cbp("help")
@@ -228,6 +237,9 @@ def test_a_hint_stands_behind_the_name_of_what_is_not_there(cbp: Cbp) -> None:
         assert f"{details['name']!r}; " in outcome.json["message"]
 
 
+STATUSES = {"status": 4}
+"""A file of the fake dataflow is in quarantine, so something waits for a person."""
+
 COMMANDS: list[tuple[list[str], str]] = [
     (["status"], "clicks"),
     (["status"], "clicks.urls: 1 file is in quarantine (see: cbp quarantine list clicks urls)"),
@@ -254,6 +266,7 @@ COMMANDS: list[tuple[list[str], str]] = [
     (["pause", "clicks"], "paused"),
     (["resume", "clicks"], "runs"),
     (["pause", "clicks", "count"], "clicks.count is paused"),
+    (["resume", "clicks", "count"], "clicks.count runs"),
     (["priority", "clicks", "count", "high"], "clicks.count has the priority high"),
     (["retry", "clicks", "count"], "clicks.count"),
     (["cancel", "r3"], "asked to stop"),
@@ -274,7 +287,7 @@ def test_a_command_prints_for_people(
     """What a person looks for stands in the output."""
     service.fill()
     outcome = cbp(*arguments)
-    assert (outcome.status, outcome.err) == (0, "")
+    assert (outcome.status, outcome.err) == (STATUSES.get(arguments[0], 0), "")
     assert expected in outcome.out
 
 
@@ -284,7 +297,8 @@ def test_a_command_prints_for_programs(cbp: Cbp, service: Service, arguments: li
     service.fill()
     outcome = cbp(*arguments, "--json")
     is_cut = bool(outcome.json.get("cursor")) and arguments[0] != "logs"
-    assert (outcome.status, "this is not all" in outcome.err) == (0, is_cut)
+    status = STATUSES.get(arguments[0], 0)
+    assert (outcome.status, "this is not all" in outcome.err) == (status, is_cut)
     assert is_cut or not outcome.err
     assert isinstance(outcome.json, dict)
 

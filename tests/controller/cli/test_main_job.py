@@ -101,11 +101,15 @@ class World:
         )
         self.session = Session(self.settings, AppTransport(self.app))
 
-    def step(self) -> None:
-        """Take in what was dropped and run what may run, until nothing is left to do."""
+    def take_in(self) -> None:
+        """Take in what was dropped."""
         for record in self.store.dataflows():
             for _ in range(2):  # a file is taken once two listings saw it alike
                 self.drop_folder.scan(record, self.controller.dataflow(record.name))
+
+    def step(self) -> None:
+        """Take in what was dropped and run what may run, until nothing is left to do."""
+        self.take_in()
         while self.controller.tick().starts:
             pass
 
@@ -122,6 +126,47 @@ def world(tmp_path: Path) -> Iterator[World]:
     yield world
     world.engine.close()
     world.store.close()
+
+
+def test_the_status_says_whether_all_is_applied(cbp: Cbp, world: World, tmp_path: Path) -> None:
+    """By the last line and by its exit status: 0 up to date, 3 not yet, 4 waits for a person.
+
+    A file counts from the moment that it is in the drop folder until every stage has read it.
+    """
+
+    def status(*arguments: str) -> tuple[int, str]:
+        outcome = cbp("status", *arguments, session=world.session)
+        return outcome.status, outcome.out.splitlines()[-1]
+
+    assert status() == (0, "no dataflow yet; register one with: cbp register FILE")
+    world.controller.register(DOCUMENT)
+    assert status() == (0, "up to date: clicks")
+    incoming = world.settings.drop_root / "clicks" / "urls" / "incoming"
+    world.step()
+    (incoming / "a.jsonl").write_text('{"url": "a"}\n')
+    behind = "not up to date: 1 of 1 dataflow; the service works it off"
+    assert status() == (3, behind)
+    assert "urls: 1 file is not taken in yet" in cbp("status", session=world.session).out
+    world.take_in()
+    assert status("clicks") == (3, behind)
+    assert "count: may run" in cbp("status", "clicks", session=world.session).out
+    world.controller.pause_stage("clicks", "count")
+    stuck = "not up to date: 1 of 1 dataflow; something waits for a person"
+    assert status() == (4, stuck)
+    world.controller.resume_stage("clicks", "count")
+    world.step()
+    assert status() == (0, "up to date: clicks")
+    world.controller.pause("clicks")
+    assert status() == (0, "up to date: clicks")
+    (incoming / "bad.jsonl").write_text('{"url": 7}\n')
+    world.step()
+    assert status() == (4, stuck)
+    outcome = cbp("status", "--json", session=world.session)
+    assert (outcome.status, outcome.json["freshness"]["dataflows"]) == (
+        4,
+        [{"dataflow": "clicks", "state": "stuck", "left": ["urls: 1 file is in quarantine"]}],
+    )
+    assert cbp("status", "nobody", session=world.session).status == 1
 
 
 def test_files_become_tables_by_command(cbp: Cbp, world: World, tmp_path: Path) -> None:
@@ -165,7 +210,10 @@ def test_files_become_tables_by_command(cbp: Cbp, world: World, tmp_path: Path) 
     assert runs[0]["figures"]["records_in"] == 1
     assert len(run("increments", "clicks", "--flow", "urls")["items"]) == 2
 
-    stage = run("status", "clicks")["stages"][0]
+    world.step()
+    shown = cbp("status", "clicks", "--json", session=world.session)
+    assert shown.status == 4  # a file is in quarantine
+    stage = shown.json["stages"][0]
     assert (stage["epoch"], stage["lag_seconds"]) == (2, None)
     assert stage["last_success_at"] is not None
     assert "urls" in stage["waiting"]
@@ -217,15 +265,16 @@ def test_a_changed_document_takes_over_by_command(cbp: Cbp, world: World, tmp_pa
     assert "cbp backfill clicks later" in " ".join(late.out.split())
     assert "--rebuild later" in " ".join(late.out.split())
     asked = cbp("backfill", "clicks", "again", "--dry-run", session=world.session)
-    meanwhile = "Until again has read 1 increment again, readers see again.counts empty at first"
+    meanwhile = "Until again has read 1 increment again, readers see again.counts, again.totals "
+    meanwhile += "empty at first"
     assert meanwhile in " ".join(asked.out.split())
     (told,) = run("register", document, "--rebuild", "count", "--plan")["meanwhile"]
-    assert told.startswith("Until count has read 1 increment again, readers see count.counts ")
+    assert told.startswith("Until count has read 1 increment again, readers see count.counts, ")
     assert run(*arguments, "--plan")["meanwhile"] == []
-    line.write_text('{"url": "a", "at": 2}\n')
-    run("drop", "clicks", "urls", line, "--upload")
-    line.write_text('{"url": "a", "at": "noon"}\n')
-    run("drop", "clicks", "urls", line, "--upload")
+    for number, at in enumerate(("2", '"noon"')):
+        line = tmp_path / f"line-{number}.jsonl"
+        line.write_text(f'{{"url": "a", "at": {at}}}\n')
+        run("drop", "clicks", "urls", line, "--upload")
     (refused,) = run("claims", "clicks", "--status", "quarantined")["items"]
     assert "at" in refused["reason"]["message"]
     for stage, n in (("count", 2), ("again", 2), ("later", 1)):

@@ -26,6 +26,7 @@ NAMES = {
     "Moment": "MomentOut",
     "QueryResult": "QueryOut",
     "Rollback": "RollbackOut",
+    "RollbackJob": "RollbackJobOut",
     "RollbackPlan": "RollbackPlanOut",
     "Run": "RunOut",
     "Snapshot": "SnapshotOut",

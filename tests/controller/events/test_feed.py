@@ -14,7 +14,7 @@ from controller.events import EventFeed, EventsGoneError, EventStreamsExhaustedE
 from controller.store import SqlStore, open_store
 from controller.store.base import Event, EventRecord
 
-WAIT_SECONDS = 30.0
+WAIT_SECONDS = 120.0
 LIMITS = FeedLimits(streams_max=3, poll_seconds=0.001, heartbeat_seconds=60.0, ring=8, page=3)
 
 

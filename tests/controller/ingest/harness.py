@@ -19,6 +19,7 @@ from cbp.engine.storage.files import LocalFiles
 from cbp.model.dataflow.bad_records import BadRecords
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
+from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
 from controller.allowed_folders import AllowedFolders
@@ -26,7 +27,7 @@ from controller.ingest import DropFolder, IngestLimits, ScanReport, SourceLog
 from controller.ingest.bucket_intake import Buckets
 from controller.ingest.formats.content import never
 from controller.ingest.reading.file_batch import BatchReader, read_batch
-from controller.ingest.reading.file_reader import FileReader, read_file
+from controller.ingest.reading.file_reader import FileReader, StuckReader, read_file
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Page, Store
 
 NAME = "shop"
@@ -108,6 +109,16 @@ class DictStore:
                 same[sha256, path] = known
         return same
 
+    def named_claims(
+        self, dataflow: str, source: str, paths: Collection[str]
+    ) -> dict[str, ClaimRecord]:
+        mine = [
+            c
+            for c in self.claim_rows.values()
+            if c.source == source and c.status == "accepted" and c.path in paths
+        ]
+        return {c.path: c for c in sorted(mine, key=lambda c: c.index or 0)}
+
     def keyed_claim(
         self, dataflow: str, source: str, key: str, *, withdrawn: bool = False
     ) -> ClaimRecord | None:
@@ -154,7 +165,10 @@ class Drop:
         sources: tuple[str, ...] = ("orders",),
         reader: FileReader = read_file,
         batch_reader: BatchReader = read_batch,
+        stuck: Callable[[], Sequence[StuckReader]] = tuple,
         duplicates: str = "accept",
+        same_name: str = "quarantine",
+        unfinished: tuple[str, ...] = UNFINISHED,
         on_bad_records: Any = "quarantine_file",
         batch: FileBatch = ONE_FILE,
         on_close: Callable[[str, str, str], object] | None = None,
@@ -172,6 +186,8 @@ class Drop:
                 format_,
                 options or {},
                 duplicates=duplicates,
+                same_name=same_name,
+                unfinished=unfinished,
                 on_bad_records=BadRecords.parse(on_bad_records),
                 batch=batch,
                 location=location,
@@ -186,6 +202,7 @@ class Drop:
             "settle_seconds": settle_seconds,
             "reader": reader,
             "batch_reader": batch_reader,
+            "stuck_readers": stuck,
             "on_close": on_close,
             "tables": AllowedFolders("CBP_SOURCE_ROOTS", (root / "warehouse",)),
             "buckets": buckets or Buckets(),

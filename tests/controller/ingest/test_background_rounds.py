@@ -17,7 +17,7 @@ from controller.ingest.background_rounds import Rounds
 from controller.loop.runs.threads import Threads
 from tests.controller.world import Deferred
 
-WAIT_SECONDS = 10
+WAIT_SECONDS = 120
 NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 

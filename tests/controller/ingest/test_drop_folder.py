@@ -14,13 +14,14 @@ from collections import Counter
 from collections.abc import Callable
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
 from cbp.engine.storage.files import LocalFiles
-from cbp.errors import DefinitionError, DiskFullError, LogConflictError
+from cbp.errors import DefinitionError, DiskFullError, LogConflictError, OperatingError
 from cbp.model.flow.increment import Increment
 from controller.ingest import (
     DropFolderError,
@@ -115,6 +116,40 @@ def test_unfinished_names_are_left_alone(name: str, tmp_path: Path):
     assert drop.scan().accepted == 1
 
 
+@pytest.mark.parametrize("end", [".filepart", ".1a2b3c4d.partial", "._COPYING_"])
+def test_a_file_that_a_tool_writes_in_two_halves_is_taken_once(end: str, tmp_path: Path):
+    """Under the tool's own name, however long it takes; whole under the name that it gets then."""
+    drop = Drop(tmp_path, SCHEMA, settle_seconds=1)
+    written = drop.incoming / f"day.jsonl{end}"
+    for half in (lines(1), lines(1, start=1)):
+        with written.open("ab") as file:
+            file.write(half)
+        for _ in range(4):
+            drop.pass_seconds(1)
+            assert (drop.scan().accepted, drop.names("claimed")) == (0, [])
+    written.rename(drop.incoming / "day.jsonl")
+    drop.scan()
+    drop.pass_seconds(1)
+    assert drop.scan().accepted == 1
+    assert [row["id"] for row in drop.rows()] == [0, 1]
+
+
+def test_a_source_may_say_which_names_are_unfinished(tmp_path: Path):
+    """In the listing, in what is shown, and in what a manifest may name."""
+    drop = Drop(tmp_path, SCHEMA, unfinished=(".wip",))
+    for name in ("a.wip", "b.tmp"):
+        drop.put(name, lines(1))
+    (shown,) = drop.folder.look(drop.record, drop.dataflow)
+    assert (shown["waiting"], [one["name"] for one in shown["oldest_unclaimed"]]) == (
+        1,
+        ["a.wip"],
+    )
+    drop.put("_MANIFEST.json", b'{"files": [{"name": "a.wip", "bytes": 1}]}')
+    report = drop.scan()
+    assert (report.accepted, report.quarantined) == (1, 1)
+    assert [reason["code"] for reason in drop.reasons()] == ["manifest_mismatch"]
+
+
 @pytest.mark.parametrize(
     "name",
     [
@@ -186,9 +221,9 @@ def test_a_retry_is_skipped_and_shown(tmp_path: Path):
     assert len(list(Path(drop.record.folder).rglob("*.parquet"))) == 1
 
 
-def test_same_name_with_new_content_is_a_new_increment(tmp_path: Path):
-    """A producer may write the same name each day."""
-    drop = Drop(tmp_path, SCHEMA)
+def test_same_name_with_new_content_may_be_a_new_increment(tmp_path: Path):
+    """A producer may write the same name each day, if its source says so."""
+    drop = Drop(tmp_path, SCHEMA, same_name="add")
     for start in (0, 10):
         drop.put("daily.jsonl", lines(2, start))
         assert drop.scan().accepted == 1
@@ -440,14 +475,14 @@ def test_change_in_incoming_wakes_the_watcher(tmp_path: Path):
     thread = threading.Thread(target=drop.folder.watch, args=(stop, woken.put))
     thread.start()
     try:
-        assert woken.get(timeout=20) == {drop.dataflow.name}
+        assert woken.get(timeout=120) == {drop.dataflow.name}
         with pytest.raises(queue.Empty):
             woken.get(timeout=0.1)
         drop.put("a.jsonl", lines(1))
-        assert woken.get(timeout=20) == {drop.dataflow.name}
+        assert woken.get(timeout=120) == {drop.dataflow.name}
     finally:
         stop.set()
-        thread.join(10)
+        thread.join(120)
     assert not thread.is_alive()
 
 
@@ -456,7 +491,7 @@ def test_store_that_survives_is_all_a_restart_needs(tmp_path: Path):
     store = DictStore()
     for start in (0, 1):
         drop = Drop(tmp_path, SCHEMA, store=store)
-        drop.put("a", lines(1, start=start))
+        drop.put(f"a{start}", lines(1, start=start))
         assert drop.recover().accepted == 0
         assert drop.scan().accepted == 1
     assert [i.index for i in drop.increments()] == [0, 1]
@@ -524,3 +559,19 @@ def test_a_dataflow_that_is_drained_claims_nothing_new(tmp_path: Path):
     drop.record = running
     assert drop.scan().accepted == 1
     assert len(drop.increments()) == 2
+
+
+def test_a_pass_says_when_a_source_that_fails_is_tried_again(tmp_path: Path) -> None:
+    """Also a pass that leaves it out; nothing else would ask for the next one."""
+    drop = Drop(tmp_path, "id BIGINT")
+
+    def fails(*_: Any, **__: Any) -> Any:
+        message = "no device"
+        raise OperatingError(message)
+
+    drop.folder._pass.take_in = fails  # type: ignore[method-assign]
+    for _ in range(4):
+        report = drop.scan()
+        trouble = drop.folder.troubles.of(tmp_path / "drop" / drop.dataflow.name / "orders")
+        assert trouble is not None
+        assert (report.again_at, len(report.failures)) == (trouble.retry_at, 1)

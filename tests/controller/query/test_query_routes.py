@@ -6,17 +6,20 @@ import csv
 import io
 from collections.abc import Iterator
 from datetime import datetime
+from pathlib import Path
 from typing import Any
 
 import pytest
 
+from cbp import Input, Output, Translate
 from controller.cli.session import Session
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.cli.conftest import Cbp, cbp, logs, service
-from tests.controller.live import Live
-from tests.controller.query.queried import VALUES, queried
+from tests.controller.live import Live, live
+from tests.controller.query.queried import TYPED, VALUES, queried
 from tests.controller.rest import api_of_world
+from tests.controller.world import Inline
 
 __all__ = ["cbp", "logs", "service"]
 
@@ -97,6 +100,38 @@ def test_the_current_record_per_key(cbp: Cbp, real: Live, table: str) -> None:
     assert one["n"] == 9
     (older,) = json_of(cbp, real.session, "last", "one", table, "word=a", "--epoch", "1")["items"]
     assert older["n"] == 3
+
+
+class Places(Translate):
+    """Where an item is, and since when; an item moves from one group to another."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    places = Output("id BIGINT, at BIGINT, word STRING", key="id", latest_by="at")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Emit the item and the time that a number stands for."""
+        for row in group.items:
+            out.places(row.n % 10, row.n // 10, key.word)
+
+
+def test_the_greatest_record_per_key_is_the_current_one(cbp: Cbp, tmp_path: Path) -> None:
+    """By `latest_by`, in whichever epoch it came; among equal ones that of the last epoch."""
+    made = live(tmp_path, translators={"places": Places}, verifier=Inline())
+    stage = {"translator": "places", "inputs": {"items": "a"}, "buckets": 4}
+    made.world.controller.register({**TYPED, "stages": {"move": stage}})
+    for arrived, where in (
+        ([("b", 11), ("a", 21), ("c", 12)], {1: "a", 2: "c"}),
+        ([("b", 1), ("a", 2)], {1: "a", 2: "c"}),
+        ([("b", 21), ("a", 32)], {1: "b", 2: "a"}),
+    ):
+        made.world.arrive("one", "a", *arrived)
+        made.world.ticks()
+        items = json_of(cbp, made.session, "last", "one", "move.places")["items"]
+        assert {one["id"]: one["word"] for one in items} == where
+        for engine in ("direct", "reference"):
+            options = ("--engine", engine, "--json")
+            assert cbp("verify", "one", *options, session=made.session).json["status"] == "equal"
+    made.world.close()
 
 
 def test_current_records_are_paged_within_one_snapshot(cbp: Cbp, real: Live) -> None:

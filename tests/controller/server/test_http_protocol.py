@@ -41,7 +41,7 @@ def serving(protocol: type[BoundedProtocol]) -> Iterator[int]:
     thread.start()
     yield listener.getsockname()[1]
     server.should_exit = True
-    thread.join(30)
+    thread.join(120)
     listener.close()
 
 
@@ -55,7 +55,7 @@ def port() -> Iterator[int]:
 @pytest.mark.parametrize("before", [b"", b"GET / HTTP/1.1\r\nHost: x\r\n\r\n"])
 def test_half_a_head_is_closed_in_time(port: int, before: bytes) -> None:
     """The first head of a connection as well as a later one."""
-    with socket.create_connection(("127.0.0.1", port), timeout=30) as client:
+    with socket.create_connection(("127.0.0.1", port), timeout=120) as client:
         if before:
             client.sendall(before)
             assert client.recv(1000).startswith(b"HTTP/1.1 200")
@@ -70,7 +70,7 @@ POST = b"POST / HTTP/1.1\r\nHost: x\r\nContent-Length: 1\r\n\r\n"
 
 
 def connect(port: int) -> socket.socket:
-    return socket.create_connection(("127.0.0.1", port), timeout=30)
+    return socket.create_connection(("127.0.0.1", port), timeout=120)
 
 
 def is_closed(client: socket.socket) -> bool:

@@ -168,14 +168,14 @@ class Served:
         context.check_hostname, context.verify_mode = False, ssl.CERT_NONE
         address = ("127.0.0.1", self.settings.port)
         with (
-            socket.create_connection(address, timeout=30) as plain,
+            socket.create_connection(address, timeout=120) as plain,
             context.wrap_socket(plain) as connection,
         ):
             return connection.getpeercert(binary_form=True) or b""
 
     def close(self) -> None:
         self._server.should_exit = True
-        self._thread.join(30)
+        self._thread.join(120)
         self._listener.close()
 
 
@@ -192,7 +192,7 @@ def test_commands_speak_https_with_a_service_of_this_machine(served: Served) -> 
     with ServiceClient(served.settings) as client:
         assert client.get("dataflows") == {"items": [], "cursor": None}
     with pytest.raises(httpx.TransportError):
-        httpx.get(served.settings.url.replace("https", "http"), timeout=30)
+        httpx.get(served.settings.url.replace("https", "http"), timeout=120)
 
 
 def test_commands_refuse_a_service_with_a_certificate_of_nobody_they_trust(
@@ -286,7 +286,7 @@ def test_files_are_looked_at_again_and_again(pair: Pair, other: Pair) -> None:
     thread = files.watch(ended, seconds=0.01)
     for given, path in zip(other, pair, strict=True):
         shutil.copy(given, path)
-    assert reloaded.wait(30)
+    assert reloaded.wait(120)
     ended.set()
-    thread.join(30)
+    thread.join(120)
     assert not thread.is_alive()

@@ -20,6 +20,7 @@ from cbp.engine.kernel.arrow.groups import Outputs, as_table, author_schema, gro
 from cbp.engine.kernel.arrow.kept_state import KeptOperations
 from cbp.engine.kernel.arrow.kept_tables import kept_key, keys_of
 from cbp.engine.kernel.arrow.type_check import conform
+from cbp.engine.kernel.output_keys import OutputKeys
 from cbp.engine.kernel.view_changes import first_twice
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_twice
@@ -39,7 +40,7 @@ class Emission:
         write_output: Called with an output's name and records, in the types that authors see.
         copies: Whether emitted records are copied. They must be if an author makes them, since
             they can share the memory of a NumPy array or a pandas frame that the author changes
-            later. Spark's own records need no copy.
+            later. Spark's own records need no copy; their keys are checked where they arrive.
     """
 
     def __init__(
@@ -54,6 +55,10 @@ class Emission:
         self._state: dict[str, list[tuple[pa.Table, Int64s]]] = {s.name: [] for s in spec.replaced}
         self._kept: dict[str, list[KeptOperations]] = {s.name: [] for s in spec.kept}
         self._dropped: dict[str, Int64s] = {}
+        self._output_keys: OutputKeys | None = None
+        if copies:
+            self._output_keys = OutputKeys(spec)
+            self._output_keys.begin(keys)
         functions: dict[str, Any] = {
             output.name: partial(self._take_output, output.name, output.schema)
             for output in spec.emitted
@@ -104,7 +109,10 @@ class Emission:
             self._kept[name] = [replace(one, groups=numbers[one.groups]) for one in operations]
 
     def _take_output(self, name: str, schema: Schema, table: Any) -> None:
-        self._write(name, self._conformed(name, table, schema))
+        records = self._conformed(name, table, schema)
+        if self._output_keys is not None:
+            self._output_keys.take(name, records.columns)
+        self._write(name, records)
 
     def _take_state(self, state: StateSpec, table: Any) -> None:
         records = self._conformed(state.name, table, state.schema)

@@ -13,6 +13,7 @@ from typing import Any
 import numpy as np
 import pyarrow as pa
 
+from cbp.engine.columnar.value_limits import why_not_held
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.storage.file_sizes import halves
 from cbp.model.flow.schema import DataType, Field, Schema
@@ -65,6 +66,8 @@ def conform(table: pa.Table, schema: Schema) -> pa.Table:
     for column, field in zip(columns, schema.fields, strict=True):
         if column.null_count and not field.nullable:
             raise _refused(field, "a null")
+        if why := next(filter(None, map(why_not_held, column.chunks)), ""):
+            raise _refused(field, why)
     return pa.Table.from_arrays(columns, schema=wanted)
 
 

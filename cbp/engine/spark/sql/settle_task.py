@@ -26,6 +26,7 @@ from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.kept_tables import kept_key
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.run import CallSettler
+from cbp.engine.kernel.view_changes import first_twice
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.spark.sql.called_groups import Called
 from cbp.engine.spark.sql.lookup_task import LookUpTask
@@ -46,7 +47,10 @@ from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.stage_task import counting_bytes
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
-from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.errors import AuthorMisuse
+from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_twice
+from cbp.model.dataflow.stage import OutputSpec, TranslatorSpec
+from cbp.model.flow.schema import Schema
 
 __all__ = ["SettleTask"]
 
@@ -196,12 +200,30 @@ class _ArrivedResults:
         for output in self._spec.emitted:
             run = self.results.get(output.name)
             if run is not None and run.table.num_rows:
+                if output.single:
+                    self._check_keys(output, run)
                 self._emit(nobody, output.name, run, 0, run.table.num_rows)
         for name in self._state_flows:
             run = self.results.get(name)
             if run is not None:
                 for row in np.flatnonzero(~_hits(run.hashes, self.hashes))[:1].tolist():
                     self._emit(nobody, name, run, row, row + 1)
+
+    def _check_keys(self, output: OutputSpec, run: FlowRun) -> None:
+        """Refuse a record of a key that is no called group's, and the second one of a key."""
+        table = run.table.select(list(run.columns)).rename_columns(list(output.schema.names))
+        keys = table.select(list(output.key))
+        foreign = np.flatnonzero(~_hits(run.hashes, self.hashes))
+        again = first_twice(keys, np.zeros(len(keys), np.int64))
+        try:
+            if len(foreign):
+                group = keys.select(list(self._key.names)).slice(int(foreign[0]), 1)
+                refuse_output_foreign(output.name, tuple(group.to_pylist()[0].values()))
+            if again is not None:
+                key = keys.slice(again, 1).to_pylist()[0]
+                refuse_output_twice(output.name, tuple(key.values()))
+        except AuthorMisuse as exc:
+            raise author_error(exc, self._spec, stage=self.stage) from exc
 
     @property
     def _state_flows(self) -> list[str]:
@@ -233,9 +255,13 @@ class _ArrivedResults:
         except Exception as exc:
             raise author_error(exc, spec, stage=self.stage) from exc
 
-    def _no_keys(self) -> pa.Table:
+    @property
+    def _key(self) -> Schema:
         assert self._spec.key is not None, "a stage of this form has a key"
-        return author_schema(self._spec.key).empty_table()
+        return self._spec.key
+
+    def _no_keys(self) -> pa.Table:
+        return author_schema(self._key).empty_table()
 
 
 def _hits(wanted: Int64s, hashes: Int64s) -> npt.NDArray[np.bool_]:

@@ -12,7 +12,7 @@ from dataclasses import replace
 from cbp.engine.kernel.arrow.kept_tables import kept_key
 from cbp.engine.shuffle.layout import shuffle_layout
 from cbp.engine.task.task_plan import TaskPlan
-from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
+from cbp.model.dataflow.stage import InputSpec, OutputSpec, TranslatorSpec
 
 __all__ = ["deletions", "result_flow", "with_called_keys", "with_results"]
 
@@ -41,9 +41,16 @@ def with_results(task: TaskPlan, results: Iterable[str], *, keys: bool) -> TaskP
         )
         for s in spec.kept
     }
-    flows |= {o.name: InputSpec(result_flow(o.name), o.schema, ()) for o in spec.emitted}
+    flows |= {o.name: _output_of(spec, o) for o in spec.emitted}
     arriving = (*(map(_keys_of, spec.inputs) if keys else ()), *(flows[name] for name in results))
     return _laid_out(task, replace(spec, inputs=arriving))
+
+
+def _output_of(spec: TranslatorSpec, output: OutputSpec) -> InputSpec:
+    """Return the flow of an output's records: by key where two tasks must not have one key."""
+    by_key = output.single and spec.key is not None
+    route_by = spec.key.names if by_key and spec.key is not None else ()
+    return InputSpec(result_flow(output.name), output.schema, route_by)
 
 
 def _laid_out(task: TaskPlan, spec: TranslatorSpec) -> TaskPlan:

@@ -171,6 +171,7 @@ def test_an_output_table_reads_the_same_without_a_jvm(tmp_path: Path) -> None:
         table.clean_before(table.snapshot.version)
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_spark_reads_history_and_every_version(tmp_path: Path, spark: Any) -> None:
     """Rows, history and time travel by version and, in turns, by in-commit timestamp."""
@@ -268,6 +269,7 @@ def test_spark_cannot_write_into_a_managed_table_until_it_is_released(
     assert with_spark(spark, state.path) == state.expected()
 
 
+@pytest.mark.soak
 @pytest.mark.spark
 def test_what_spark_did_to_a_released_table_is_named_and_repaired(
     tmp_path: Path, spark: Any

@@ -23,14 +23,14 @@ SMALL = EngineLimits(output_fanout=2, sort_run_bytes=600, sort_block_bytes=128)
 
 
 class Written(Translate):
-    """Writes what it reads."""
+    """Writes what it reads, the last record of each key."""
 
     rows = Input(COLUMNS, route_by="k")
     last = Output(COLUMNS, key="k, part")
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         """Write."""
-        for row in group.rows:
+        for row in {identity(row.part): row for row in group.rows}.values():
             out.last(*row)
 
 

@@ -21,6 +21,7 @@ from cbp.engine.read.compare import (
 from cbp.engine.read.contents import ListedContents
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.equality import Closeness, identity
+from cbp.model.flow.changes import change_splitter
 from cbp.model.verification import Comparison
 from tests.flows import Ranks
 
@@ -86,7 +87,7 @@ def test_multisets_differ_where_counters_do(seed: int, limits: EngineLimits):
 
 @pytest.mark.parametrize("seed", range(60))
 def test_views_differ_where_last_values_do(seed: int, limits: EngineLimits):
-    """What came before the last record of a key does not matter."""
+    """What came before the last record of a key does not matter; a tombstone is no record."""
     draw = random.Random(seed)
     expected = drawn(draw)
     actual = changed(expected, draw, shuffle=False)
@@ -98,8 +99,14 @@ def test_views_differ_where_last_values_do(seed: int, limits: EngineLimits):
         counting=lambda rows: None,
         limits=limits,
     )
-    left = {row[0]: identity(row) for row in expected}
-    right = {row[0]: identity(row) for row in actual}
+    left, right = (
+        {
+            key: identity(row)
+            for key, row in {row[0]: row for row in rows}.items()
+            if row[1] is not None
+        }
+        for rows in (expected, actual)
+    )
     wrong = {key for key in {**left, **right} if left.get(key) != right.get(key)}
     assert {int(one.key) for one in told} <= wrong, f"seed {seed}"
     assert len(told) == min(SHOWN_MAX, len(wrong)), f"seed {seed}"
@@ -203,6 +210,44 @@ def test_changes_differ_where_their_sums_do(seed: int, limits: EngineLimits) -> 
     )
     assert sum(len(one.expected) for one in told) == lacking
     assert sum(len(one.found) for one in told) == len(extra)
+
+
+def test_changes_of_an_output_with_a_sign_differ_where_their_sums_do(limits: EngineLimits) -> None:
+    """Wherever the column of signs stands; a record without a sign counts as it is."""
+    mine = [("a", 1, 7), ("a", -1, 7), ("b", 1, 7), ("c", None, 7)]
+    for its, differing in (
+        ([("b", 1, 7), ("c", None, 7)], []),
+        ([("b", 2, 7), ("c", None, 7)], ["'b', 7"]),
+        ([("b", 1, 7)], ["'c', None, 7"]),
+    ):
+        told = compare_changes(
+            in_batches(mine, 2),
+            in_batches(its, 2),
+            rows=4,
+            counting=lambda count: None,
+            split=change_splitter(("k", "sign", "n")),
+            limits=limits,
+        )
+        assert [one.key for one in told] == differing
+
+
+def test_a_tombstone_equals_a_key_that_never_came(limits: EngineLimits) -> None:
+    """On either side, and only if it is the last record of its key."""
+    for mine, its, differing in (
+        ([("a", 1), ("a", None)], [], 0),
+        ([], [("a", None)], 0),
+        ([("a", None), ("a", 1)], [], 1),
+        ([("a", None)], [("a", 1)], 1),
+    ):
+        told = compare_views(
+            in_batches(mine, 2),
+            in_batches(its, 2),
+            key=[0],
+            rows=2,
+            counting=lambda count: None,
+            limits=limits,
+        )
+        assert len(told) == differing
 
 
 def test_changes_agree_as_closely_as_declared(limits: EngineLimits) -> None:

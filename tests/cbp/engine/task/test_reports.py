@@ -22,6 +22,7 @@ from cbp.engine.task.reports import (
     NextPhase,
     NextTimer,
     OutputFile,
+    ProcessChanged,
     TaskReport,
     decode,
     encode,
@@ -45,6 +46,7 @@ SENT: list[TaskReport] = [
     MessageMisplaced(),
     NextPhase((NewStateFile(*_FILE), Counts({"groups": 1}))),
     JobLane(Lane.RESIDENT),
+    ProcessChanged("count", "Count.translate", "x.py:3", "calls", ("the time zone", "sys.path")),
 ]
 
 

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import logging
+import os
 import pickle
 from functools import partial
 
@@ -31,7 +32,7 @@ def test_lines_come_in_the_thread_and_context_of_the_run(caplog: pytest.LogCaptu
     ]
     try:
         with caplog.at_level(logging.INFO), structlog.contextvars.bound_contextvars(run="r1"):
-            worker = _Worker(0)
+            worker = _Worker(0, os.environ, None)
             answers = [worker.do(pickle.dumps(request)) for request in requests]
             worker.close()
     finally:

@@ -24,6 +24,10 @@ SCHEMA = Schema.parse("k STRING, n INT")
 VIEW = OutputSpec("o", SCHEMA, key=("k",))
 EVENTS = OutputSpec("o", SCHEMA)
 HISTORY = OutputSpec("o", SCHEMA, key=("k",), history=True)
+KEYS = OutputSpec("o", Schema.parse("k STRING"), key=("k",))
+SIGNED = OutputSpec("o", Schema.parse("k STRING, sign INT, n INT"))
+KEYED_SIGN = OutputSpec("o", Schema.parse("k STRING, sign INT"), key=("k",))
+TEXT_SIGN = OutputSpec("o", Schema.parse("k STRING, sign STRING"))
 NAN = float("nan")
 
 
@@ -38,12 +42,28 @@ NAN = float("nan")
         (HISTORY, [[("a", 1), ("b", 1)]], [[("b", 1), ("a", 1)]], ""),
         (HISTORY, [[("a", 1)], []], [[("a", 1)]], "2 epochs against 1"),
         (HISTORY, [[("a", 1)], []], [[], [("a", 1)]], "epoch 0"),
+        (VIEW, [[("a", 1), ("b", 1)], [("a", None)]], [[("b", 1)]], ""),
+        (VIEW, [[("a", None)], [("a", 1)]], [[("a", 1)]], ""),
+        (VIEW, [[("a", None)]], [[("a", 1)]], "nothing' against"),
+        (HISTORY, [[("a", None)]], [[]], "against"),
+        (KEYS, [[("a",)]], [[]], "against"),
+        (KEYS, [[(None,)]], [[]], "against"),
+        (SIGNED, [[("a", 1, 7)], [("a", -1, 7), ("b", 1, 7)]], [[("b", 1, 7)]], ""),
+        (SIGNED, [[("a", 1, 7)], [("a", 1, 7)]], [[("a", 2, 7)]], ""),
+        (SIGNED, [[("a", 1, 7)], [("a", -1, 8)]], [[]], "against"),
+        (SIGNED, [[("a", 1, 7)]], [[("a", -1, 7)]], "against"),
+        (SIGNED, [[("a", None, 7)]], [[]], "1 against 'nothing'"),
+        (KEYED_SIGN, [[("a", 1)], [("a", -1)]], [[]], "against"),
+        (TEXT_SIGN, [[("a", "1")]], [[]], "against"),
     ],
 )
 def test_outputs_are_compared_as_they_are_declared(
     spec: OutputSpec, left: Any, right: Any, says: str
 ) -> None:
-    """By the last value per key, by all records, or epoch by epoch; never by order."""
+    """By the last value per key, by all records, by signs, or epoch by epoch; never by order.
+
+    A key whose last record is a tombstone is gone: it equals a key that never came.
+    """
     actual = view_difference(output_view(spec, left), output_view(spec, right))
     assert says in actual
     assert bool(actual) == bool(says)

@@ -15,6 +15,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.errors import AlignmentError
+from cbp.model.dataflow.node_mistakes import unfit_rule
 from cbp.model.dataflow.runnable import (
     Align,
     CountWindow,
@@ -131,6 +132,29 @@ def test_a_static_table_must_be_there_first() -> None:
     """Without its first increment, nothing runs."""
     connectors = {"items": queue(0), "table": queue()}
     assert StaticTable(("table",))(connectors, None).waits_for == "waits for the table `table`"
+
+
+@pytest.mark.parametrize(
+    ("rule", "why"),
+    [
+        (StaticTable(("table",)), ""),
+        (StaticTable(("table",), CountWindow(2, inputs=("items",))), ""),
+        (StaticTable(("table",), StaticTable(("more",))), ""),
+        (StaticTable(("items", "table", "more")), "every input is a table"),
+        (StaticTable(("table",), StaticTable(("items", "more"))), "every input is a table"),
+        (StaticTable(("table",), Align(("items", "table"))), "`table` is a table, and the rule"),
+        (
+            StaticTable(("table",), Phases((Phase(("table", "items")),))),
+            "`table` is a table, and the rule",
+        ),
+        (StaticTable(("table",), StaticTable(("table",))), "`table` is a table, and the rule"),
+    ],
+)
+def test_a_rule_that_can_never_start_a_run_is_told_at_registration(rule: Rule, why: str) -> None:
+    """A table starts no run, and the rule inside a StaticTable does not see it."""
+    found = unfit_rule(rule, ("items", "table", "more"))
+    assert found.startswith(why)
+    assert bool(found) == bool(why)
 
 
 def test_the_latest_table_replaces_the_one_before() -> None:

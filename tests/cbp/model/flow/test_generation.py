@@ -50,5 +50,7 @@ def test_a_generation_goes_through_json() -> None:
     one = generation(1, s=2, t=3)
     value = json.loads(json.dumps(one.to_json()))
     assert Generation.from_json(value) == one
+    lacking = replace(one, superseded={"a": (1,)}, left_out={"a": (4, 7)})
+    assert Generation.from_json(json.loads(json.dumps(lacking.to_json()))) == lacking
     with pytest.raises(InvariantError):
         Generation.from_json({**value, "format": 99})

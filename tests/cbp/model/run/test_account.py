@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+from dataclasses import replace
 
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import DataFile, Increment
@@ -27,6 +28,19 @@ def test_the_reason_names_the_rule_and_the_increments():
         "keep increments 4 to 5 of `items` for later runs; "
         "to the groups, `plain` looked empty"
     )
+
+
+def test_the_reason_names_the_files():
+    """As far as they are known: a file says more than the number that it got."""
+    node = replace(NODE, wiring={"items": "a", "plain": "b"})
+    files = {("a", 3): "monday.csv", ("a", 5): "friday.csv"}
+    read = {"items": (3, 4, 5), "plain": (3,)}
+    assert reason(node, read, read, files=files) == (
+        "RunAll answered: read increments 3 (monday.csv) to 5 (friday.csv) of `items`, "
+        "increment 3 of `plain`, and remove what was read"
+    )
+    shown = consumed(node, read, read, {}, {}, files)
+    assert [one.file for one in shown] == ["monday.csv", "", "friday.csv", ""]
 
 
 def test_a_run_that_read_nothing_was_started_by_a_timer() -> None:

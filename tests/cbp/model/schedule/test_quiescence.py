@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import random
+from datetime import UTC, datetime
 from typing import Any
 
 import pytest
@@ -14,6 +15,7 @@ from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.schedule.quiescence import left_to_do
+from cbp.model.schedule.waiting import Wait
 
 
 def position(arrived: int = 0, **queues: int) -> Position:
@@ -52,6 +54,23 @@ def test_a_runnable_that_fails_has_something_left():
 
     left = left_to_do({"s": RunnableSpec(wrong)}, position(a=0), ())
     assert "nobody" in left["s"]
+
+
+def test_an_authors_function_is_not_called_where_its_last_answer_is_given():
+    """It can take any time, so a list of dataflows does not wait for it."""
+
+    def hangs(connectors: Any, memo: Any) -> Decision:
+        raise AssertionError("it was called")
+
+    rules = {"s": RunnableSpec(hangs)}
+    words, now = "waits for the answer of hangs", datetime.now(UTC)
+    assert left_to_do(rules, position(a=1), (), {"s": Wait("input", words, now)}) == {}
+    assert left_to_do(rules, position(a=1), (), {"s": Wait("asking", words, now)}) == {"s": words}
+    assert left_to_do(rules, position(a=1), (), {}) == {"s": "may run"}
+    assert left_to_do(rules, position(a=0), (), {}) == {}
+    ready = {"s": RunnableSpec(RunAny())}
+    stale = {"s": Wait("input", "waits for input", now)}
+    assert left_to_do(ready, position(a=1), (), stale) == {"s": "may run"}
 
 
 @pytest.mark.parametrize("seed", range(20))

@@ -29,16 +29,18 @@ def time_of(stage: str, epoch: int) -> int:
         ("count@3", NamedPoint(stage="count", epoch=3)),
         ("1970-01-01T00:00:01+00:00", NamedPoint(at_ms=1000)),
         ("1970-01-01T00:00:01Z", NamedPoint(at_ms=1000)),
+        ("1970-01-01T00:00:01", NamedPoint(at_ms=1000)),
+        ("1970-01-02", NamedPoint(at_ms=86_400_000)),
         ("1970-01-01T02:00:01+02:00", NamedPoint(at_ms=1000)),
     ],
 )
 def test_a_name_is_read(text: str, named: NamedPoint) -> None:
-    """A number, an epoch of a stage, or a time with its zone."""
+    """A number, an epoch of a stage, or a time; without a zone it is in UTC."""
     assert parse_point(text) == named
 
 
 @pytest.mark.parametrize(
-    "text", ["", "-1", "yesterday", "count:", "a:b", "1" * 19, "1970-01-01T00:00:01"]
+    "text", ["", "-1", "yesterday", "count:", "a:b", "1" * 19, "1970-01-01T25:00"]
 )
 def test_what_names_no_point_is_refused(text: str) -> None:
     """With the three ways to name one."""

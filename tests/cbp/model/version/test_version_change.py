@@ -25,6 +25,7 @@ from tests.cbp.model.versions import (
     CountLess,
     CountMore,
     Echo,
+    EchoOtherwise,
     Named,
     Renamed,
     Talks,
@@ -61,7 +62,7 @@ def test_stages_are_added_and_removed_while_others_are_kept() -> None:
 
 
 def test_a_replaced_stage_with_state_needs_the_authors_word() -> None:
-    """Kept or rebuilt, never guessed; a stage that holds nothing needs no word."""
+    """Kept or rebuilt, never guessed; a stage that is removed needs no word."""
     before, after = flow_of(a=Count()), flow_of(a=CountMore())
     plan = plan_of(before, after)
     assert rules(plan) == [("state_undecided", "stages.a")]
@@ -77,6 +78,29 @@ def test_a_replaced_stage_with_state_needs_the_authors_word() -> None:
     ]
 
 
+def test_a_replaced_stage_without_state_needs_the_authors_word_too() -> None:
+    """Its earlier code is in what it wrote; the question names all stages that have read that."""
+    behind: dict[str, Any] = {"b": (Count(), 4, "a.copies"), "c": (Count(), 4, "b.totals")}
+    numbered = "word STRING, n INT"
+    before = flow_of(source=numbered, a=Echo(), d=Count(), **behind)
+    after = flow_of(source=numbered, a=EchoOtherwise(), d=Count(), **behind)
+    plan = plan_of(before, after)
+    assert rules(plan) == [("state_undecided", "stages.a")]
+    assert "in what b, c made of it" in plan.refused[0].message
+    kept = plan_of(before, after, keep=["a"])
+    assert (rules(kept), kept.stages["a"].behind) == ([], ("b", "c"))
+    assert rules(plan_of(before, after, rebuild=["a"])) == [
+        ("behind_rebuilt", "stages.b.inputs.words")
+    ]
+    rebuilt = plan_of(before, after, rebuild=["a", "b", "c"])
+    assert (rules(rebuilt), rebuilt.stages["a"].behind) == ([], ())
+    assert rebuilt.stages["a"].emptied == ("copies",)
+    unread = plan_of(
+        flow_of(source=numbered, a=Echo()), flow_of(source=numbered, a=EchoOtherwise())
+    )
+    assert "made of it" not in unread.refused[0].message
+
+
 def test_a_stage_that_never_ran_has_nothing_to_decide() -> None:
     """Only that stage; columns that do not fit are refused all the same, as before."""
     before, after = flow_of(a=Count(), b=Count()), flow_of(a=CountMore(), b=CountMore())
@@ -85,12 +109,12 @@ def test_a_stage_that_never_ran_has_nothing_to_decide() -> None:
     assert plan.stages["a"].state == "kept"
 
 
-def test_a_plan_names_the_states_that_readers_see_empty_meanwhile() -> None:
-    """Those of a rebuilt stage that has run; neither new states, nor those of kept stages."""
+def test_a_plan_names_the_tables_that_readers_see_empty_meanwhile() -> None:
+    """Those of a rebuilt stage that has run; neither new ones, nor those of kept stages."""
     before, after = flow_of(a=Count(), b=Count()), flow_of(a=CountMore(), b=Count(), c=Count())
     plan = plan_of(before, after, rebuild=["a"])
     assert {name: stage.emptied for name, stage in plan.stages.items()} == {
-        "a": tuple(shape_of(before).stages["a"].states),
+        "a": ("counts", "totals"),
         "b": (),
         "c": (),
     }

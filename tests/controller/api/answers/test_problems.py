@@ -29,7 +29,6 @@ from tests.controller.api.fake_service import Service
 # They start Spark or a service when imported, or are never answered by the API.
 SKIPPED = (
     "cbp.engine.spark",
-    "controller.bench",
     "controller.cli",
     "cbp.client",
     "controller.client",

@@ -80,15 +80,15 @@ def test_keys_are_safe_between_threads() -> None:
     def hold() -> None:
         with keys.use("k", b"1"):
             inside.set()
-            leave.wait(10)
+            leave.wait(120)
 
     thread = threading.Thread(target=hold)
     thread.start()
-    assert inside.wait(10)
+    assert inside.wait(120)
     with pytest.raises(IdempotencyKeyBusyError), keys.use("k", b"1"):
         pass
     leave.set()
-    thread.join(10)
+    thread.join(120)
 
 
 def test_a_check_changes_nothing(client: httpx.Client, service: Service) -> None:
@@ -199,7 +199,10 @@ def test_a_stopped_stage_can_be_tried_again(filled: Service) -> None:
         assert client.post(f"{PATH}/clicks/stages/nobody/retry").status_code == 404
         assert client.post(f"{PATH}/clicks/stages/count/pause").status_code == 200
         assert client.post(f"{PATH}/clicks/stages/nobody/pause").status_code == 404
-    assert filled.controller.asked == [("retry", "clicks", "count"), ("pause", "clicks", "count")]
+        assert client.post(f"{PATH}/clicks/stages/count/resume").status_code == 200
+        assert client.post(f"{PATH}/clicks/stages/nobody/resume").status_code == 404
+    asked = [(what, "clicks", "count") for what in ("retry", "pause", "resume")]
+    assert filled.controller.asked == asked
 
 
 def test_a_priority_is_one_of_three_words(filled: Service) -> None:

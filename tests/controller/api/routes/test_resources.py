@@ -87,7 +87,7 @@ def test_a_run_shows_its_figures(client: httpx.Client) -> None:
 
 
 def test_runs_are_filtered_by_epoch_error_and_time(client: httpx.Client) -> None:
-    """Each filter reaches the store; a time needs its zone, and one that UTC has."""
+    """Each filter reaches the store; a time without a zone is in UTC, and must be one there."""
 
     def ids(**filters: Any) -> list[str]:
         return [run["id"] for run in client.get("/api/v1/runs", params=filters).json()["items"]]
@@ -98,7 +98,9 @@ def test_runs_are_filtered_by_epoch_error_and_time(client: httpx.Client) -> None
     assert ids(since="2026-11-01T14:00:00+02:00") == ["r3", "r2", "r1"]
     assert ids(since="2026-11-01T12:00:01Z") == []
     assert ids(until="2026-11-01T12:00:00Z") == []
-    wrong = ("2026-11-01T12:00:00", "0001-01-01T00:00:00+14:00", "soon")
+    assert ids(since="2026-11-01T12:00:00") == ["r3", "r2", "r1"]
+    assert ids(until="2026-11-01T12:00:00") == []
+    wrong = ("2026-11-01T12:00:61", "0001-01-01T00:00:00+14:00", "soon")
     for value in wrong:
         assert client.get("/api/v1/runs", params={"since": value}).status_code == 422
     assert client.get("/api/v1/runs", params={"error_code": "x'--"}).status_code == 422
@@ -313,12 +315,26 @@ def test_tables_are_read_as_of_an_epoch_or_a_time(
 
 @pytest.mark.parametrize("path", ["count/counts/records", "count/counts"])
 def test_a_moment_is_checked_like_any_parameter(client: httpx.Client, path: str) -> None:
-    """A stage without an epoch, an epoch below 0, a time without a zone."""
+    """A stage without an epoch, an epoch below 0, a time that is none."""
     key = {} if path.endswith("records") else {"url": "a", "site": "7"}
     sign = "" if path.endswith("records") else "_"
-    for name, value in (("stage", "count"), ("epoch", "-1"), ("at", "2026-11-01T12:00:00")):
+    for name, value in (("stage", "count"), ("epoch", "-1"), ("at", "2026-11-01T12:00:61")):
         answer = client.get(f"{DATAFLOW}/state/{path}", params={**key, f"{sign}{name}": value})
         assert answer.status_code == 422, (name, answer.text)
+
+
+@pytest.mark.parametrize(
+    "at", ["2026-11-01T12:00:00", "2026-11-01T12:00:00Z", "2026-11-01T14:00:00+02:00"]
+)
+@pytest.mark.parametrize("path", ["count/counts/records", "count/counts"])
+def test_a_time_without_a_zone_is_in_utc(
+    client: httpx.Client, filled: Service, path: str, at: str
+) -> None:
+    """For states here, as for commands and roll-backs."""
+    key = {"at": at} if path.endswith("records") else {"url": "a", "site": "7", "_at": at}
+    answer = client.get(f"{DATAFLOW}/state/{path}", params=key)
+    assert answer.status_code == 200, answer.text
+    assert filled.controller.reading.asked[-1][-1] == AsOf(None, None, 1_793_534_400_000)
 
 
 @pytest.mark.parametrize(

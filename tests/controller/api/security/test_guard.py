@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import asyncio
+import errno
+import os
 from collections.abc import MutableMapping
 from pathlib import Path
 from typing import Any
@@ -141,6 +143,27 @@ def test_an_unforeseen_error_is_told_without_its_text(
     assert answer.headers["x-content-type-options"] == "nosniff"
     (alarm,) = [entry for entry in logs if entry["log_level"] == "error"]
     assert isinstance(alarm["exc_info"].__cause__, ZeroDivisionError)
+
+
+@pytest.mark.parametrize(
+    ("number", "status", "code"),
+    [
+        (errno.EROFS, 503, "operating_failure"),
+        (errno.EACCES, 503, "operating_failure"),
+        (errno.ENOSPC, 503, "disk_full"),
+        (errno.EPIPE, 500, "internal_error"),
+    ],
+)
+def test_what_the_disk_refuses_is_no_mistake_of_the_service(
+    number: int, status: int, code: str, service: Service
+) -> None:
+    """A read-only disk is named; nobody is asked for a bug report."""
+    service.controller.fails_with = OSError(number, os.strerror(number), "/data/x")
+    with service.client() as client:
+        answer = client.post("/api/v1/dataflows", json={"name": "x"})
+    assert (answer.status_code, answer.json()["error_code"]) == (status, code)
+    assert ("bug report" in answer.text) == (code == "internal_error")
+    assert ("/data/x" in answer.text) == (code != "internal_error")
 
 
 def test_a_refusal_is_no_alarm(service: Service, logs: list[MutableMapping[str, Any]]) -> None:

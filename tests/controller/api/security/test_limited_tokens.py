@@ -28,6 +28,7 @@ ASK_BY_THEMSELVES = {
     "activity_show",
     "explain_account",
     "explain_lineage",
+    "freshness_show",
     "recovery_list_recoveries",
     "runs_cancel",
     "runs_cancel_many",
@@ -201,6 +202,19 @@ def test_activity_is_that_of_granted_dataflows(scope: str, filled: Service) -> N
         whole = client.get("/api/v1/activity?limit=1").json()
         assert (len(whole["running"]), whole["left_out"]) == (2, 1)
         assert [one["run"] for one in whole["errors"]] == ["failed"]
+
+
+@pytest.mark.parametrize("scope", SCOPES)
+def test_freshness_is_that_of_granted_dataflows(scope: str, filled: Service) -> None:
+    """Others neither are shown nor make the whole worse; by name: refused."""
+    two_runs(filled)
+    with limited(filled, scope) as client:
+        shown = client.get("/api/v1/freshness").json()
+        assert [one["dataflow"] for one in shown["dataflows"]] == ["clicks"]
+        assert code_of(client.get("/api/v1/freshness?dataflow=other")) == "dataflow_not_granted"
+    with filled.client() as client:
+        whole = client.get("/api/v1/freshness").json()
+        assert [one["dataflow"] for one in whole["dataflows"]] == ["clicks", "other"]
 
 
 @pytest.mark.parametrize("scope", SCOPES)

@@ -93,10 +93,19 @@ def test_a_run_whose_record_is_gone_is_told_without_it(cbp: Cbp, service: Live):
     assert "not in the log any more" in cbp("explain", "--run", run.id, session=service.session).out
 
 
-def test_who_names_nothing_or_both_is_told_so(cbp: Cbp, service: Live):
+def test_a_run_can_be_named_beside_its_dataflow(cbp: Cbp, service: Live):
+    """As stages/README.md writes it; a run of another dataflow is refused, and its own named."""
+    run = service.world.store.runs("fused").items[0].id
+    alone = cbp("explain", "--run", run, session=service.session)
+    assert cbp("explain", "fused", "--run", run, session=service.session) == alone
+    outcome = cbp("explain", "other", "--run", run, "--json", session=service.session)
+    assert (outcome.status, outcome.json["error_code"]) == (1, "not_found")
+    assert "it is a run of 'fused'" in outcome.json["message"]
+
+
+def test_a_call_without_a_name_or_with_an_unknown_one_is_refused(cbp: Cbp, service: Live):
     """A wrong call ends with status 2; an unknown name with the service's own code."""
     assert cbp("explain", session=service.session).status == 2
-    assert cbp("explain", "fused", "--run", "x", session=service.session).status == 2
     for arguments in (("explain", "nobody"), ("explain", "--run", "nobody")):
         outcome = cbp(*arguments, "--json", session=service.session)
         assert (outcome.status, outcome.json["error_code"]) == (1, "not_found")

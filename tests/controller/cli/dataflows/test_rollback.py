@@ -88,11 +88,25 @@ def test_it_is_done_with_a_reason_and_listed(cbp: Cbp, service: Service) -> None
     outcome = cbp(*BACK, "--yes", "--reason", "a bad file", "--pause")
     assert outcome.status == 0, outcome.err
     assert "position 4" in outcome.out
-    ((_, name, to, who, why, drop, pause, _request),) = service.controller.amendments.asked
+    ((_, name, to, who, why, drop, without, pause, _request),) = service.controller.amendments.asked
     assert (name, to, why, drop, pause) == ("clicks", "count:3", "a bad file", False, True)
+    assert without == ()
     (listed,) = cbp("rollback", "clicks", "--list", "--json").json["items"]
     assert (listed["by"], listed["reason"], listed["generation"]) == (who, "a bad file", 1)
     assert "a bad file" in cbp("rollback", "clicks", "--list").out
+
+
+def test_named_files_are_left_out(cbp: Cbp, service: Service) -> None:
+    """Each by an option of its own; the plan and the list of files say which."""
+    named = ("--without", "urls/3", "--without", "urls/24")
+    outcome = cbp(*BACK, *named, "--dry-run")
+    assert "left out: 2 increments of urls" in outcome.out, outcome.err
+    plan = cbp(*BACK, *named, "--dry-run", "--json").json
+    assert plan["rollback"]["left_out"] == {"urls": [3, 24]}
+    files = cbp(*BACK, *named, "--files", "--json").json["items"]
+    assert [one["index"] for one in files if not one["again"]] == [3, 24]
+    assert cbp(*BACK, *named, "--yes", "--reason", "x").status == 0
+    assert service.controller.amendments.asked[0][6] == ("urls/3", "urls/24")
 
 
 def test_where_to_go_is_listed(cbp: Cbp) -> None:
@@ -135,7 +149,7 @@ def test_a_key_names_the_request(service: Service) -> None:
     with service.client() as client:
         path, query = "/api/v1/dataflows/clicks/rollback", {"to": "1", "reason": "x"}
         answer = client.post(path, params=query, headers={"Idempotency-Key": "k"})
-        assert answer.status_code == 200
+        assert answer.status_code == 202
         assert service.controller.amendments.asked[0][-1] == "k"
         again = client.post(path, params={**query, "to": "2"}, headers={"Idempotency-Key": "k"})
         assert again.json()["error_code"] == "idempotency_key_reused"

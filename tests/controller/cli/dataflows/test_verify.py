@@ -9,10 +9,12 @@ from typing import Any
 
 import pytest
 
+from cbp.model.version.version_change import Choice
+from tests.controller.changing import Upgraded
 from tests.controller.cli.conftest import Cbp
 from tests.controller.live import live
 from tests.controller.wavering import STEPS, Wavering, wavering
-from tests.controller.world import Inline
+from tests.controller.world import ONE, Inline
 
 
 @pytest.fixture(autouse=True)
@@ -58,4 +60,32 @@ def test_the_command_tells_and_exits_by_the_verdict(cbp: Cbp, tmp_path: Path):
     assert "stage `sum` of one is not deterministic" in run().out
     assert run("--time-limit", "soon").status == 2
     assert cbp("verify", "nobody", "--json", session=made.session).json["error_code"] == "not_found"
+    made.world.close()
+
+
+def test_the_command_has_an_exit_status_for_it(cbp: Cbp, tmp_path: Path) -> None:
+    """4, with the tables and their reasons; a difference is 1 all the same."""
+    made = live(tmp_path / "live", verifier=Inline(), translators={"upgraded": Upgraded})
+    upgraded = {**ONE, "stages": {"sum": {**ONE["stages"]["sum"], "translator": "upgraded"}}}
+    made.world.controller.register(ONE)
+    made.world.store.pause_stage("one", "sum", "by hand")
+    made.world.arrive("one", "a", ("a", 1))
+    made.world.ticks()
+    answer = cbp("verify", "one", session=made.session)
+    assert answer.status == 4
+    shown_text = " ".join(answer.out.split())
+    assert "one is undecided: nothing differs" in shown_text
+    assert "2 tables of 2 could not be compared" in shown_text
+    shown: Any = cbp("verify", "one", "--json", session=made.session)
+    assert (shown.status, shown.json["status"]) == (4, "undecided")
+    assert {one["status"] for one in shown.json["tables"]} == {"undecided"}
+    made.world.store.pause_stage("one", "sum", "")
+    made.world.ticks()
+    assert cbp("verify", "one", session=made.session).status == 0
+    made.world.controller.change(upgraded, choice=Choice(keep=frozenset({"sum"})))
+    made.world.arrive("one", "a", ("a", 1))
+    made.world.ticks()
+    answer = cbp("verify", "one", session=made.session)
+    assert answer.status == 4
+    assert "what is older is not compared" in " ".join(answer.out.split())
     made.world.close()

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import os
 from collections.abc import Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -99,6 +100,30 @@ def test_the_answer_says_at_once_what_a_file_is(
     other = file.rename(file.with_name("b.jsonl.gz"))
     (item,) = cbp("drop", "clicks", "urls", other, "--json").json["items"]
     assert (item["status"], item["same_as"], item["told"]) == (became, judged.same_as, True)
+
+
+def test_nothing_is_copied_through_a_link(cbp: Cbp, incoming: Path, file: Path) -> None:
+    """A source's folder that leads to another's would hand it the file."""
+    other = incoming.parents[1] / "other"
+    incoming.parent.rename(other)
+    incoming.parent.symlink_to(other)
+    outcome = cbp("drop", "clicks", "urls", file, "--json")
+    assert (outcome.status, outcome.json["error_code"]) == (1, "drop_folder_unusable")
+    assert list((other / "incoming").iterdir()) == []
+
+
+def test_a_name_that_is_no_text_is_dropped_as_it_is(
+    cbp: Cbp, incoming: Path, tmp_path: Path, service: Service
+) -> None:
+    """Its bytes are its name; it cannot be asked about, and is shown with its bytes."""
+    service.fill()
+    path = Path(os.fsdecode(os.fsencode(tmp_path) + b"/\xff.jsonl"))
+    path.write_bytes(b"x")
+    outcome = cbp("drop", "clicks", "urls", path)
+    assert (outcome.status, os.listdir(os.fsencode(incoming))) == (0, [b"\xff.jsonl"])
+    assert "\\udcff.jsonl" in outcome.out
+    sent = cbp("drop", "clicks", "urls", path, "--upload", "--json")
+    assert (sent.status, sent.json["error_code"]) == (1, "file_unreadable")
 
 
 def test_a_file_that_cannot_be_read_is_told(cbp: Cbp, incoming: Path, tmp_path: Path) -> None:

@@ -359,10 +359,10 @@ def test_a_listing_that_took_long_serves_several_passes(
     looks: list[int] = []
     look = Settler.look
 
-    def slow(settler: Any) -> Any:
+    def slow(settler: Any, *given: Any) -> Any:
         drop.pass_seconds(1)
         looks.append(1)
-        return look(settler)
+        return look(settler, *given)
 
     monkeypatch.setattr(Settler, "look", slow)
     limits = IngestLimits(claims_per_scan=2)

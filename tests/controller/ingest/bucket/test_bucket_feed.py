@@ -49,9 +49,15 @@ def test_what_was_seen_outlives_a_restart(located: Located):
     assert located.server.gets == {"orders/a": 1}
 
 
-def test_a_replaced_object_is_a_new_file(located: Located):
-    """Its content decides: other content is data, and the former content is a retry."""
-    server = located.server
+def test_a_replaced_object_is_put_aside_unless_it_is_added(server: BucketServer, tmp_path: Path):
+    """As a file of a known name; the former content is a retry."""
+    located = Located(tmp_path / "quarantine", server)
+    server.put("orders/a", lines(1, start=1))
+    located.take_in()
+    server.put("orders/a", lines(1, start=2))
+    assert located.take_in() == (0, 0, 0)  # settled when it was fetched
+    assert [reason["code"] for reason in located.drop.reasons()] == ["same_name"]
+    located = Located(tmp_path / "add", server, same_name="add")
     server.put("orders/a", lines(1, start=1))
     located.take_in()
     server.put("orders/a", lines(1, start=2))

@@ -6,13 +6,15 @@ import errno
 import io
 import os
 import shutil
+from dataclasses import replace
 from pathlib import Path
 
 import pytest
 
 from cbp.errors import DiskFullError
 from controller.ingest import DropFolderError
-from controller.ingest.folder.source_folders import move_all
+from controller.ingest.folder.folder_owners import FolderOwners
+from controller.ingest.folder.source_folders import SourcePlace, move_all
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import PlannedFaults
 
@@ -51,6 +53,62 @@ def test_a_link_in_place_of_a_folder_is_not_followed(folder: str, tmp_path: Path
     drop.put("b", lines(1, start=1)) if folder != "incoming" else None
     assert drop.scan().accepted == (0 if folder == "incoming" else 2)
     assert drop.folder.troubled("shop") == []
+
+
+@pytest.mark.parametrize("way", ["orders", "shop"])
+def test_a_link_on_the_way_to_a_folder_is_not_followed(way: str, tmp_path: Path):
+    """A source's folder, or its dataflow's, that leads to another's gets none of its files."""
+    drop = Drop(tmp_path, SCHEMA, sources=("orders", "returns"))
+    root = drop.place("incoming").parent
+    if way == "orders":
+        shutil.rmtree(root)
+        root.symlink_to(drop.place("incoming", "returns").parent)
+    else:
+        root.parent.rename(tmp_path / "away")
+        root.parent.symlink_to(tmp_path / "away")
+    for number in range(20):
+        drop.put(f"{number}", lines(1, start=number), "returns")
+    report = drop.scan()
+    assert {error.code for error in report.failures} == {"drop_folder_unusable"}
+    assert drop.increments() == []
+    assert len(drop.increments("returns")) == (20 if way == "orders" else 0)
+    with pytest.raises(DropFolderError):
+        drop.folder.upload(drop.record, drop.dataflow, "orders", "a", io.BytesIO(lines(1)))
+    shown = {one["name"]: one for one in drop.folder.look(drop.record, drop.dataflow)}
+    assert "is a symbolic link" in shown["orders"]["warning"]
+
+
+def test_a_disk_that_is_read_only_is_said_so(tmp_path: Path, monkeypatch: pytest.MonkeyPatch):
+    """There, to remove what was never made fails, too; that must not hide the reason."""
+    drop = Drop(tmp_path, SCHEMA)
+
+    def refuses(path: object, *given: object, **more: object) -> object:
+        raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
+
+    monkeypatch.setattr(Path, "unlink", refuses)
+    monkeypatch.setattr("controller.ingest.admission.uploads.open", refuses, raising=False)
+    monkeypatch.setattr("controller.ingest.folder.folder_check.open", refuses, raising=False)
+    with pytest.raises(DropFolderError, match="Read-only file system"):
+        drop.folder.upload(drop.record, drop.dataflow, "orders", "a", io.BytesIO(lines(1)))
+    with pytest.raises(DropFolderError, match="Read-only file system"):
+        drop.folder.prepare(drop.record, drop.dataflow)
+
+
+def test_one_real_folder_belongs_to_one_source(tmp_path: Path):
+    """Two paths lead to it, as by a second mount: the source that was first keeps it."""
+    drop = Drop(tmp_path, SCHEMA)
+    (tmp_path / "mounted").symlink_to(drop.root / "drop")  # above what is looked at
+    first = SourcePlace.of(
+        drop.record, drop.dataflow, drop.dataflow.sources["orders"], drop.root / "drop"
+    )
+    second = replace(first, root=tmp_path / "mounted" / "shop" / "orders")
+    owners = FolderOwners()
+    for _ in range(2):
+        owners.require(first)
+        with pytest.raises(DropFolderError, match=r"belongs to source shop\.orders"):
+            owners.require(second)
+    drop.incoming.parent.rename(tmp_path / "moved")
+    owners.require(replace(first, root=tmp_path / "moved"))
 
 
 def test_a_link_that_comes_in_the_middle_of_a_pass_is_not_followed(tmp_path: Path):

@@ -173,6 +173,19 @@ def test_all_recent_files_have_their_turn(tmp_path: Path):
         assert sum(reported) == (write is append)
 
 
+def test_a_pass_says_when_recent_files_are_compared_again(tmp_path: Path):
+    """Soon at first, as whoever goes on with a file does so soon; in the end not any more."""
+    drop = Drop(tmp_path, SCHEMA)
+    assert drop.scan().again_at is None
+    drop.put("a.jsonl", lines(2))
+    seconds = []
+    for passed in (0, 1, 9, 90, 400, 200):
+        drop.pass_seconds(passed)
+        again_at = drop.scan().again_at
+        seconds.append(None if again_at is None else (again_at - drop.now).total_seconds())
+    assert seconds == [1, 1, 10, 60, 60, None]
+
+
 @pytest.mark.parametrize("restart", [False, True])
 def test_a_file_that_is_touched_or_left_alone_stays_finished(restart: bool, tmp_path: Path):
     """Only its content counts; it is hashed once, not at each cleaning."""

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import errno
 import os
 import queue
 import shutil
@@ -14,6 +15,7 @@ from pathlib import Path
 import pytest
 
 from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.mounts import tells_every_change
 from tests.controller.ingest.harness import Drop, lines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
@@ -79,6 +81,44 @@ def test_a_file_that_is_renamed_in_is_taken_at_once(drop: Drop) -> None:
     assert [row["id"] for row in drop.rows()] == [0, 1]
 
 
+def test_a_name_that_is_no_text_is_a_name(drop: Drop) -> None:
+    """Its bytes are its name: it is seen, taken in, and ends no watch."""
+    with watched(drop) as woken:
+        rename_in(drop, "odd", lines(2))
+        name = b"\xff\xfe\r\x80.jsonl"
+        os.rename(os.fsencode(drop.incoming / "odd"), os.fsencode(drop.incoming) + b"/" + name)
+        note(drop, woken)
+        assert drop.scan().accepted == 1
+        rename_in(drop, "b.jsonl", lines(1, start=2))
+        note(drop, woken)
+        assert drop.scan().accepted == 1
+    (first, _) = drop.store.claim_rows.values()
+    assert first.path == "\\xff\\xfe\r\\x80.jsonl"
+
+
+def test_a_watch_that_failed_is_shown_until_it_works_again(
+    drop: Drop, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """At the source, with the reason; files are still found."""
+
+    class NoHandles:
+        def __init__(self) -> None:
+            raise OSError(errno.EMFILE, "too many handles")
+
+    def warning() -> str:
+        (shown,) = drop.folder.look(drop.record, drop.dataflow)
+        return str(shown["warning"])
+
+    with monkeypatch.context() as patch:
+        patch.setattr("inotify_simple.INotify", NoHandles)
+        with pytest.raises(OSError, match="too many handles"):
+            drop.folder.watch(threading.Event(), lambda _: None)
+    assert "is not watched" in warning()
+    assert "too many handles" in warning()
+    with watched(drop):
+        assert warning() == ""
+
+
 def test_a_rename_within_the_folder_counts_too(drop: Drop) -> None:
     """A producer writes `a.part` and renames it."""
     drop.put("a.part", lines(2))
@@ -135,7 +175,7 @@ def test_a_change_wakes_the_dataflow_of_its_folder(drop: Drop) -> None:
     """A new file, the end of its writing, and an upload, each by the name of the dataflow."""
     with watched(drop) as woken:
         drop.put("a.jsonl", lines(1))
-        assert woken.get(timeout=20) == {drop.dataflow.name}
+        assert woken.get(timeout=120) == {drop.dataflow.name}
         note(drop, woken)
         while not woken.empty():
             woken.get()
@@ -144,7 +184,7 @@ def test_a_change_wakes_the_dataflow_of_its_folder(drop: Drop) -> None:
             stream.seek(0)
             uploaded = drop.folder.upload(drop.record, drop.dataflow, "orders", "b", stream)
         assert uploaded.claim.status == "claimed"
-        last = woken.get(timeout=20)
+        last = woken.get(timeout=120)
         while not woken.empty():
             last = woken.get()
         assert last == {drop.dataflow.name}
@@ -198,10 +238,10 @@ def test_a_device_that_hangs_delays_no_other_folder(
         monkeypatch.setattr("controller.ingest.folder.incoming_watch.look_at", look)
         rename_in(drop, "a.jsonl", lines(1))
         try:
-            assert asked.wait(20)
+            assert asked.wait(120)
             other = threading.Thread(target=use, args=(drop.folder._watch, tmp_path))
             other.start()
-            other.join(20)
+            other.join(120)
             assert not other.is_alive()
         finally:
             hanging.set()
@@ -211,3 +251,51 @@ def use(watch: IncomingWatch, folder: Path) -> None:
     """Do all that a listing does with a watch."""
     watch.follow(folder, "other")
     watch.forget(folder, watch.renamed_in(folder))
+
+
+def test_a_listing_says_whether_events_tell_of_files(drop: Drop, tmp_path: Path) -> None:
+    """Without a watch, and once its folder was moved away, files are found by listings only."""
+    if not tells_every_change(tmp_path):
+        pytest.skip("the file system of the test's folder has other writers")
+    assert drop.scan().polled
+    with watched(drop) as woken:
+        assert not drop.scan().polled
+        while not woken.empty():
+            woken.get()
+        drop.incoming.rename(drop.incoming.with_name("away"))
+        assert woken.get(timeout=120) == {drop.dataflow.name}
+        assert not drop.folder._watch.sees(drop.incoming)
+        assert not drop.scan().polled, "made anew, and watched again"
+    assert drop.scan().polled
+
+
+MOUNTS = r"""
+22 1 8:1 / / rw,relatime shared:1 - ext4 /dev/sda1 rw
+23 22 0:21 / /srv/a\040disk rw shared:2 - nfs4 host:/a rw
+24 23 8:2 / /srv/a\040disk/inside rw - xfs /dev/sdb1 rw
+25 22 0:44 / /srv/host rw - fuse.grpcfuse grpcfuse rw
+26 22 8:3 / /srv/covered rw - xfs /dev/sdc1 rw
+27 22 0:45 / /srv/covered rw - cifs //host/share rw
+""".strip()
+
+
+@pytest.mark.parametrize(
+    ("folder", "told"),
+    [
+        ("/srv/b", True),
+        ("/srv/a disk", False),
+        ("/srv/a disk/drop/incoming", False),
+        ("/srv/a disk/inside/drop", True),
+        ("/srv/a diskette", True),
+        ("/srv/host/drop", False),
+        ("/srv/covered/drop", False),
+    ],
+)
+def test_only_the_machine_s_own_file_systems_tell_of_every_file(
+    tmp_path: Path, folder: str, told: bool
+) -> None:
+    """On another one, somebody else may put files in; what cannot be found out is one of these."""
+    mounts = tmp_path / "mountinfo"
+    mounts.write_text(MOUNTS)
+    assert tells_every_change(Path(folder), mounts) == told
+    assert not tells_every_change(Path(folder), tmp_path / "none")

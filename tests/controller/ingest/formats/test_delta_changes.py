@@ -218,6 +218,39 @@ def test_a_damaged_deletion_vector_is_seen(table: Path, tmp_path: Path):
     assert refused(tmp_path / "d", group(3), table=table)["code"] == "delta_damaged"
 
 
+@pytest.mark.parametrize("version", [1, 2, 4, 8])
+def test_a_file_that_is_not_as_the_log_says_is_seen(version: int, table: Path, tmp_path: Path):
+    """Bytes of each file and rows of added ones; what the log does not say is not compared."""
+
+    def lose(action: dict[str, Any]) -> None:
+        (body,) = [value for value in action.values() if isinstance(value, dict)]
+        body.pop("stats", None)
+        if "remove" in action:
+            body.pop("size", None)
+
+    edit(table, version, lose)
+    assert rows(tmp_path / "less", group(version), table=table) == BY_SPARK[version]
+
+    def lie(action: dict[str, Any]) -> None:
+        for kind in ("add", "remove", "cdc"):
+            if kind in action:
+                action[kind]["size"] = action[kind].get("size", 0) + 1
+
+    edit(table, version, lie)
+    assert refused(tmp_path / "bytes", group(version), table=table)["code"] == "delta_damaged"
+
+
+def test_a_file_that_has_fewer_rows_than_the_log_says_is_seen(table: Path, tmp_path: Path):
+    """Statistics are optional, and true where they are."""
+
+    def lie(action: dict[str, Any]) -> None:
+        if stats := json.loads(action.get("add", {}).get("stats") or "{}"):
+            action["add"]["stats"] = json.dumps(stats | {"numRecords": stats["numRecords"] + 1})
+
+    edit(table, 1, lie)
+    assert refused(tmp_path / "d", group(1), table=table)["code"] == "delta_damaged"
+
+
 def test_a_table_whose_disk_is_away_is_tried_again(table: Path, tmp_path: Path):
     """Its versions stay claimed, and nothing is put into quarantine."""
     table.rename(table.with_name("away"))

@@ -9,6 +9,7 @@ import bz2
 import gc
 import gzip
 import io
+import struct
 import tracemalloc
 from collections.abc import Callable
 from pathlib import Path
@@ -49,6 +50,11 @@ def flipped(data: bytes, at: int) -> bytes:
     return data[:at] + bytes([data[at] ^ 1]) + data[at + 1 :]
 
 
+def skippable(size: int, kind: int = 0) -> bytes:
+    """Return a frame of zstd that readers skip."""
+    return bytes([0x50 + kind]) + b"\x2a\x4d\x18" + struct.pack("<I", size) + b"\x01" * size
+
+
 @pytest.mark.parametrize(
     ("data", "rule"),
     [
@@ -71,6 +77,11 @@ def flipped(data: bytes, at: int) -> bytes:
         pytest.param(gzip.compress(PACKED), "compression_unsupported", id="gzip inside gzip"),
         pytest.param(bz2.compress(BZIP2), "compression_unsupported", id="bzip2 inside bzip2"),
         pytest.param(b"PK\x03\x04....", "compression_unsupported", id="zip"),
+        pytest.param(ZSTD + skippable(4), "compressed_truncated", id="pzstd, a frame missing"),
+        pytest.param(ZSTD + skippable(9)[:-2], "compressed_truncated", id="skippable frame cut"),
+        pytest.param(ZSTD + skippable(9)[:6], "compressed_truncated", id="skippable header cut"),
+        pytest.param(ZSTD + ZSTD[:9], "compressed_truncated", id="second zstd frame cut"),
+        pytest.param(ZSTD + b"id,name\n", "compressed_damaged", id="text behind zstd"),
         pytest.param(PLAIN[:-12], "csv_fields", id="cut mid-line"),
         pytest.param(PLAIN[:-1], "line_end", id="last line end missing"),
         pytest.param(PLAIN[:-3], "line_end", id="cut in its last field"),
@@ -116,6 +127,17 @@ def test_one_flipped_bit_of_a_gzip_file_is_seen(at: int, tmp_path: Path):
         pytest.param(PLAIN.replace(b"\n", b"\r\n"), COUNT, id="CR LF"),
         pytest.param(PACKED + gzip.compress(PLAIN[8:]), 2 * COUNT, id="two gzip members"),
         pytest.param(ZSTD + ZSTD[:0], COUNT, id="one zstd frame"),
+        pytest.param(ZSTD + COMPRESS["zstd"](PLAIN[8:]), 2 * COUNT, id="two zstd frames"),
+        *(
+            pytest.param(skippable(size, kind) + ZSTD, COUNT, id=f"skippable {size} {kind} first")
+            for size, kind in ((4, 0), (0, 15), (200_000, 7))
+        ),
+        pytest.param(
+            skippable(4) + ZSTD + skippable(4) + COMPRESS["zstd"](PLAIN[8:]),
+            2 * COUNT,
+            id="as pzstd writes",
+        ),
+        pytest.param(ZSTD + skippable(33, 14), COUNT, id="seek table last"),
         pytest.param(b"id,name\n", 0, id="header only"),
     ],
 )
@@ -137,6 +159,51 @@ def test_csv_tells_an_empty_string_from_null(tmp_path: Path):
     """Nothing between delimiters is null; an empty quoted field is empty text."""
     rows = accepted(b'id,name\n1,""\n2,\n,x\n', tmp_path, SCHEMA, "csv")
     assert [(r["id"], r["name"]) for r in rows] == [(1, ""), (2, None), (None, "x")]
+
+
+@pytest.mark.parametrize("end", [b"\n", b"\r\n"])
+@pytest.mark.parametrize(
+    ("data", "options", "expected"),
+    [
+        (b"name\na\n\n\nb\n\n", {}, ["a", None, None, "b", None]),
+        (b'name\na\n\n""\n"b"\n', {}, ["a", None, "", "b"]),
+        (b"\n\nname\na\n\n", {}, ["a", None]),
+        (b"a\n\nb\n", {"header": "false"}, ["a", None, "b"]),
+        (b"\n", {"header": "false"}, [None]),
+        (b"name\na\n\nNA\n", {"null": "NA"}, ["a", "", None]),
+        (b"name\na\n\n", {"quote": ""}, ["a", None]),
+        (b"name\n", {}, []),
+    ],
+)
+@pytest.mark.parametrize("batch_rows", [1, 1000])
+def test_a_blank_line_of_one_column_is_an_empty_cell(
+    data: bytes,
+    options: dict[str, str],
+    expected: list[str | None],
+    end: bytes,
+    batch_rows: int,
+    tmp_path: Path,
+):
+    """What databases and spreadsheets write for null there; nothing vanishes."""
+    limits = IngestLimits(batch_rows=batch_rows)
+    text = data.replace(b"\n", end)
+    rows = accepted(text, tmp_path, "name STRING", "csv", options=options, limits=limits)
+    assert [row["name"] for row in rows] == expected
+
+
+def test_a_blank_line_of_one_column_needs_a_value_where_it_is_required(tmp_path: Path):
+    """With its line."""
+    reason = rejected(b"name\na\n\nb\n", tmp_path, "name STRING NOT NULL", "csv")
+    assert (reason["code"], reason["line"]) == ("value_missing", 3)
+
+
+def test_a_blank_line_between_records_of_several_columns_is_skipped(tmp_path: Path):
+    """It would have too few fields; also where the source reads one of the file's columns."""
+    data = b"\nid,name\n\n1,a\n\n2,b\n\n"
+    assert [row["id"] for row in accepted(data, tmp_path, SCHEMA, "csv")] == [1, 2]
+    options = {"unknown": "ignore"}
+    rows = accepted(data, tmp_path, "id BIGINT", "csv", options=options)
+    assert [row["id"] for row in rows] == [1, 2]
 
 
 def test_csv_options_are_respected(tmp_path: Path):

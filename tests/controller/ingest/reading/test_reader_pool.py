@@ -16,6 +16,7 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
+from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -29,7 +30,7 @@ from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
-WAIT_SECONDS = 60
+WAIT_SECONDS = 120
 
 
 @pytest.fixture(scope="module")
@@ -141,6 +142,42 @@ def test_a_stop_is_heard_while_a_file_is_read(pool: ReaderPool, tmp_path: Path) 
         pool(request, stopping)
     assert asked.is_set()
     assert pool(request).parts
+
+
+@pytest.mark.parametrize("batch", [FileBatch(files=1), FileBatch()])
+def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
+    batch: FileBatch, tmp_path: Path
+) -> None:
+    """At its source, with the file; and no more once it reads on, or was ended."""
+    pool, stuck = ReaderPool(), list[list[str]]()
+    limits = IngestLimits(silent_seconds_shown=0.2)
+    readers: dict[str, Any] = {"reader": pool, "batch_reader": pool.read_batch}
+    drop = Drop(tmp_path, SCHEMA, limits=limits, batch=batch, stuck=pool.stuck, **readers)
+    drop.put("warm.jsonl", lines(1))
+    assert drop.scan().accepted == 1  # the process has started
+    assert drop.folder.troubled("shop") == []
+    (pid,) = pool.pids
+
+    def passes() -> None:
+        drop.put("a.jsonl", lines(10, start=1))
+        drop.put("b.jsonl", lines(1, start=500_000))
+        drop.scan()
+
+    os.kill(pid, signal.SIGSTOP)
+    thread = threading.Thread(target=passes)
+    thread.start()
+    try:
+        wait_for(lambda: drop.folder.troubled("shop"))
+        stuck.append(drop.folder.troubled("shop"))
+        (shown,) = drop.folder.look(drop.record, drop.dataflow)
+    finally:
+        os.kill(pid, signal.SIGCONT)
+        thread.join()
+        pool.close()
+    assert stuck[0][0].startswith("source orders: the process that reads 'a.jsonl' has neither")
+    assert "has neither computed nor read" in shown["warning"]
+    assert drop.folder.troubled("another") == drop.folder.troubled("shop") == []
+    assert len(drop.rows()) == 12
 
 
 @pytest.mark.parametrize("times", [1, 2])

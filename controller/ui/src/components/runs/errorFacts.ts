@@ -35,6 +35,8 @@ const AUTHORS = new Set([
   "state_expires_remote",
   "state_kept_remote",
   "lookup_several",
+  "output_key_foreign",
+  "output_key_twice",
   "view_key_twice",
   "view_remote",
   "author_state_changed",

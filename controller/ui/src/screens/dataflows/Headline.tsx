@@ -55,7 +55,7 @@ function TroubleList({ troubles, here = "" }: { troubles: readonly Trouble[]; he
 
 function TroubleLine({ trouble, linked }: { trouble: Trouble; linked: boolean }) {
   const { can } = useSession();
-  const { resume, retry } = useDataflowActions();
+  const { resume, resumeStage, retry } = useDataflowActions();
   const { dataflow, stage, to } = trouble;
   return (
     <Group justify="space-between" gap="sm" align="flex-start">
@@ -70,8 +70,8 @@ function TroubleLine({ trouble, linked }: { trouble: Trouble; linked: boolean })
         )}
       </div>
       <Group gap="xs">
-        {(trouble.remedy === "retry" || trouble.remedy === "release") && can("operator") && (
-          <Tooltip label={trouble.remedy === "retry" ? RETRIES : RESUMES}>
+        {trouble.remedy === "retry" && can("operator") && (
+          <Tooltip label={RETRIES}>
             <Button
               size="xs"
               variant="default"
@@ -79,7 +79,7 @@ function TroubleLine({ trouble, linked }: { trouble: Trouble; linked: boolean })
               loading={retry.isPending}
               onClick={() => retry.mutate({ dataflow, stage })}
             >
-              {trouble.remedy === "retry" ? "Retry now" : "Resume"}
+              Retry now
             </Button>
           </Tooltip>
         )}
@@ -89,8 +89,8 @@ function TroubleLine({ trouble, linked }: { trouble: Trouble; linked: boolean })
               size="xs"
               variant="default"
               leftSection={<Icon name="play" size={14} />}
-              loading={resume.isPending}
-              onClick={() => resume.mutate(dataflow)}
+              loading={resume.isPending || resumeStage.isPending}
+              onClick={() => (stage === "" ? resume.mutate(dataflow) : resumeStage.mutate({ dataflow, stage }))}
             >
               Resume
             </Button>

@@ -21,6 +21,13 @@ export function useDataflowActions() {
     (name: string) => client.POST("/api/v1/dataflows/{name}/resume", { params: { path: { name } } }),
     { done: (_, name) => `${name} goes on.` },
   );
+  const resumeStage = useAction(
+    ({ dataflow, stage }: StageOf) =>
+      client.POST("/api/v1/dataflows/{name}/stages/{stage}/resume", {
+        params: { path: { name: dataflow, stage } },
+      }),
+    { done: (_, { stage }) => `${stage} goes on.` },
+  );
   const retry = useAction(
     ({ dataflow, stage }: StageOf) =>
       client.POST("/api/v1/dataflows/{name}/stages/{stage}/retry", {
@@ -28,5 +35,5 @@ export function useDataflowActions() {
       }),
     { done: (_, { stage }) => `${stage} is tried again at once.` },
   );
-  return { pause, resume, retry };
+  return { pause, resume, resumeStage, retry };
 }

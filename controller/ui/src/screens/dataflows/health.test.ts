@@ -79,11 +79,14 @@ test("files in quarantine need a decision, though all runs go on", () => {
 });
 
 test("a stage that an operator has paused is named, with what releases it", () => {
-  const one = { name: "keep", runs_with: "keep", state: "waiting", failures: 0, waiting: "" };
-  const held = { ...one, name: "again", runs_with: "again", state: "stopped", waiting: "is paused by the operator" };
-  const stopped = dataflow({ state: "stopped", problem: "again: is paused by the operator" });
-  expect(troublesIn(stopped, [one, held], NOW)).toMatchObject([
-    { what: "The stage again is stopped", remedy: "release", to: "/dataflows/clicks/stages/again" },
+  const one = { name: "keep", runs_with: "keep", paused_itself: false, waiting: "" };
+  const held = { name: "again", runs_with: "again", paused_itself: true, waiting: "is paused by the operator" };
+  const paused = dataflow({ state: "paused", problem: "again: is paused by the operator" });
+  expect(troublesIn(paused, [one, held], NOW)).toMatchObject([
+    { what: "The stage again is paused", remedy: "resume", stage: "again", to: "/dataflows/clicks/stages/again" },
   ]);
-  expect(troublesIn(stopped, [one], NOW)).toMatchObject([{ remedy: "look" }]);
+  expect(troublesIn(paused, [one], NOW)).toEqual([]);
+  expect(troublesOf([paused], NOW)).toMatchObject([
+    { what: "clicks is paused in part", why: "again: is paused by the operator", severity: "quiet" },
+  ]);
 });

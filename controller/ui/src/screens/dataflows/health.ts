@@ -4,7 +4,7 @@ import { formatCounted, formatRelative } from "@/format/format";
 export type Dataflow = components["schemas"]["DataflowSummary"];
 
 /** What helps a dataflow that is not up to date. */
-export type Remedy = "retry" | "release" | "resume" | "look" | "decide";
+export type Remedy = "retry" | "resume" | "look" | "decide";
 
 /** Something that is not up to date: what, why, since when, what helps. */
 export interface Trouble {
@@ -34,27 +34,24 @@ export function troublesOf(dataflows: readonly Dataflow[], now: Date): Trouble[]
 interface Held {
   name: string;
   runs_with: string;
-  state: string;
-  failures: number;
+  paused_itself: boolean;
   waiting: string;
 }
 
 /** Return what needs attention in one dataflow; its stages say which of them an operator has paused. */
 export function troublesIn(dataflow: Dataflow, stages: readonly Held[], now: Date): Trouble[] {
-  const held = stages.filter((one) => one.state === "stopped" && one.failures === 0 && one.runs_with === one.name);
-  const others = troublesOf([dataflow], now).filter(
-    ({ severity, remedy }) => severity !== "quiet" && (remedy !== "look" || held.length === 0),
-  );
+  const held = stages.filter((one) => one.paused_itself && one.runs_with === one.name);
+  const others = troublesOf([dataflow], now).filter(({ severity }) => severity !== "quiet");
   const to = `/dataflows/${dataflow.name}/stages`;
   return [
     ...others,
     ...held.map(({ name, waiting }) => ({
       dataflow: dataflow.name,
-      severity: "bad" as const,
-      what: `The stage ${name} is stopped`,
+      severity: "warn" as const,
+      what: `The stage ${name} is paused`,
       why: waiting,
       stage: name,
-      remedy: "release" as const,
+      remedy: "resume" as const,
       to: `${to}/${name}`,
     })),
   ];
@@ -82,8 +79,8 @@ function troublesOfOne(dataflow: Dataflow, now: Date): Trouble[] {
       {
         dataflow: name,
         severity: "quiet",
-        what: `${name} is paused${waiting > 0 ? `, and ${formatCounted(waiting, "increment")} wait` : ""}`,
-        why: "",
+        what: `${name} is paused${dataflow.problem === null ? "" : " in part"}${waiting > 0 ? `, and ${formatCounted(waiting, "increment")} wait` : ""}`,
+        why: dataflow.problem ?? "",
         stage: "",
         remedy: "resume",
         to,

@@ -44,6 +44,7 @@ function stage(name: string, changes: Partial<Stage> = {}): Stage {
     states: [],
     rebuilding: null,
     newer_files: [],
+    paused_itself: false,
     ...changes,
   };
 }

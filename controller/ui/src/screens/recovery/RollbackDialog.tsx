@@ -10,6 +10,7 @@ import { DataTable, type Column } from "@/components/DataTable";
 import { Notice } from "@/components/Notice";
 import { ProblemMessage } from "@/components/ProblemMessage";
 import { formatBytes, formatCount } from "@/format/format";
+import { rollBack, stepInWords, type RollbackJob } from "@/screens/recovery/rollbackJob";
 import { UndoneFiles } from "@/screens/recovery/UndoneFiles";
 import { undoneInWords } from "@/screens/recovery/words";
 
@@ -117,14 +118,9 @@ function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: Confir
   const [reason, setReason] = useState("");
   const [typed, setTyped] = useState("");
   const [pause, setPause] = useState(false);
-  const rollBack = useAction(
-    () =>
-      client.POST("/api/v1/dataflows/{name}/rollback", {
-        params: {
-          path: { name: dataflow },
-          query: { to, reason, by, drop_later: dropLater, pause },
-        },
-      }),
+  const [job, setJob] = useState<RollbackJob>();
+  const action = useAction(
+    () => rollBack(dataflow, { to, reason, by, drop_later: dropLater, pause }, setJob),
     { done: `${dataflow} is back at position ${to}`, onDone: onClose, notify: false },
   );
   return (
@@ -132,7 +128,7 @@ function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: Confir
       aria-label="Confirm the roll-back"
       onSubmit={(event) => {
         event.preventDefault();
-        rollBack.mutate();
+        action.mutate();
       }}
     >
       <Stack gap="sm">
@@ -169,7 +165,12 @@ function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: Confir
           value={typed}
           onChange={(event) => setTyped(event.currentTarget.value)}
         />
-        {rollBack.isError && <ProblemMessage error={rollBack.error} />}
+        {action.isError && <ProblemMessage error={action.error} />}
+        {action.isPending && job !== undefined && (
+          <Text size="sm" role="status">
+            {stepInWords(job)}
+          </Text>
+        )}
         <Group justify="flex-end">
           <Text size="xs" c="dimmed">
             The roll-back and its reason are kept for good. It cannot be undone.
@@ -180,7 +181,7 @@ function Confirmation({ dataflow, to, dropLater, setDropLater, onClose }: Confir
           <Button
             type="submit"
             color="red"
-            loading={rollBack.isPending}
+            loading={action.isPending}
             disabled={typed !== dataflow || reason.trim() === ""}
           >
             Roll back

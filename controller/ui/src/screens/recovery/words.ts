@@ -24,7 +24,7 @@ export function recoveryInWords(recovery: Recovery): string[] {
 
 /** Return what a roll-back takes away and brings back, a sentence each. Pure. */
 export function undoneInWords(plan: Plan): string[] {
-  const { undone, dropped } = plan.rollback;
+  const { undone, dropped, left_out } = plan.rollback;
   const runs = Object.values(undone).reduce((all, n) => all + n, 0);
   const waiting = Object.entries(plan.queued).filter(([, n]) => n > 0);
   return [
@@ -40,6 +40,10 @@ export function undoneInWords(plan: Plan): string[] {
     ),
     ...Object.entries(dropped).map(
       ([source, n]) => `${formatCounted(n, "increment")} of ${source} ${n === 1 ? "stays" : "stay"} unread for good.`,
+    ),
+    ...Object.entries(left_out).map(
+      ([source, { length: n }]) =>
+        `${formatCounted(n, "named increment")} of ${source} ${n === 1 ? "stays" : "stay"} unread for good.`,
     ),
     ...Object.entries(plan.queued_before).map(
       ([source, n]) =>

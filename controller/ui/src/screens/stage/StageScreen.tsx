@@ -148,6 +148,7 @@ function Lead({ detail, dataflow }: { detail: Detail; dataflow: string }) {
 function failedWords(stage: Detail["stage"]): string {
   const tries = formatCounted(stage.failures, "time");
   const failed = stage.failures > 0 ? `Epoch ${stage.epoch} failed ${tries} in a row. ` : "";
+  if (stage.paused_itself) return `${failed}It is paused, and starts again when you resume it. The error is below.`;
   if (stage.state === "stopped") return `${failed}It has stopped, and starts again when you retry. The error is below.`;
   return `${failed}It is tried again by itself. The error is below.`;
 }
@@ -207,25 +208,28 @@ function StageActions({ dataflow, detail }: { dataflow: string; detail: Detail }
     () => client.POST("/api/v1/dataflows/{name}/stages/{stage}/pause", { params: { path } }),
     { done: `${stage.runs_with} starts no more runs` },
   );
+  const resume = useAction(
+    () => client.POST("/api/v1/dataflows/{name}/stages/{stage}/resume", { params: { path } }),
+    { done: `${stage.runs_with} runs again` },
+  );
   const retry = useAction(
     () => client.POST("/api/v1/dataflows/{name}/stages/{stage}/retry", { params: { path } }),
     { done: `${stage.runs_with} may run again` },
   );
   if (!can("operator")) return null;
-  const held = stage.state === "stopped" || stage.state === "retrying";
-  const failed = detail.error !== null;
   return (
     <>
-      {held && (
-        <Button
-          leftSection={<Icon name={failed ? "refresh" : "play"} size={16} />}
-          loading={retry.isPending}
-          onClick={() => retry.mutate()}
-        >
-          {failed ? "Retry now" : "Resume"}
+      {(stage.state === "stopped" || stage.state === "retrying") && (
+        <Button leftSection={<Icon name="refresh" size={16} />} loading={retry.isPending} onClick={() => retry.mutate()}>
+          Retry now
         </Button>
       )}
-      {stage.state !== "stopped" && stage.state !== "paused" && (
+      {stage.paused_itself && (
+        <Button leftSection={<Icon name="play" size={16} />} loading={resume.isPending} onClick={() => resume.mutate()}>
+          Resume
+        </Button>
+      )}
+      {stage.state !== "stopped" && stage.state !== "paused" && !stage.paused_itself && (
         <Button
           variant="default"
           leftSection={<Icon name="pause" size={16} />}
@@ -236,7 +240,7 @@ function StageActions({ dataflow, detail }: { dataflow: string; detail: Detail }
         </Button>
       )}
       <PriorityControl dataflow={dataflow} stage={stage.runs_with} priority={stage.priority} />
-      {stage.state === "paused" && (
+      {stage.state === "paused" && !stage.paused_itself && (
         <Text size="sm" c="dimmed">
           Its dataflow is paused: resume it there.
         </Text>

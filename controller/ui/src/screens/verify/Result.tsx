@@ -48,6 +48,7 @@ const COLUMNS: readonly Column<TableVerdict>[] = [
 const TABLE_STATES: Record<TableVerdict["status"], { state: string; word: string }> = {
   open: { state: "waiting", word: "Not yet" },
   equal: { state: "ok", word: "Equal" },
+  undecided: { state: "paused", word: "Undecided" },
   differs: { state: "failed", word: "Differs" },
   left_out: { state: "paused", word: "Left out" },
 };

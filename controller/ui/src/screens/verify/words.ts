@@ -14,6 +14,8 @@ export function verdict(status: Verification["status"]): { word: string; tone: T
       return { word: "Running", tone: "busy" };
     case "equal":
       return { word: "Equal", tone: "good" };
+    case "undecided":
+      return { word: "Undecided", tone: "warn" };
     case "differs":
       return { word: "Differs", tone: "bad" };
     case "not_deterministic":
@@ -29,13 +31,17 @@ export function verdict(status: Verification["status"]): { word: string; tone: T
 
 /** Return what a verification found, in one sentence. Pure. */
 export function resultInWords(one: Verification): string {
-  const compared = one.tables.filter((table) => table.status === "equal" || table.status === "differs");
+  const compared = one.tables.filter(
+    (table) => table.status !== "open" && table.status !== "left_out" && table.because === "",
+  );
   const differing = compared.filter((table) => table.status === "differs").length;
   const records = compared.reduce((all, table) => all + table.records, 0);
   const scope = `${formatCounted(compared.length, "table")}, ${formatCounted(records, "record")} read`;
   switch (one.status) {
     case "equal":
       return `Every compared table equals its recomputation (${scope}).`;
+    case "undecided":
+      return `Nothing differs in what was compared (${scope}), but not every table could be compared, or not from its first epoch on.`;
     case "differs":
       return `${formatCounted(differing, "table")} of ${compared.length} ${differing === 1 ? "differs" : "differ"}; the first stage with a difference is ${one.suspect}. Recomputing again gave the same, or was not finished.`;
     case "not_deterministic":

@@ -56,6 +56,11 @@ MISFITS: list[tuple[str, Any]] = [
     ("MAP<STRING, DOUBLE>", pa.array([{"a": 1.0}])),
     ("STRUCT<a: INT>", pa.array([{"b": 1}])),
     ("BIGINT NOT NULL", pa.array([None], pa.int64())),
+    ("DATE", pa.array([2_932_897], pa.date32())),
+    ("TIMESTAMP", pa.array([253_402_300_800_000_000], pa.timestamp("us", "UTC"))),
+    ("TIMESTAMP", pa.array([-(2**63)], pa.timestamp("us", "UTC"))),
+    ("ARRAY<DATE>", pa.array([[2_932_897]], pa.list_(pa.date32()))),
+    ("MAP<STRING, BIGINT>", pa.array([[("a", 1), ("a", 2)]], pa.map_(pa.string(), pa.int64()))),
 ]
 
 

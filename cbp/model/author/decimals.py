@@ -1,0 +1,51 @@
+"""Decimal arithmetic in author's code: 38 digits, as a DECIMAL has, and nothing is rounded unasked.
+
+Python's own context has 28 digits and rounds in silence, and it belongs to the thread: what one
+author sets there would change the numbers of the next one. So every call of an author's function
+runs in a context of its own kind, which is put back behind it.
+
+    with author_decimals():
+        translate(key, group, out)
+
+Guaranteed (tests/cbp/sdk/test_author_decimals.py): a result that would lose a digit raises
+`decimal.Inexact` in the author's line. To round on purpose, switch that off:
+
+    with decimal.localcontext(traps=[]):
+        price = round(price, 2)
+"""
+
+from __future__ import annotations
+
+import decimal
+from contextlib import AbstractContextManager
+
+__all__ = ["author_decimals", "decimals_changed", "digits_text"]
+
+_EXACT = decimal.Context(
+    prec=38,
+    rounding=decimal.ROUND_HALF_EVEN,
+    flags=[],
+    traps=[
+        decimal.InvalidOperation,
+        decimal.DivisionByZero,
+        decimal.Overflow,
+        decimal.Inexact,
+    ],
+)
+
+
+def author_decimals() -> AbstractContextManager[decimal.Context]:
+    """Return a context manager in which author's code computes with DECIMAL."""
+    return decimal.localcontext(_EXACT)
+
+
+def digits_text(context: decimal.Context) -> str:
+    """Return all that decides a result in a context: digits, rounding, limits, traps."""
+    traps = sorted(signal.__name__ for signal, is_trap in context.traps.items() if is_trap)
+    limits = context.Emin, context.Emax, context.capitals, context.clamp
+    return f"{context.prec} digits, {context.rounding}, {limits}, traps {', '.join(traps)}"
+
+
+def decimals_changed() -> bool:
+    """Tell whether code that was called inside of `author_decimals` has changed its context."""
+    return digits_text(decimal.getcontext()) != digits_text(_EXACT)

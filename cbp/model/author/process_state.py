@@ -1,0 +1,290 @@
+"""What author's code changes in its process, and so for all code that runs there after it.
+
+A worker runs tasks of many dataflows, one after the other. A time zone, a variable of the
+environment, a seed or a global that one author sets would change the numbers of the next one, and
+no recomputation in the same process would show it. So a worker looks at its process around the
+calls of each task:
+
+    begin()      before author's code is loaded
+    loaded()     behind that, before its first call     -> what loading it has changed
+    ended()      behind its last call                   -> what the calls have changed
+
+What changed is told with the stage. A process that calls have changed ends behind its task. One
+that loading has changed, as a library can that sets a variable, may go on with the same stage.
+
+Guaranteed (tests/cbp/model/author/test_process_state.py): a change of the working directory, the
+environment, the time zone, the locale, signal handlers, Python's path and limits, filters of
+warnings, NumPy's handling of errors, global random generators, and the default decimal context is
+found; so is a descriptor of the worker that was closed or replaced, a function or class that was
+replaced in any loaded module, and a global of an author's module that was set or, up to
+`LOOKED_AT_MAX` values, changed inside. A global of an author's module that was `None` may be set
+once, as by code that loads something at its first call.
+Absent on purpose: values inside of objects of other packages, such as the options of a library.
+"""
+
+from __future__ import annotations
+
+import decimal
+import locale
+import os
+import random
+import signal
+import sys
+import time
+import warnings
+from collections.abc import Callable, Collection, Hashable, Mapping
+from contextlib import suppress
+from importlib import import_module
+from types import FunctionType, ModuleType
+from typing import Any
+
+from cbp.model.author.decimals import digits_text
+from cbp.model.author.fingerprint import modules_seen
+from cbp.model.author.source_modules import source_names
+from cbp.model.author.translator_state import shape
+
+__all__ = ["ProcessWatch", "process_watch", "watch_process"]
+
+LOOKED_AT_MAX = 2_000
+"""Values inside of the globals of one module that are compared."""
+
+_SHOWN_MAX = 20
+_PLAIN = (str, bytes, int, float, bool, complex, type(None), tuple, frozenset)
+_CONTAINERS = (list, dict, set, bytearray)
+
+_REPLACING = ("typing_extensions",)
+"""Libraries that replace functions of Python when they are loaded, and that many others load.
+
+Loaded before the watch begins. Else each worker would take its first task for a change of Python.
+"""
+
+_Shapes = Mapping[str, Hashable]
+
+
+class ProcessWatch:
+    """Compares this process with what it was before; used by one thread.
+
+    Attributes:
+        by_loading, by_calls: Whether loading an author's code has changed it; whether calls have.
+    """
+
+    def __init__(self) -> None:
+        self._descriptors, self._process = _open_descriptors(), os.getpid()
+        self._modules: dict[str, tuple[ModuleType, dict[str, Any]]] = {}
+        self._globals: dict[str, tuple[ModuleType, _Shapes]] = {}
+        self._settings, self._loaded = self._now(), 0
+        self._see_modules()
+        self.by_loading = self.by_calls = False
+
+    @property
+    def is_changed(self) -> bool:
+        """Whether this process must not run another stage's tasks."""
+        return self.by_loading or self.by_calls
+
+    def begin(self) -> None:
+        """Take the process as it is now for unchanged, before an author's code is loaded."""
+        if self._process != os.getpid():  # a fork, which has closed what it does not use
+            self._process = os.getpid()
+            self._descriptors = [one for one in self._descriptors if _identity(one) is not None]
+        self._settings = self._now()
+
+    def loaded(self) -> list[str]:
+        """Return what loading an author's code has changed since `begin` or `ended`."""
+        changed = self._changed_settings()
+        if len(sys.modules) != self._loaded:
+            changed += self._see_modules()
+        names = modules_seen() | source_names()
+        for name in names:
+            module, known = sys.modules.get(name), self._globals.get(name)
+            if module is not None and (known is None or known[0] is not module):
+                self._globals[name] = module, _shapes(module, names)
+        self.by_loading = self.by_loading or bool(changed)
+        return changed[:_SHOWN_MAX]
+
+    def ended(self) -> list[str]:
+        """Return what the calls of an author's code have changed since `loaded`."""
+        changed = self._changed_settings()
+        changed += self._see_modules()
+        changed += self._see_globals()
+        self.by_calls = self.by_calls or bool(changed)
+        return changed[:_SHOWN_MAX]
+
+    def _changed_settings(self) -> list[str]:
+        before, self._settings = self._settings, self._now()
+        changed = []
+        for what, value in self._settings.items():
+            if value == before[what]:
+                continue
+            if isinstance(value, dict):
+                was: Any = before[what]
+                names = [n for n in {**was, **value} if was.get(n) != value.get(n)]
+                changed += [f"{what}[{_shown(name)!r}]" for name in names]
+            else:
+                changed.append(what)
+        return changed
+
+    def _now(self) -> dict[str, Any]:
+        settings = {what: read() for what, read in _SETTINGS.items()}
+        settings["descriptor"] = {number: _identity(number) for number in self._descriptors}
+        return settings
+
+    def _see_modules(self) -> list[str]:
+        """Return the functions and classes that were replaced; remember what modules have now."""
+        changed, self._loaded = [], len(sys.modules)
+        for name, module in list(sys.modules.items()):
+            now = getattr(module, "__dict__", None)
+            if now is None or name == "__main__":  # the worker's own program
+                continue
+            known = self._modules.get(name)
+            if known is not None and known[0] is module:
+                before = known[1]
+                if _same(before, now):
+                    continue
+                changed += [
+                    f"{name}.{attribute}"
+                    for attribute, value in before.items()
+                    if callable(value) and now.get(attribute) is not value
+                ]
+            self._modules[name] = module, dict(now)
+        return changed
+
+    def _see_globals(self) -> list[str]:
+        changed, names = [], self._globals.keys()
+        for name, (module, before) in self._globals.items():
+            now = _shapes(module, names)
+            if now == before:
+                continue
+            self._globals[name] = module, now
+            changed += [
+                f"{name}.{attribute}"
+                for attribute, value in before.items()
+                if value is not None and now.get(attribute) != value
+            ]
+        return changed
+
+
+_watch: ProcessWatch | None = None
+
+
+def watch_process() -> ProcessWatch:
+    """Begin to watch this process, which runs tasks of several dataflows."""
+    global _watch
+    for name in _REPLACING:
+        with suppress(ImportError):
+            import_module(name)
+    _watch = ProcessWatch()
+    return _watch
+
+
+def process_watch() -> ProcessWatch | None:
+    """Return the watch of this process; `None` in a process that is no worker."""
+    return _watch
+
+
+def _zone() -> Hashable:
+    return time.tzname, time.timezone, time.altzone, time.daylight
+
+
+def _folder() -> str | None:
+    try:
+        return os.getcwd()
+    except OSError:
+        return None
+
+
+def _handlers() -> dict[int, Any]:
+    return {number: _handler(number) for number in _SIGNALS}
+
+
+def _shown(name: object) -> object:
+    """Return a variable, a signal or a descriptor as a message has it."""
+    if isinstance(name, signal.Signals):
+        return name.name
+    return os.fsdecode(name) if isinstance(name, bytes) else name
+
+
+def _of_numpy() -> Hashable:
+    numpy = sys.modules.get("numpy")
+    return None if numpy is None else tuple(numpy.geterr().values())
+
+
+def _random_of_numpy() -> Hashable:
+    # Programs of workers have loaded it, so it is not a change that NumPy does so at its first use.
+    made = sys.modules.get("numpy.random.mtrand")
+    if made is None:
+        return None
+    kind, keys, *others = made.get_state()
+    return (kind, keys.tobytes(), *others)
+
+
+_SIGNALS = sorted(signal.valid_signals() & set(signal.Signals))
+
+# As they are, without the texts and enumerations that Python makes of them at each look.
+_handler: Callable[[int], Any] = getattr(signal.getsignal, "__wrapped__", signal.getsignal)
+_variables: dict[bytes, bytes] = getattr(os.environ, "_data")  # noqa: B009
+
+_SETTINGS: Mapping[str, Callable[[], Any]] = {
+    "os.environ": _variables.copy,
+    "the working directory": _folder,
+    "the time zone": _zone,
+    "the locale": lambda: locale.setlocale(locale.LC_ALL),
+    "the handler of signal": _handlers,
+    "sys.path": lambda: tuple(sys.path),
+    "the recursion limit": sys.getrecursionlimit,
+    "the limit of digits of an int": sys.get_int_max_str_digits,
+    "the filters of warnings": lambda: tuple(warnings.filters),
+    "the decimal context": lambda: digits_text(decimal.getcontext()),
+    "the default decimal context": lambda: digits_text(decimal.DefaultContext),
+    "the state of random": random.getstate,
+    "the state of numpy.random": _random_of_numpy,
+    "numpy.seterr": _of_numpy,
+}
+
+
+def _open_descriptors() -> list[int]:
+    try:
+        return sorted(map(int, os.listdir("/proc/self/fd")))
+    except OSError:
+        return [0, 1, 2]
+
+
+def _identity(descriptor: int) -> Hashable:
+    try:
+        status = os.fstat(descriptor)
+    except OSError:
+        return None
+    return status.st_dev, status.st_ino, status.st_rdev
+
+
+def _same(before: dict[str, Any], now: dict[str, Any]) -> bool:
+    """Tell whether a module has the same attributes; values that are identical are not compared."""
+    if len(before) != len(now):
+        return False
+    try:
+        return bool(before == now)
+    except Exception:  # a value, such as a table, may refuse to be compared
+        return False
+
+
+def _shapes(module: ModuleType, authors: Collection[str]) -> _Shapes:
+    """Return, by global, a value that stays equal as long as the global is not changed.
+
+    Args:
+        module: A module of an author.
+        authors: The names of all such modules.
+    """
+    left = [LOOKED_AT_MAX]
+    return {
+        name: _shape_of(value, left, authors)
+        for name, value in list(vars(module).items())
+        if not (name.startswith("__") or isinstance(value, ModuleType))
+    }
+
+
+def _shape_of(value: Any, left: list[int], authors: Collection[str]) -> Hashable:
+    if isinstance(value, FunctionType | type):
+        return id(value)
+    kind = type(value)
+    if kind in _CONTAINERS or isinstance(value, _PLAIN) or kind.__module__ in authors:
+        return shape(value, left)
+    return id(value)

@@ -1,0 +1,52 @@
+"""Names under which tools write a file that is not whole yet: the policy `unfinished` of a source.
+
+A file whose name ends so stays where it is until its producer renames it. The names of `UNFINISHED`
+count unless a source gives its own list, which then takes their place:
+
+    .part, .tmp, ~       many tools; editors keep a copy under `~`
+    .partial             rclone (`a.csv.1a2b3c4d.partial`), pip
+    .filepart            WinSCP
+    ._COPYING_           hdfs dfs -put
+    .crdownload          browsers
+    .swp                 vim
+
+A hidden name (one that begins with `.`) is never taken, whatever a source says.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+__all__ = ["ENDINGS_MAX", "UNFINISHED", "is_unfinished", "parse_endings"]
+
+UNFINISHED = (".part", ".partial", ".filepart", ".tmp", "._COPYING_", ".crdownload", ".swp", "~")
+"""Ends of names that are unfinished by default."""
+
+ENDINGS_MAX = 50
+_CHARACTERS_MAX = 100
+
+
+def is_unfinished(name: str, endings: Sequence[str] = UNFINISHED) -> bool:
+    """Return whether a file's name says that the file is hidden, or not whole yet."""
+    return name.startswith(".") or name.endswith(tuple(endings))
+
+
+def parse_endings(value: Any) -> tuple[str, ...]:
+    """Read the list of a source, such as `[".part", ".wip"]`; an empty one leaves hidden names.
+
+    Raises:
+        ValueError: It is none. The message says what is allowed.
+    """
+    given = list(value) if isinstance(value, list | tuple) else None
+    if given is None or not all(isinstance(one, str) for one in given):
+        message = f'expected the ends of names, such as [".part", "~"], not {value!r}'
+        raise ValueError(message)
+    if len(given) > ENDINGS_MAX:
+        message = f"{len(given)} ends of names; {ENDINGS_MAX} are allowed"
+        raise ValueError(message)
+    for one in given:
+        if not 0 < len(one) <= _CHARACTERS_MAX or "/" in one or "\0" in one:
+            message = f"{one!r} is no end of a file's name"
+            raise ValueError(message)
+    return tuple(given)

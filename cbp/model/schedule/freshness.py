@@ -1,0 +1,89 @@
+"""Freshness: whether a dataflow's tables hold all that was delivered to it; pure.
+
+    up_to_date    every file that came is taken in and applied by every stage
+    catching_up   something is left, and the service works it off by itself
+    stuck         something is left that waits for a person
+
+What waits for more input by design is not left: the other side of a join that reads both together,
+the rest of an open frame, a timer (`cbp.model.schedule.quiescence`). Nor is what a source put
+aside by its own rules. A file in quarantine is left until somebody decides about it.
+
+A snapshot for people and scripts; no decision depends on it.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from typing import Literal
+
+from cbp.errors.counts import format_count
+
+__all__ = ["Freshness", "FreshnessState", "Left", "judge_freshness", "worst_of"]
+
+FreshnessState = Literal["up_to_date", "catching_up", "stuck"]
+
+_WORST_FIRST: tuple[FreshnessState, ...] = ("stuck", "catching_up", "up_to_date")
+
+
+@dataclass(frozen=True, slots=True)
+class Left:
+    """What one dataflow has not applied yet.
+
+    Attributes:
+        arriving: Maps each source to its files that came and are not taken in yet.
+        quarantined: Maps each source to its files in quarantine.
+        stages: Maps each stage that has work to what that is, in words.
+        held: Maps each stage that does not start before a person acts to why.
+        troubles: What fails beside the stages and is tried again, in words.
+        desired: What an operator wants of it: `running`, `paused`, `draining` or `drained`.
+        broken: Why it cannot be loaded or read; `""` if it can.
+    """
+
+    arriving: Mapping[str, int]
+    quarantined: Mapping[str, int]
+    stages: Mapping[str, str]
+    held: Mapping[str, str]
+    troubles: Iterable[str] = ()
+    desired: str = "running"
+    broken: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Freshness:
+    """The judgement, and what is left, in words; empty if it is up to date."""
+
+    state: FreshnessState
+    left: tuple[str, ...] = ()
+
+
+def judge_freshness(left: Left) -> Freshness:
+    """Return whether a dataflow is up to date, and if not, what is left."""
+    if left.broken:
+        return Freshness("stuck", (left.broken,))
+    arriving = [
+        f"{source}: {format_count(files, 'file is', 'files are')} not taken in yet"
+        for source, files in left.arriving.items()
+        if files
+    ]
+    undecided = [
+        f"{source}: {format_count(files, 'file is', 'files are')} in quarantine"
+        for source, files in left.quarantined.items()
+        if files
+    ]
+    stages = [f"{name}: {left.held.get(name, what)}" for name, what in left.stages.items()]
+    words = tuple([*left.troubles, *arriving, *undecided, *stages])
+    if not words:
+        return Freshness("up_to_date")
+    if left.desired in ("paused", "drained") and (arriving or stages):
+        return Freshness("stuck", (f"it is {left.desired}", *words))
+    if left.desired == "draining" and arriving:
+        return Freshness("stuck", ("it drains, so files stay in their folders", *words))
+    waits = undecided or left.held.keys() & left.stages.keys()
+    return Freshness("stuck" if waits else "catching_up", words)
+
+
+def worst_of(states: Iterable[FreshnessState]) -> FreshnessState:
+    """Return the worst of several; with none, everything is up to date."""
+    found = set(states)
+    return next((state for state in _WORST_FIRST if state in found), "up_to_date")

@@ -1,0 +1,63 @@
+"""Rest: until when nothing but a change of its data can change what was decided about a dataflow.
+
+    waits for input, a frame, an operator    for ever
+    waits for its timer, for its next try    until then
+    runs, is asked, waits for others         it does not rest: look again at each tick
+
+A loop over dataflows leaves out those that rest, until their data has another revision. What rests
+is still looked at in turn (`next_in_turn`), so that a change without a notification is found, too.
+Pure.
+"""
+
+from __future__ import annotations
+
+from bisect import bisect_right
+from collections.abc import Collection, Iterable, Mapping, Sequence
+from datetime import UTC, datetime
+
+from cbp.model.schedule.scheduler import StageView
+from cbp.model.schedule.waiting import Kind, Wait
+
+__all__ = ["FOR_EVER", "TURNS", "next_in_turn", "rests_until"]
+
+FOR_EVER = datetime.max.replace(tzinfo=UTC)
+
+TURNS = 300
+"""After so many looks each one of them had its turn."""
+
+_RESTS: Collection[Kind] = ("input", "frame", "timer", "retry", "paused", "stopped")
+
+
+def rests_until(
+    views: Iterable[StageView], waits: Mapping[tuple[str, str], Wait]
+) -> datetime | None:
+    """Return until when stages rest that were decided about; `None` if one of them does not rest.
+
+    Args:
+        views: All stages of a dataflow.
+        waits: Why they did not start.
+    """
+    end = FOR_EVER
+    for view in views:
+        wait = waits.get(view.id)
+        # An error may be over at the next look, as that of code which cannot be loaded.
+        if wait is None or wait.error is not None or wait.kind not in _RESTS or view.finishing:
+            return None
+        if wait.kind == "retry" and view.retry_at is not None:
+            end = min(end, view.retry_at)
+        elif view.active and view.due_at is not None:
+            end = min(end, view.due_at)
+    return end
+
+
+def next_in_turn(names: Sequence[str], behind: str, *, turns: int = TURNS) -> Sequence[str]:
+    """Return the names whose turn it is, so that each has one in `turns` calls.
+
+    Args:
+        names: Sorted; names may come and go between two calls.
+        behind: The last name of the call before; `""` at first.
+        turns: At least 1.
+    """
+    begin = bisect_right(names, behind)
+    most = -(-len(names) // turns)
+    return names[begin : begin + most] or names[:most]

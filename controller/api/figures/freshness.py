@@ -1,0 +1,108 @@
+"""Whether dataflows are up to date: read when asked, and never older than the request.
+
+Folders are looked at before queues, so that a file which is taken in meanwhile is seen in its
+queue. A dataflow that has nothing in its queues is judged without reading its position. No
+author's code is called.
+"""
+
+from __future__ import annotations
+
+from collections import defaultdict
+from collections.abc import Sequence
+from dataclasses import dataclass
+from functools import cached_property
+
+from cbp.errors import CbpError, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.schedule.freshness import Freshness, Left, judge_freshness
+from controller.api.requests.present_state import PresentState
+from controller.ingest.drop_folder import DropFolder
+from controller.loop.controller import Controller
+from controller.store.base import DataflowRecord, StageRecord, Store
+
+__all__ = ["FreshnessFigures"]
+
+
+@dataclass(frozen=True, kw_only=True)
+class FreshnessFigures:
+    """Judges dataflows; made for one request, whose common reads it does once."""
+
+    controller: Controller
+    store: Store
+    drop_folder: DropFolder
+    present: PresentState
+
+    def of(self, records: Sequence[DataflowRecord]) -> dict[str, Freshness]:
+        """Return the freshness of each dataflow; one that was deleted meanwhile is left out."""
+        loaded: dict[str, Dataflow | str] = {}
+        arriving: dict[str, dict[str, int]] = {}
+        for record in records:
+            try:
+                dataflow = self.controller.dataflow(record.name)
+                arriving[record.name] = self.drop_folder.arriving(record, dataflow)
+                loaded[record.name] = dataflow
+            except NotFoundError:
+                continue
+            except CbpError as error:
+                loaded[record.name] = error.message
+        judged = {}
+        for record in records:
+            if (dataflow_or_why := loaded.get(record.name)) is not None:
+                files = arriving.get(record.name, {})
+                judged[record.name] = self._judge(record, dataflow_or_why, files)
+        return judged
+
+    def _judge(
+        self, record: DataflowRecord, dataflow: Dataflow | str, arriving: dict[str, int]
+    ) -> Freshness:
+        if isinstance(dataflow, str):
+            return judge_freshness(Left({}, {}, {}, {}, broken=dataflow))
+        stages = self._stages[record.name]
+        waits = self.present.waits(record.name)
+        held = {one.stage: one.paused_because for one in stages if one.paused_because}
+        held |= {
+            stage: wait.words
+            for stage, wait in waits.items()
+            if wait.kind == "stopped" and stage not in held
+        }
+        try:
+            quiet = self._is_quiet(record.name, dataflow)
+            left = {} if quiet else self.controller.explaining.left_by(record.name, waits)
+        except CbpError as error:
+            return judge_freshness(Left({}, {}, {}, {}, broken=error.message))
+        return judge_freshness(
+            Left(
+                arriving=arriving,
+                quarantined=self._quarantined[record.name],
+                stages=left,
+                held=held,
+                troubles=self.present.troubles(record.name),
+                desired=record.desired,
+            )
+        )
+
+    def _is_quiet(self, name: str, dataflow: Dataflow) -> bool:
+        """Return whether nothing runs and nothing is queued; frames have queues of their own."""
+        framed = any(stage.translator.framed for stage in dataflow.stages.values())
+        return not framed and name not in self._busy
+
+    @cached_property
+    def _busy(self) -> set[str]:
+        """The dataflows with a run under way, or with an increment in a queue."""
+        gauges = self.store.gauges()
+        busy = {queue.dataflow for queue in gauges.queues if queue.increments}
+        return busy | gauges.unreadable | {run.dataflow for run in self.store.intended_runs()}
+
+    @cached_property
+    def _stages(self) -> defaultdict[str, list[StageRecord]]:
+        stages = defaultdict[str, list[StageRecord]](list)
+        for stage in self.store.all_stages():
+            stages[stage.dataflow].append(stage)
+        return stages
+
+    @cached_property
+    def _quarantined(self) -> defaultdict[str, dict[str, int]]:
+        files = defaultdict[str, dict[str, int]](dict)
+        for (dataflow, source), count in self.store.quarantined().items():
+            files[dataflow][source] = count
+        return files

@@ -1,0 +1,174 @@
+"""What a tick keeps for the next one: the data of each dataflow, and until when the dataflow rests.
+
+    another revision, or its turn    loaded anew, and looked at
+    does not rest, or rest is over   looked at, as it was loaded
+    else                             left out: what the last tick said of its stages holds
+
+So a dataflow in which nothing happens costs a tick one row of one statement
+(tests/controller/test_idle.py). The revision is the store's: another instance that writes changes
+it as well. It is read before the data, so data is newer than its revision at most.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+
+from cbp.model.schedule.rest import next_in_turn
+from cbp.model.schedule.waiting import Wait
+from controller.loop.runs.in_flight import StageId
+from controller.loop.tick.stage_views import LoadedDataflow
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["AWAKE", "EveryWait", "KeptDataflows"]
+
+TURN_SECONDS = 1.0
+"""Time between two turns, however many ticks there are."""
+
+AWAKE = datetime.min.replace(tzinfo=UTC)
+
+Read = Callable[[str], DataflowRecord | None]
+Load = Callable[[DataflowRecord], LoadedDataflow | None]
+
+
+@dataclass(slots=True)
+class _Kept:
+    """One dataflow.
+
+    Attributes:
+        record: As it was loaded last.
+        loaded: `None` if it cannot be loaded: it is tried again at each tick.
+        epochs: How many its stages have committed.
+        rests_until: When it is looked at again, if its revision stays.
+    """
+
+    revision: int
+    record: DataflowRecord
+    loaded: LoadedDataflow | None = None
+    epochs: int = 0
+    rests_until: datetime = AWAKE
+
+    def load(self, load: Load) -> None:
+        self.loaded = load(self.record)
+        self.epochs = sum(one.epoch for one in self.loaded.stages) if self.loaded else 0
+
+
+class EveryWait(Mapping[StageId, Wait]):
+    """The waits of all dataflows; a reader in another thread may iterate while a tick goes on."""
+
+    def __init__(self, waits: Mapping[str, Mapping[StageId, Wait]]) -> None:
+        self._waits = waits
+
+    def of(self, dataflow: str) -> Mapping[StageId, Wait]:
+        """Return those of one dataflow."""
+        return self._waits.get(dataflow, {})
+
+    def __getitem__(self, key: StageId) -> Wait:
+        """Return the wait of a stage."""
+        return self._waits[key[0]][key]
+
+    def __iter__(self) -> Iterator[StageId]:
+        """Iterate over the stages that wait."""
+        return (key for waits in list(self._waits.values()) for key in waits)
+
+    def __len__(self) -> int:
+        """Return how many stages wait."""
+        return sum(map(len, list(self._waits.values())))
+
+
+class KeptDataflows:
+    """Used by the thread that ticks only, but for `waits`.
+
+    Args:
+        read, load: Read the record of a dataflow, and load its data; `None` if they cannot.
+
+    Attributes:
+        waits: Why the stages do not start.
+    """
+
+    def __init__(
+        self, *, store: Store, clock: Callable[[], datetime], read: Read, load: Load
+    ) -> None:
+        self._store, self._clock, self._read, self._load = store, clock, read, load
+        self._kept: dict[str, _Kept] = {}
+        self._waits: dict[str, Mapping[StageId, Wait]] = {}
+        self.waits = EveryWait(self._waits)
+        self._turn, self._turned_at, self._looked_at = "", AWAKE, AWAKE
+
+    def forget(self) -> None:
+        """Keep nothing: the next tick looks at all dataflows."""
+        self._kept.clear()
+        self._waits.clear()
+
+    def refresh(self) -> set[str]:
+        """Load what is new, changed, or has its turn; return names that are gone or were loaded."""
+        revisions = self._store.revisions()
+        gone = self._kept.keys() - revisions.keys()
+        for name in gone:
+            del self._kept[name]
+            self._waits.pop(name, None)
+        turn = self._in_turn(revisions)
+        changed = {
+            name
+            for name, revision in revisions.items()
+            if (kept := self._kept.get(name)) is None or kept.revision != revision
+        }
+        changed.update(turn)
+        together = changed.difference(turn)
+        records = {one.name: one for one in self._store.dataflows()} if together else {}
+        for name in turn:  # read past all that is kept, also by the store
+            if (record := self._read(name)) is not None:
+                records[name] = record
+        for name in sorted(changed & records.keys()):
+            self._kept[name] = _Kept(revisions[name], records[name])
+            self._kept[name].load(self._load)
+        return gone | changed
+
+    def records(self, names: Iterable[str]) -> list[DataflowRecord]:
+        """Return the records of those that there are, by name."""
+        return [self._kept[name].record for name in sorted(names) if name in self._kept]
+
+    def names(self) -> list[str]:
+        """Return the names of all dataflows."""
+        return sorted(self._kept)
+
+    def awake(self, names: Iterable[str]) -> list[str]:
+        """Return, by name, which dataflows to look at: these, and those that do not rest.
+
+        Args:
+            names: Have work, trouble, or a hold.
+        """
+        now = self._clock()
+        if now < self._looked_at:  # the clock was set back: no time that is kept counts
+            for kept in self._kept.values():
+                kept.rests_until = AWAKE
+        self._looked_at = now
+        due = (name for name, kept in self._kept.items() if kept.rests_until <= now)
+        return sorted({*due, *names} & self._kept.keys())
+
+    def loaded(self, names: Iterable[str]) -> list[LoadedDataflow]:
+        """Return the data of dataflows; those that cannot be loaded are tried again."""
+        chosen = [self._kept[name] for name in sorted(names) if name in self._kept]
+        for kept in chosen:
+            if kept.loaded is None:
+                kept.load(self._load)
+        return [kept.loaded for kept in chosen if kept.loaded is not None]
+
+    def note(self, name: str, waits: Mapping[StageId, Wait], rests_until: datetime | None) -> None:
+        """Note what a tick said of a dataflow, and until when that holds; `None`: not at all."""
+        self._waits[name] = waits
+        self._kept[name].rests_until = AWAKE if rests_until is None else rests_until
+
+    def epochs(self) -> dict[str, int]:
+        """Return dataflow -> how many epochs it has committed, over all its stages."""
+        return {name: kept.epochs for name, kept in self._kept.items()}
+
+    def _in_turn(self, revisions: Mapping[str, int]) -> list[str]:
+        now = self._clock()
+        if 0 <= (now - self._turned_at).total_seconds() < TURN_SECONDS:
+            return []
+        self._turned_at = now
+        chosen = list(next_in_turn(list(revisions), self._turn))
+        self._turn = chosen[-1] if chosen else ""
+        return chosen

@@ -1,0 +1,146 @@
+"""Workers of the local engine between runs: what stays in a process, and what does not."""
+
+from __future__ import annotations
+
+import logging
+from collections.abc import Callable, Iterator
+from dataclasses import replace
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.engine.direct import LocalEngine
+from cbp.engine.interface.runs import PreparedRun, RunPlan
+from cbp.engine.workers.executor import WorkerExecutor
+from cbp.model.author.source_modules import load_sources
+from cbp.model.dataflow.dataflow import Dataflow
+from controller.registry import Registry, TranslatorFiles
+from tests.cbp.engine.workers.changing import CHANGES, Change, Observe, one_stage
+from tests.driver import Driver
+
+Run = Callable[[Dataflow], list[Any]]
+
+OBSERVE = one_stage("observe", Observe())
+
+LOADING = """
+import os
+from cbp import Input, Output, TranslateRecords
+
+os.environ["RATE"] = "2"
+
+
+class Loading(TranslateRecords):
+    urls = Input("url STRING")
+    seen = Output("pid BIGINT")
+
+    def translate(self, record, out):
+        out.seen(pid=os.getpid())
+"""
+
+
+@pytest.fixture
+def workers() -> Iterator[WorkerExecutor]:
+    workers = WorkerExecutor(free_max=2)
+    yield workers
+    workers.close()
+
+
+@pytest.fixture
+def run(workers: WorkerExecutor, tmp_path: Path) -> Run:
+    """Run a dataflow of one stage over one record, in a worker; return what it wrote."""
+    drivers: dict[str, Driver] = {}
+    engine = LocalEngine(cache=f"{tmp_path}/cache", executor=workers)
+
+    def run(dataflow: Dataflow) -> list[Any]:
+        name = dataflow.name
+        if name not in drivers:
+            drivers[name] = Driver(engine, dataflow, tmp_path / name)
+        driver = drivers[name]
+        driver.feed("urls", [{"url": "a"}])
+        driver.run_until_idle()
+        return driver.outputs("one.seen")[-1]
+
+    return run
+
+
+@pytest.mark.parametrize("kind", ["digits", "zone", "list"])
+def test_what_one_dataflow_changes_another_does_not_see(
+    run: Run, workers: WorkerExecutor, caplog: pytest.LogCaptureFixture, kind: str
+) -> None:
+    """The change is told with stage, function and line, and another process takes the place."""
+    before = run(OBSERVE)
+    with caplog.at_level(logging.WARNING):
+        run(one_stage("change", Change(kind)))
+        assert run(OBSERVE) == before
+    (said,) = [one.getMessage() for one in caplog.records]
+    assert said.startswith("stage 'one': a call of Change.translate (")
+    assert "changing.py:" in said
+    assert CHANGES[kind][1] in said
+
+
+def test_a_worker_that_nothing_changed_goes_on(
+    run: Run, workers: WorkerExecutor, caplog: pytest.LogCaptureFixture
+) -> None:
+    """Runs of several dataflows share it, and nothing is said."""
+    run(OBSERVE)
+    (pid,) = workers.pids
+    run(one_stage("other", Observe()))
+    assert workers.pids == [pid]
+    assert not caplog.records
+
+
+def test_a_worker_that_loading_changed_stays_with_its_stage(
+    run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As a library does that sets a variable: told once, not paid for at each run."""
+    before = run(OBSERVE)
+    (tmp_path / "loading_author.py").write_text(LOADING)
+    monkeypatch.setenv("RATE", "2")  # what loading it here sets is taken back
+    files = TranslatorFiles([tmp_path / "loading_author.py"])
+    stage = {"translator": "Loading", "inputs": {"urls": "urls"}}
+    sources = {"urls": {"schema": "url STRING"}}
+    document = {"name": "d", "sources": sources, "stages": {"one": stage}}
+    dataflow = Registry([], files=files).compile(document)
+    try:
+        with caplog.at_level(logging.WARNING):
+            first = run(dataflow)
+            assert run(OBSERVE) == before
+            assert [run(dataflow), run(dataflow)] == [first] * 2
+    finally:
+        load_sources(str(tmp_path), lambda _: None, [])
+    (told,) = [one.getMessage() for one in caplog.records]
+    assert "loading the code of Loading.translate" in told
+    assert "os.environ['RATE']" in told
+
+
+def test_a_recomputation_has_workers_of_its_own(workers: WorkerExecutor, tmp_path: Path) -> None:
+    """What a process has left would be in both sides of a comparison; it shares its own, though."""
+    engine = LocalEngine(cache=f"{tmp_path}/cache", executor=workers)
+    driver, prepare = Driver(engine, OBSERVE, tmp_path), engine.preparer.prepare
+    pids = []
+
+    def recompute(plan: RunPlan, *_: object) -> PreparedRun:
+        return prepare(replace(plan, recomputes=True))
+
+    for chosen in (prepare, recompute, recompute, prepare):
+        engine.preparer.prepare = chosen  # type: ignore
+        driver.feed("urls", [{"url": "a"}])
+        driver.run_until_idle()
+        pids.append(workers.pids[-1])
+    run, recomputation, again, last = pids
+    assert (again, last) == (recomputation, run)
+    assert run != recomputation
+
+
+def test_a_worker_begins_as_the_service_began(
+    run: Run, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
+) -> None:
+    """What a Runnable sets in the service itself reaches no process that is started later."""
+    monkeypatch.setenv("RATE", "2")
+    monkeypatch.setenv("TZ", "Asia/Tokyo")
+    monkeypatch.chdir(tmp_path)
+    ((found,),) = [tuple(row.values()) for row in run(OBSERVE)]
+    assert "'2'" not in found
+    assert "+09:00" not in found
+    assert str(tmp_path) not in found

@@ -1,0 +1,82 @@
+"""Which sinks get a pass: those with something to do, whatever tells so, and the others in turn."""
+
+from __future__ import annotations
+
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp.model.schedule.rest import TURNS
+from controller.sinks import Sinks
+from tests.controller.sinks import sunk
+from tests.controller.world import World
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
+FILES: dict[str, Any] = {"flow": sunk.FLOW, "to": "parquet"}
+MANY = {f"s{number:02d}": {**FILES, "path": f"s{number:02d}"} for number in range(12)}
+ALL = {("one", name) for name in MANY}
+
+
+def passed(sinks: Sinks) -> set[tuple[str, str]]:
+    """Make a pass over each sink that is due; return which these were."""
+    due = sinks.due()
+    for pair in due:
+        while sinks.publish(*pair):
+            pass
+    return set(due)
+
+
+def quiet(sinks: Sinks) -> None:
+    """Make passes until only those are due whose turn it is."""
+    for _ in range(5):
+        if len(passed(sinks)) == 1:
+            return
+    raise AssertionError("sinks in which nothing happens get passes again and again")
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> World:
+    made = sunk.sink_world(tmp_path)
+    made.controller.register(sunk.document(MANY))
+    return made
+
+
+def test_a_sink_that_is_done_has_a_pass_in_turn_only(world: World) -> None:
+    """Before the first increment, and behind it."""
+    sinks = sunk.sinks_of(world)
+    assert passed(sinks) == ALL
+    quiet(sinks)
+    world.arrive("one", "a", ("x", 1))
+    world.ticks()
+    assert passed(sinks) == ALL
+    quiet(sinks)
+    assert len(MANY) < TURNS
+    seen = {pair for _ in MANY for pair in passed(sinks)}
+    assert seen == ALL
+    world.close()
+
+
+def test_a_sink_that_failed_is_due_when_it_is_tried_again(world: World) -> None:
+    """Not before, though nothing else changes; a pause ends the tries."""
+    sinks = sunk.sinks_of(world)
+    passed(sinks)
+    quiet(sinks)
+    make = sinks._make_target
+
+    def fails(*_: Any) -> Any:
+        message = "the target is away"
+        raise OSError(message)
+
+    sinks._make_target = fails
+    world.arrive("one", "a", ("x", 1))
+    world.ticks()
+    assert passed(sinks) == ALL
+    passed(sinks)
+    assert len(passed(sinks)) <= 1
+    world.clock.advance(3600)
+    sinks._make_target = make
+    assert passed(sinks) == ALL
+    quiet(sinks)
+    world.close()
