@@ -11,6 +11,7 @@ from __future__ import annotations
 
 import dis
 import linecache
+import signal
 import sysconfig
 import traceback
 from collections.abc import Callable
@@ -27,8 +28,9 @@ __all__ = ["author_cause", "author_line", "is_authors", "text_of"]
 def is_authors(exc: BaseException) -> bool:
     """Tell whether the author's code raised an exception, and so is at fault.
 
-    A `KeyboardInterrupt` is the author's only if a Python statement raised it; otherwise a signal
-    came from outside. Our own classes that stand for a dead process have `ends_process` set.
+    A `KeyboardInterrupt` is the author's only if a Python statement raised it, other than one of
+    the process's handler of SIGINT (Spark's driver has one); otherwise a signal came from outside.
+    Our own classes that stand for a dead process have `ends_process` set.
     """
     if isinstance(exc, KeyboardInterrupt):
         return _raised_by_statement(exc.__traceback__)
@@ -40,8 +42,10 @@ def _raised_by_statement(trace: TracebackType | None) -> bool:
         trace = trace.tb_next
     if trace is None:
         return False
-    raising = dis.opname[trace.tb_frame.f_code.co_code[trace.tb_lasti]]
-    return raising == "RAISE_VARARGS"
+    code = trace.tb_frame.f_code
+    if code is getattr(signal.getsignal(signal.SIGINT), "__code__", None):
+        return False
+    return dis.opname[code.co_code[trace.tb_lasti]] == "RAISE_VARARGS"
 
 
 def text_of(thing: object, write: Callable[[object], str] = str) -> str:

@@ -128,6 +128,23 @@ def test_an_interrupt_from_outside_is_no_authors_error() -> None:
         run_epochs(groupwise(raises), [["a"]])
 
 
+def test_an_interrupt_by_a_handler_in_python_is_no_authors_error() -> None:
+    """Spark's driver has such a handler: it raises by a statement, for a signal from outside."""
+
+    def interrupted(key: Any, group: Any, out: Any) -> None:
+        out.totals(url=key.url, n=Interrupts())
+
+    def handler(_number: int, _frame: object) -> None:
+        raise KeyboardInterrupt
+
+    before = signal.signal(signal.SIGINT, handler)
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            run_epochs(groupwise(interrupted), [["a"]])
+    finally:
+        signal.signal(signal.SIGINT, before)
+
+
 class Interrupts:
     """Raises as a signal does: out of C, between two statements."""
 
