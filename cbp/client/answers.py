@@ -22,7 +22,9 @@ __all__ = [
     "Column",
     "Dataflow",
     "DataflowDetail",
+    "DataflowFreshness",
     "File",
+    "Freshness",
     "Increment",
     "Moment",
     "Rollback",
@@ -114,6 +116,29 @@ class DataflowDetail:
     stages: list[Stage]
     document: dict[str, Any]
     definition_problem: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DataflowFreshness:
+    """Whether one dataflow is up to date.
+
+    Attributes:
+        state: `up_to_date`, `catching_up` (the service works off the rest by itself) or `stuck`
+            (something waits for a person).
+        left: What is left, in words; empty if it is up to date.
+    """
+
+    dataflow: str
+    state: str
+    left: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Freshness:
+    """Whether every file that came is applied by every stage; `state` is the worst of all."""
+
+    state: str
+    dataflows: list[DataflowFreshness]
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

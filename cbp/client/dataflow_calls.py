@@ -9,7 +9,15 @@ from pathlib import Path
 from typing import Any
 from uuid import uuid4
 
-from cbp.client.answers import Claim, Dataflow, DataflowDetail, Increment, Validation, answer_of
+from cbp.client.answers import (
+    Claim,
+    Dataflow,
+    DataflowDetail,
+    Freshness,
+    Increment,
+    Validation,
+    answer_of,
+)
 from cbp.client.calls import Calls, When, instant
 from cbp.client.errors import StagesStoppedError, WaitEndedError
 from cbp.client.pages import Pages
@@ -38,6 +46,13 @@ class DataflowCalls(Calls):
             ResourceMissingError: If there is none of this name; so do all methods that take one.
         """
         return answer_of(DataflowDetail, self.rest.get("dataflows", name))
+
+    def freshness(self, name: str | None = None) -> Freshness:
+        """Tell whether one dataflow, or all, are up to date, and if not, what is left.
+
+        Judged when asked: files that came, queues, quarantine, stages that stopped.
+        """
+        return answer_of(Freshness, self.rest.get("freshness", dataflow=name))
 
     def validate(self, document: Document) -> Validation:
         """Check a document as `register` does; changes nothing.

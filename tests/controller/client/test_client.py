@@ -17,6 +17,7 @@ from cbp import client as public
 from cbp.client import (
     AccessRefusedError,
     Client,
+    DataflowFreshness,
     Pages,
     RequestRefusedError,
     ResourceMissingError,
@@ -198,6 +199,9 @@ def test_a_file_goes_in_and_its_result_comes_out(tmp_path: Path) -> None:
     with served(tmp_path) as (settings, _, _), Client(settings.url, token=SERVED_TOKEN) as client:
         claim = client.drop("urls", "visits", b'{"url": "/"}\n{"url": "/"}\n', file="a.jsonl")
         client.wait("urls", claim, seconds=30)
+        assert client.freshness("urls").dataflows == [
+            DataflowFreshness(dataflow="urls", state="up_to_date", left=[])
+        ]
         assert client.look_up("urls", "count.counts", url="/") == [{"url": "/", "n": 2}]
         answer = client.query("urls", "SELECT url, n FROM count.counts")
         assert answer.to_arrow().to_pylist() == [{"url": "/", "n": 2}]
@@ -211,6 +215,7 @@ def test_a_file_goes_in_and_its_result_comes_out(tmp_path: Path) -> None:
         assert client.rollbacks("urls").first() == done
         assert client.look_up("urls", "count.counts", url="/") == []
         again = client.drop("urls", "visits", b'{"url": "/x"}\n', file="b.jsonl")
+        assert client.freshness().state == "stuck"
         # On a busy machine the file may be taken in before the client asks.
         with pytest.raises((WaitEndedError, StagesStoppedError)):
             client.wait("urls", again, seconds=0)
