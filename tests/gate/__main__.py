@@ -42,6 +42,7 @@ def main(arguments: Sequence[str]) -> int:
     quarantine = parse_quarantine(QUARANTINE.read_text(encoding="utf-8").splitlines())
     if "--long" in arguments:
         os.environ["CBP_RANDOM"] = "1"  # other examples each time; a failure prints how to repeat
+        os.environ.setdefault("CBP_EXAMPLES", "1")
         return play(REPO, KEPT, [*SHARED, "-m", "not bench"], Quarantine())
     if "--changed" in arguments:
         return _play_changed(quarantine)

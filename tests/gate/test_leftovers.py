@@ -73,6 +73,7 @@ def project(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Path:
     temporary.mkdir()
     monkeypatch.setenv("TMPDIR", str(temporary))
     monkeypatch.delenv(FILE, raising=False)  # set where the gate runs these tests
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")  # their import takes seconds
     folder = tmp_path / "project"
     folder.mkdir()
     (folder / "conftest.py").write_text(CONFTEST.format(repo=str(REPO)), encoding="utf-8")
