@@ -58,6 +58,13 @@ def test_leaves(left):
     pass
 """
 
+THREAD = """
+import threading
+
+def test_thread():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
 
 class Project:
     """A folder with tests, and what the gate said of them."""
@@ -118,9 +125,16 @@ def test_a_planted_flake_is_green_and_named(project: Project) -> None:
     assert lines[-1].strip("= ").startswith("4 passed, 1 skipped, 1 flaky in ")
 
 
-@pytest.mark.parametrize("fault", [BROKEN, LEAVER], ids=["in its call", "at its end"])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(BROKEN, id="in its call"),
+        pytest.param(LEAVER, id="at its end"),
+        pytest.param(THREAD, id="behind its end", marks=pytest.mark.soak),
+    ],
+)
 def test_a_planted_fault_is_red_also_after_the_second_run(project: Project, fault: str) -> None:
-    """A test that fails twice is red, in its call or at its end, though another one was flaky."""
+    """A test that fails twice is red, at whatever time, though another one was flaky."""
     project.write("flaky", FLAKY)
     project.write("fault", fault)
     code, lines = project.play()
