@@ -4,18 +4,17 @@ from __future__ import annotations
 
 import gc
 import os
-import shutil
-import tempfile
-from collections.abc import Callable, Iterator
+from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
 
 import pytest
 from hypothesis import settings
 
-from tests.gate.leftovers import Leftovers
-from tests.gate.outcomes import FILE, Recorder
+from tests.gate.plugins import pytest_configure
 from tests.sampling import examples
+
+__all__ = ["pytest_configure"]
 
 # No test depends on the time that an example takes: that is also a matter of who else computes.
 # The default run plays the same examples each time; the long one others, and prints how to repeat.
@@ -32,39 +31,6 @@ settings.load_profile("cbp")
 _PROCESSES = {"cluster", "system"}
 _LONG = ("processes", "spark", "simulation", "page")
 """Groups that take longest, in this order: they are handed out first (`--no-loadscope-reorder`)."""
-
-
-def pytest_configure(config: pytest.Config) -> None:
-    """Register the gate's plugins: where tests are handed out, and where they are run."""
-    path, runs = os.environ.get(FILE), hasattr(config, "workerinput")
-    shared = bool(getattr(config.option, "numprocesses", None))
-    if path and not runs:
-        config.pluginmanager.register(Recorder(Path(path), grouped=shared), "cbp-outcomes")
-    if runs or not shared:
-        config.add_cleanup(_own_temporary_folder())
-        config.pluginmanager.register(Leftovers(), "cbp-leftovers")
-
-
-def _own_temporary_folder() -> Callable[[], None]:
-    """Give a test process its own, so that a file left behind has one who left it.
-
-    Returns:
-        A function that removes the folder and gives the former one back.
-    """
-    former = os.environ.get("TMPDIR")
-    folder = tempfile.mkdtemp(prefix="cbp-")
-    Path(folder).chmod(0o711)  # PostgreSQL, which does not run as root, has its data in it
-    os.environ["TMPDIR"] = tempfile.tempdir = folder
-
-    def end() -> None:
-        shutil.rmtree(folder, ignore_errors=True)
-        tempfile.tempdir = None
-        if former is None:
-            del os.environ["TMPDIR"]
-        else:
-            os.environ["TMPDIR"] = former
-
-    return end
 
 
 @pytest.hookimpl(tryfirst=True)

@@ -8,6 +8,7 @@ from __future__ import annotations
 import ast
 from collections import Counter
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPO = Path(__file__).resolve().parents[1]
@@ -32,8 +33,13 @@ PATIENCE_SECONDS_MIN = 60
 WAITS = {"wait", "join", "result", "get", "poll", "acquire", "communicate", "wait_for"}
 
 
+@cache
+def _nodes(path: Path) -> tuple[ast.AST, ...]:
+    return tuple(ast.walk(ast.parse(path.read_bytes())))
+
+
 def _used(path: Path) -> Iterator[str]:
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in _nodes(path):
         if isinstance(node, ast.Attribute) and isinstance(node.value, ast.Name):
             name = f"{node.value.id}.{node.attr}"
             if name in CLOCKS:
@@ -42,7 +48,7 @@ def _used(path: Path) -> Iterator[str]:
 
 def _impatient(path: Path) -> Iterator[str]:
     """Give each wait whose literal time-out is too short for a busy machine."""
-    for node in ast.walk(ast.parse(path.read_bytes())):
+    for node in _nodes(path):
         if not isinstance(node, ast.Call):
             continue
         keywords = [word.value for word in node.keywords if word.arg == "timeout"]

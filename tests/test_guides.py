@@ -18,10 +18,16 @@ from tests.executed_documents import LANGUAGES, blocks, languages, play
 from tests.machine import folder_in_memory
 
 ON_SPARK = {"read-with-spark"}
-MARKS = [pytest.mark.spark, pytest.mark.soak]
-EACH = [
-    pytest.param(one, id=one.name, marks=MARKS if one.name in ON_SPARK else []) for one in guides()
-]
+IN_EACH_RUN = {"start", "add-a-stage", "change-your-code", "fix-a-quarantined-file", "roll-back"}
+"""What nearly every user reads; the others are soaks."""
+
+
+def _marks(name: str) -> list[pytest.MarkDecorator]:
+    spark = [pytest.mark.spark] if name in ON_SPARK else []
+    return spark if name in IN_EACH_RUN else [*spark, pytest.mark.soak]
+
+
+EACH = [pytest.param(one, id=one.name, marks=_marks(one.name)) for one in guides()]
 
 
 @pytest.fixture(scope="module")

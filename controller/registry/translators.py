@@ -106,9 +106,15 @@ class Registry:
         """Return the entry points of allowed packages, and which packages offer others."""
         allowed: dict[str, list[importlib.metadata.EntryPoint]] = {}
         others: dict[str, set[str]] = {}
-        for point in self._look():
-            if _package(point) not in self._allowed:
-                others.setdefault(point.name, set()).add(_package(point))
+        points = list(self._look())
+        # To ask a distribution for its name is to parse its metadata: once for all of its points.
+        names = {
+            id(point.dist): _package(point) for point in {id(p.dist): p for p in points}.values()
+        }
+        for point in points:
+            package = names[id(point.dist)]
+            if package not in self._allowed:
+                others.setdefault(point.name, set()).add(package)
                 continue
             known = allowed.setdefault(point.name, [])
             # An editable install may be listed twice: the same target is not ambiguous.

@@ -37,6 +37,7 @@ def soak(capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch) ->
     return run
 
 
+@pytest.mark.soak
 def test_the_figures_are_printed_written_and_drawn(soak: Soak, tmp_path: Path) -> None:
     """And the folder that it made is gone, unless a place for it was named."""
     before = structlog.get_config()
@@ -59,6 +60,7 @@ def test_the_figures_are_printed_written_and_drawn(soak: Soak, tmp_path: Path) -
     assert soak("--runs", "10").status == 2
 
 
+@pytest.mark.soak
 def test_a_leak_fails_the_soak(soak: Soak, monkeypatch: pytest.MonkeyPatch) -> None:
     """What each run leaves in memory, open, or on the disk ends it with status 1, and is named."""
     before, kept = structlog.get_config(), list[bytes]()

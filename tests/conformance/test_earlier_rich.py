@@ -91,7 +91,9 @@ def test_a_service_goes_on(left: Path) -> None:
 
 
 @pytest.mark.parametrize("left", sampled(REBUILT, every=len(REBUILT) - 1), indirect=True)
-@pytest.mark.parametrize("url", ["", pytest.param("postgresql", marks=pytest.mark.service)])
+@pytest.mark.parametrize(
+    "url", ["", pytest.param("postgresql", marks=[pytest.mark.service, pytest.mark.soak])]
+)
 def test_a_lost_store_is_rebuilt(left: Path, url: str, request: pytest.FixtureRequest) -> None:
     """From descriptions, positions, records, generations, corrections and closes alone."""
     for path in left.glob("cbp.db*"):

@@ -23,6 +23,7 @@ from tests.controller.retained import TINY, play
 from tests.controller.verified import verified
 from tests.controller.world import ONE, Inline, Sum, World
 from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -90,7 +91,8 @@ def test_an_output_goes_once_it_is_consumed(tmp_path: Path) -> None:
 
 
 @pytest.mark.parametrize(
-    ("keep", "most"), [({"hours": 8 / 3600}, 16), ({"bytes": 1}, 10), ({"hours": 1}, EPOCHS)]
+    ("keep", "most"),
+    sampled([({"hours": 8 / 3600}, 16), ({"hours": 1}, EPOCHS), ({"bytes": 1}, 10)], every=2),
 )
 def test_an_output_goes_by_age_or_bytes(tmp_path: Path, keep: dict[str, float], most: int) -> None:
     """Whichever is said; what is left open takes nothing."""
@@ -186,7 +188,7 @@ def test_a_lost_store_goes_on(tmp_path: Path) -> None:
     world.close()
 
 
-@pytest.mark.parametrize("point", ["log_entry", "intention", "dead_file"])
+@pytest.mark.parametrize("point", sampled(["dead_file", "intention", "log_entry"], every=3))
 def test_crashes_change_nothing(tmp_path: Path, point: str) -> None:
     """Killed in any run or collection, again and again: a restart goes on."""
     world, whole = world_on(tmp_path / "a"), world_on(tmp_path / "b", saying({}))

@@ -26,6 +26,7 @@ from tests.controller.retained import TINY
 from tests.controller.verified import verified
 from tests.controller.world import SCHEMA, Inline
 from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -416,7 +417,7 @@ def test_what_a_rebuilt_stage_wrote_before_is_not_in_the_view(world: Changing) -
     assert current(world) == {"only": 1, "x": 2}
 
 
-@pytest.mark.parametrize("point", POINTS)
+@pytest.mark.parametrize("point", sampled(POINTS, every=2))
 def test_killed_while_it_is_filled_a_restart_leads_to_the_same(point: str, tmp_path: Path) -> None:
     """At each passage of each durable effect: the old version or the new one, and nothing lost."""
     world = world_at(tmp_path / "world")

@@ -61,12 +61,15 @@ def test_crashes_at_any_passage_of_a_point_change_nothing(
 @pytest.mark.service
 @pytest.mark.parametrize(
     ("point", "every"),
-    [
-        ("sql_commit.before", 2),
-        ("sql_commit.after", 1),
-        ("sql_commit.after", 2),
-        ("intention.after", 1),
-    ],
+    sampled(
+        [
+            ("sql_commit.before", 2),
+            ("sql_commit.after", 2),
+            ("sql_commit.after", 1),
+            ("intention.after", 1),
+        ],
+        every=2,
+    ),
 )
 def test_crashes_on_postgresql_change_nothing(
     point: str,
@@ -86,7 +89,7 @@ def test_crashes_on_postgresql_change_nothing(
 
 
 @pytest.mark.service
-@pytest.mark.parametrize("every", [3, 7])
+@pytest.mark.parametrize("every", sampled([3, 7], every=2))
 def test_deaths_inside_a_transaction_on_postgresql_change_nothing(
     every: int,
     tmp_path: Path,
@@ -113,18 +116,21 @@ def test_deaths_inside_a_transaction_on_postgresql_change_nothing(
 
 @pytest.mark.parametrize(
     "point",
-    [
-        "job.after",
-        "data_file.before",
-        "data_file.after",
-        "data_sync.before",
-        "data_sync.after",
-        "intention.after",
-        "log_entry.before",
-        "log_entry.after",
-        "sql_commit.before",
-        "sql_commit.after",
-    ],
+    sampled(
+        [
+            "data_file.after",
+            "job.after",
+            "data_sync.before",
+            "data_file.before",
+            "intention.after",
+            "data_sync.after",
+            "log_entry.after",
+            "log_entry.before",
+            "sql_commit.before",
+            "sql_commit.after",
+        ],
+        every=2,
+    ),
 )
 def test_the_direct_engine_is_recovered_too(point: str, tmp_path: Path) -> None:
     """The same with real tables: what readers see is what translators say, crashes or not."""

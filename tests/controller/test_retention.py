@@ -230,7 +230,7 @@ def test_a_roll_back_finds_what_it_reads_again(tmp_path: Path) -> None:
     world.close()
 
 
-@pytest.mark.parametrize("point", sampled(["dead_file", "sql_commit", "dead_record"], every=2))
+@pytest.mark.parametrize("point", sampled(["dead_file", "sql_commit", "dead_record"], every=3))
 def test_crashes_change_nothing(tmp_path: Path, point: str) -> None:
     """Killed while inputs go, again and again: a restart goes on."""
     world, whole = world_on(tmp_path / "a"), world_on(tmp_path / "b")

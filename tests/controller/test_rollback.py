@@ -89,7 +89,9 @@ def tables(picture: dict[str, Any], name: str = "diamond") -> dict[str, Any]:
     return {k: v for k, v in picture.items() if not k.endswith(("queues",))}
 
 
-@pytest.mark.parametrize("document", [DIAMOND, FUSED, {**DIAMOND, "publish": {"epochs": 3}}])
+@pytest.mark.parametrize(
+    "document", sampled([{**DIAMOND, "publish": {"epochs": 3}}, FUSED, DIAMOND], every=3)
+)
 def test_back_and_on_again_is_as_if_nothing_had_been(world: World, document: Any) -> None:
     """Rolled back to every moment in turn, the replay gives the same epochs, flows and state."""
     name = document["name"]
@@ -320,9 +322,9 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize(
     ("played", "passage"),
-    sampled([(DIAMOND, 2), (DIAMOND, 4), (FRAMED, 2), (FRAMED, 1)], every=2),
+    sampled([(FRAMED, 2), (DIAMOND, 2), (DIAMOND, 4), (FRAMED, 1)], every=4),
     indirect=["played"],
-    ids=["diamond-2", "diamond-4", "framed-2", "framed-1"],
+    ids=["framed-2", "diamond-2", "diamond-4", "framed-1"],
     scope="module",
 )
 def test_a_crash_ends_before_or_after(played: Played, point: str, passage: int) -> None:

@@ -15,7 +15,6 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 
 from tests.gate.changed import changed_files, choose, read_importers
-from tests.gate.leftovers import FILE as LEFTOVERS
 from tests.gate.outcomes import FILE, read_outcomes
 from tests.gate.verdict import (
     Outcome,
@@ -42,6 +41,7 @@ def main(arguments: Sequence[str]) -> int:
     quarantine = parse_quarantine(QUARANTINE.read_text(encoding="utf-8").splitlines())
     if "--long" in arguments:
         os.environ["CBP_RANDOM"] = "1"  # other examples each time; a failure prints how to repeat
+        os.environ.setdefault("CBP_EXAMPLES", "1")
         return play(REPO, KEPT, [*SHARED, "-m", "not bench"], Quarantine())
     if "--changed" in arguments:
         return _play_changed(quarantine)
@@ -94,9 +94,7 @@ def _run(project: Path, kept: Path, arguments: Sequence[str]) -> tuple[int, dict
     kept.parent.mkdir(parents=True, exist_ok=True)
     outcomes = kept.with_suffix(".jsonl")
     outcomes.unlink(missing_ok=True)
-    left = kept.with_suffix(".leftovers.txt")
-    left.unlink(missing_ok=True)
-    environment = {**os.environ, FILE: str(outcomes), LEFTOVERS: str(left), "PYTHONSAFEPATH": "1"}
+    environment = {**os.environ, FILE: str(outcomes), "PYTHONSAFEPATH": "1"}
     command = [sys.executable, "-m", "pytest", *arguments]
     with (
         subprocess.Popen(
@@ -139,9 +137,6 @@ def _print_slowest(outcomes: Mapping[str, Outcome], kept: Path) -> None:
     lines = [f"{seconds:8.1f} s  {file}" for file, seconds in files]
     lines += ["", *(f"{one.seconds:8.1f} s  {test}" for test, one in slowest(outcomes, SLOWEST))]
     (kept / "slowest.txt").write_text("\n".join(lines) + "\n", encoding="utf-8")
-    left = kept / "first.leftovers.txt"
-    if left.exists():
-        print(f"gate: some files of tests leave things behind: {left}")
     print(f"gate: the slowest files and tests are listed in {kept / 'slowest.txt'}")
 
 

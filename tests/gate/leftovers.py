@@ -24,9 +24,6 @@ import pytest
 
 GRACE_SECONDS = 5.0
 
-FILE = "CBP_LEFTOVERS"
-"""Environment variable with a file to which leftovers are written instead of failing a test."""
-
 _LISTEN = "0A"
 _OWN = ("pytest-of-",)
 """Beginnings of names of temporary files that pytest itself makes."""
@@ -213,10 +210,6 @@ class Leftovers:
 
     def _report(self, item: pytest.Item, left: list[str]) -> None:
         text = f"{item.path.name} leaves behind:\n" + "\n".join(f"  {line}" for line in left)
-        if os.environ.get(FILE):
-            with Path(os.environ[FILE]).open("a", encoding="utf-8") as file:
-                file.write(text + "\n")
-            return
         report = pytest.TestReport(
             nodeid=item.nodeid,
             location=item.location,

@@ -13,19 +13,12 @@ from tests.gate.outcomes import read_outcomes
 from tests.gate.verdict import Quarantine, parse_quarantine
 
 CONFTEST = """
-import os, sys
-from pathlib import Path
+import sys
 
 import pytest
 
 sys.path.insert(0, {repo!r})
-from tests.gate.outcomes import FILE, Recorder
-
-
-def pytest_configure(config):
-    if os.environ.get(FILE) and not hasattr(config, "workerinput"):
-        grouped = bool(getattr(config.option, "numprocesses", None))
-        config.pluginmanager.register(Recorder(Path(os.environ[FILE]), grouped=grouped))
+from tests.gate.plugins import pytest_configure
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -65,6 +58,13 @@ def test_leaves(left):
     pass
 """
 
+THREAD = """
+import threading
+
+def test_thread():
+    threading.Thread(target=threading.Event().wait, daemon=True).start()
+"""
+
 
 class Project:
     """A folder with tests, and what the gate said of them."""
@@ -86,18 +86,32 @@ class Project:
 
 
 @pytest.fixture
-def project(tmp_path: Path, capfd: pytest.CaptureFixture[str]) -> Project:
+def project(
+    tmp_path: Path, capfd: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> Project:
+    # Of the plugins, whose import takes longer than these tests, only the one that is needed.
+    monkeypatch.setenv("PYTEST_DISABLE_PLUGIN_AUTOLOAD", "1")
+    monkeypatch.setenv("PYTEST_PLUGINS", "xdist.plugin")
     made = Project(tmp_path, capfd)
     made.write("sound", SOUND)
     return made
 
 
-def test_sound_tests_are_green(project: Project) -> None:
-    """All that passes or is skipped is counted in the last line."""
+def test_sound_tests_are_green_and_on_record(project: Project) -> None:
+    """Counted in the last line; each by its plain node id, with its process and its seconds."""
     code, lines = project.play()
     assert code == 0
     assert lines[-1].strip("= ").startswith("3 passed, 1 skipped in ")
     assert not (project.kept / "second.log").exists()
+    outcomes = read_outcomes(
+        (project.kept / "first.jsonl").read_text(encoding="utf-8").splitlines()
+    )
+    assert sorted(outcomes) == [
+        "test_sound.py::test_skipped",
+        *(f"test_sound.py::test_sound[{text}]" for text in ("[e]", "a@b", "c::d")),
+    ]
+    assert all(outcome.process.startswith("gw") for outcome in outcomes.values())
+    assert all(outcome.seconds >= 0 for outcome in outcomes.values())
 
 
 def test_a_planted_flake_is_green_and_named(project: Project) -> None:
@@ -111,9 +125,16 @@ def test_a_planted_flake_is_green_and_named(project: Project) -> None:
     assert lines[-1].strip("= ").startswith("4 passed, 1 skipped, 1 flaky in ")
 
 
-@pytest.mark.parametrize("fault", [BROKEN, LEAVER])
+@pytest.mark.parametrize(
+    "fault",
+    [
+        pytest.param(BROKEN, id="in its call"),
+        pytest.param(LEAVER, id="at its end"),
+        pytest.param(THREAD, id="behind its end", marks=pytest.mark.soak),
+    ],
+)
 def test_a_planted_fault_is_red_also_after_the_second_run(project: Project, fault: str) -> None:
-    """A test that fails twice is red, in its call or at its end, though another one was flaky."""
+    """A test that fails twice is red, at whatever time, though another one was flaky."""
     project.write("flaky", FLAKY)
     project.write("fault", fault)
     code, lines = project.play()
@@ -132,6 +153,7 @@ def test_a_file_that_cannot_be_imported_is_red(project: Project) -> None:
     assert [line for line in lines if line.startswith("gate: red: pytest ended with ")]
 
 
+@pytest.mark.soak
 def test_a_process_that_dies_gets_one_more_try(project: Project) -> None:
     """A test that kills its process each time is red: pytest-xdist reports it as failed."""
     project.write("death", "import os\n\ndef test_death():\n    os._exit(3)\n")
@@ -146,19 +168,6 @@ def test_a_test_in_quarantine_is_left_out_and_named(project: Project) -> None:
     code, lines = project.play("test_fault.py::test_broken")
     assert code == 0
     assert "quarantine: test_fault.py::test_broken (2026-11-27 a reason)" in lines
-
-
-def test_outcomes_have_the_process_and_the_seconds(project: Project) -> None:
-    """What is slow, and where it ran, is on record for every test, by its plain node id."""
-    project.play()
-    lines = (project.kept / "first.jsonl").read_text(encoding="utf-8").splitlines()
-    outcomes = read_outcomes(lines)
-    assert sorted(outcomes) == [
-        "test_sound.py::test_skipped",
-        *(f"test_sound.py::test_sound[{text}]" for text in ("[e]", "a@b", "c::d")),
-    ]
-    assert all(outcome.process.startswith("gw") for outcome in outcomes.values())
-    assert all(outcome.seconds >= 0 for outcome in outcomes.values())
 
 
 def test_what_is_in_quarantine_exists() -> None:

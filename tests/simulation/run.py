@@ -73,10 +73,12 @@ def simulate(bench: Bench, seed: int, *, power: bool = False, plan: Plan | None 
     disk = Disk(root, bench.root / "shadow") if power else None
     with bench.patched(disk):
         world = World(bench, plan, disk=disk, trace=outcome.trace.append)
+        play = _Play(world, outcome)
         try:
-            _Play(world, outcome).all()
+            play.all()
         except Exception as error:  # a failed check, or whatever the product let out
             outcome.failure = "".join(traceback.format_exception(error))
+        play.abandon()
         outcome.passed = world.strikes.passed
     return outcome
 
@@ -133,6 +135,11 @@ class _Play:
         self.outcome.figures["rewrites"] = self.sinker.rewrites
         if world.followed is not None:
             self.outcome.figures["versions_followed"] = world.followed.followed
+
+    def abandon(self) -> None:
+        """End what still stands still, as after a failed check."""
+        if self._stopped_work is not None:
+            self._stopped_work.abandon()
 
     def _step(self, step: Step) -> None:
         self.outcome.trace.append(f"{step}")

@@ -15,6 +15,10 @@ SECONDS_MAX = 120.0
 """Then it waits for something that only another thread could give: a mistake."""
 
 
+class _AbandonedError(BaseException):
+    """Nobody will let the work go on."""
+
+
 class Standstill:
     """A piece of work; `go_on` begins it too.
 
@@ -29,6 +33,7 @@ class Standstill:
         self._work, self.kind = work, ""
         self._mine, self._others = threading.Semaphore(0), threading.Semaphore(0)
         self._thread = threading.Thread(target=self._run, daemon=True)
+        self._abandoned = False
 
     def go_on(self) -> None:
         """Let it go on; return once it has ended or stands still."""
@@ -47,6 +52,15 @@ class Standstill:
         """Stand still; called by the work itself, returns when it goes on."""
         self._others.release()
         self._mine.acquire()
+        if self._abandoned:
+            raise _AbandonedError
+
+    def abandon(self) -> None:
+        """End its thread where it stands still: the play is over."""
+        if self._thread.is_alive():
+            self._abandoned = True
+            self._mine.release()
+            self._thread.join(SECONDS_MAX)
 
     def _run(self) -> None:
         self._mine.acquire()

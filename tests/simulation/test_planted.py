@@ -515,6 +515,7 @@ def test_a_fault_in_an_operation_is_found(
     assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
 
 
+@pytest.mark.soak
 def test_only_the_fence_stops_a_leader_that_does_not_know_that_it_was_deposed(
     bench: Bench,
 ) -> None:

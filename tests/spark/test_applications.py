@@ -16,12 +16,13 @@ from tests.cbp.engine.broadcasts import broadcast, sent_to_all
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.limited import SHUFFLED, limits_of
+from tests.sampling import sampled
 from tests.stages.graphs import increments, small_web, small_world
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
+@pytest.mark.parametrize("shuffled", sampled([False, True], every=2), ids=["arranged", "shuffled"])
 @pytest.mark.parametrize("name", ["clustering", "pagerank"])
 def test_every_epoch_equals_the_reference(
     name: str, shuffled: bool, spark: Any, tmp_path: Path
@@ -57,7 +58,10 @@ def test_bytes_shuffled_do_not_grow_with_the_groups_that_get_a_record(
 
 @pytest.mark.parametrize(
     ("kind", "least", "most"),
-    [(SparkExecutor, 1, 1), (SparkBlackboxExecutor, 15, 45)],
+    [
+        (SparkExecutor, 1, 1),
+        pytest.param(SparkBlackboxExecutor, 15, 45, marks=pytest.mark.soak),
+    ],
     ids=["direct", "blackbox"],
 )
 def test_what_one_more_record_to_all_moves(

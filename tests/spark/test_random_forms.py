@@ -34,7 +34,7 @@ from tests.sql_forms import PatientSql, RollCallSql, TallySql
 pytestmark = pytest.mark.spark
 
 SEED = int(os.environ.get("CBP_FORMS_SEED", "26"))
-RUNS = int(os.environ.get("CBP_FORMS_RUNS", "2"))
+RUNS = int(os.environ.get("CBP_FORMS_RUNS", "1"))
 FORMS = ("groupwise", "arrow", "sql")
 WAYS = {"one task": (10**6, 2_000), "parts": (10**6, 4), "shuffled": (0, 4)}
 """Reads up to which nothing is shuffled, and records that are worth a task; by turns."""

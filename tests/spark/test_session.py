@@ -136,6 +136,16 @@ def test_a_worker_runs_the_python_of_the_driver(spark: Any) -> None:
     assert process != os.getpid()
 
 
+def test_the_packages_of_the_jvm_are_not_searched_for_modules(spark: Any) -> None:
+    """Neither here nor in workers: to look for any other module would open each of them."""
+
+    def jars(_: int) -> list[str]:
+        return [Path(entry).name for entry in sys.path if "delta" in Path(entry).name]
+
+    assert jars(0) == []
+    assert spark.sparkContext.parallelize([0], 1).map(jars).collect() == [[]]
+
+
 def test_on_one_machine_the_environment_names_no_other_python() -> None:
     """On a cluster it may, since the path may be another one there."""
     told = {"PYSPARK_PYTHON": "/other/python"}

@@ -46,7 +46,7 @@ def engine(spark: Any, tmp_path: Path) -> DirectEngine:
     ("case", "shuffled"),
     sampled(
         ((case, way) for way in (False, True) for case in CASES if case != "parting_items"),
-        every=2,
+        every=5,
     ),
 )
 def test_every_epoch_equals_the_reference(
@@ -63,7 +63,11 @@ def test_every_epoch_equals_the_reference(
 
 @pytest.mark.parametrize(
     ("shuffled", "hash_mask"),
-    [(False, -1), (True, -1), (True, NARROW)],
+    [
+        pytest.param(False, -1, marks=pytest.mark.soak),
+        pytest.param(True, -1),
+        pytest.param(True, NARROW, marks=pytest.mark.soak),
+    ],
     ids=["arranged", "shuffled", "colliding"],
 )
 def test_keys_of_every_type_make_the_references_groups(
@@ -254,6 +258,7 @@ def test_four_readers_see_exactly_the_state(
     assert read_by_all(spark, path, "site", "url", "at") == [now] * 4
 
 
+@pytest.mark.soak
 def test_a_keyword_is_a_column_in_every_form(spark: Any, tmp_path: Path) -> None:
     """Groupwise and in SQL, shuffled; and four readers read it.
 

@@ -52,7 +52,7 @@ KEYS = [("DOUBLE", "BINARY", "DECIMAL(18,2)"), ("STRING", "DATE", "TIMESTAMP")]
 @pytest.mark.parametrize(
     ("tasks", "reads", "hash_mask"),
     [
-        (1, 1_000_000, -1),
+        pytest.param(1, 1_000_000, -1, marks=pytest.mark.soak),
         pytest.param(2, 1_000_000, NARROW, marks=pytest.mark.soak),
         (2, 0, NARROW),
     ],

@@ -37,9 +37,14 @@ class Elsewhere(Parts):
 ROWS = [{"k": k, "id": id_, "n": n} for k in (0, 2, 4, 6) for id_ in (1, 2) for n in (1, 2)]
 
 
-@pytest.mark.parametrize("way", ["parts", "shuffled"])
 @pytest.mark.parametrize(
-    ("translator", "code"), [(Twice, "output_key_twice"), (Elsewhere, "output_key_foreign")]
+    ("translator", "code", "way"),
+    [
+        (Twice, "output_key_twice", "shuffled"),
+        (Elsewhere, "output_key_foreign", "parts"),
+        pytest.param(Twice, "output_key_twice", "parts", marks=pytest.mark.soak),
+        pytest.param(Elsewhere, "output_key_foreign", "shuffled", marks=pytest.mark.soak),
+    ],
 )
 def test_a_second_record_of_a_key_fails_the_run(
     translator: Any, code: str, way: str, spark: Any, tmp_path: Path

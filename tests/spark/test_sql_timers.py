@@ -94,7 +94,7 @@ def test_state_expires_as_in_the_groupwise_form(spark: Any, tmp_path: Path) -> N
             (BasketNamedSql, "shuffled"),
             (BasketNamedSql, "parts"),
         ],
-        every=2,
+        every=4,
     ),
 )
 def test_kept_records_equal_those_of_the_groupwise_form(
@@ -180,6 +180,7 @@ class Ageless(LapsingSql):
     seen = State(Lapsing.seen.schema)
 
 
+@pytest.mark.soak
 def test_a_version_that_adds_an_age_gives_every_group_one(spark: Any, tmp_path: Path) -> None:
     """In the first run after it, also to groups of buckets to which no key comes.
 
@@ -208,6 +209,7 @@ class Stray(LapsingSql):
     queries = {**LapsingSql.queries, "seen": "SELECT 1L AS k, 0L AS n, 0 AS wait"}  # noqa: RUF012
 
 
+@pytest.mark.soak
 def test_state_of_a_group_that_is_not_called_is_refused(spark: Any, tmp_path: Path) -> None:
     """Also if the run looks at that group, since its records expire."""
     driver = driver_of(LapsingSql(), spark, tmp_path, "parts")
@@ -245,6 +247,7 @@ class Elsewhere(BasketSql):
     queries = {**BasketSql.queries, "items.delete": "SELECT 9L AS k, 0 AS id"}  # noqa: RUF012
 
 
+@pytest.mark.soak
 def test_kept_state_costs_what_is_touched_of_it(spark: Any, tmp_path: Path) -> None:
     """A group of many records, of which a run puts two and deletes one."""
     driver = driver_of(Touching(), spark, tmp_path, "parts")
@@ -260,7 +263,8 @@ def test_kept_state_costs_what_is_touched_of_it(spark: Any, tmp_path: Path) -> N
 
 
 @pytest.mark.parametrize(
-    ("translator", "code"), [(Twice, "view_key_twice"), (Elsewhere, "state_key_foreign")]
+    ("translator", "code"),
+    sampled([(Twice, "view_key_twice"), (Elsewhere, "state_key_foreign")], every=2),
 )
 def test_what_kept_state_cannot_take_is_named(
     translator: Any, code: str, spark: Any, tmp_path: Path

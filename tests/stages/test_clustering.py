@@ -62,7 +62,7 @@ def test_any_split_gives_the_coefficients_of_networkx(
     assert batch.last("co") == pytest.approx(coefficients([e for each in epochs for e in each]))
 
 
-@pytest.mark.parametrize("increments", sampled([1, 2, 5, 20], every=2))
+@pytest.mark.parametrize("increments", sampled([2, 1, 5, 20], every=4))
 def test_both_forms_agree_with_networkx_on_a_random_graph(increments: int) -> None:
     """On 598 nodes, however many increments the edges come in."""
     edges = random_edges(598, 6, seed=increments)

@@ -17,6 +17,7 @@ from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
+from tests.sampling import sampled
 from tests.stages.graphs import increments, small_web, small_world
 
 FLOWS = {
@@ -27,7 +28,7 @@ FLOWS = {
 }
 
 
-@pytest.mark.parametrize("name", FLOWS)
+@pytest.mark.parametrize("name", sampled(FLOWS, every=3))
 def test_every_epoch_equals_the_reference(name: str, tmp_path: Path) -> None:
     """With several tasks and small windows; new edges arrive while state is there."""
     limits = EngineLimits(rows_per_task=20, window_rows=50, large_group_rows=50)

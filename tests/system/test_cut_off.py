@@ -4,7 +4,8 @@ Real processes, each behind a wire of its own. The worst zombie: it runs, it has
 only its database is away, does not answer, or does so too late for its lease. Another one takes
 over and has recorded a run within ten seconds; the one that was cut off records nothing any
 more and follows, without a restart. In the end the tables equal an unbroken run (`workload.py`).
-By `-m soak`: connections that hang for ever, and answers that come too late for a renewal.
+By `-m soak`: a database that refuses, connections that hang for ever, and answers that come too
+late for a renewal.
 """
 
 from __future__ import annotations
@@ -72,7 +73,7 @@ class Fault:
 
 
 FAULTS: dict[str, Any] = {
-    "away": Fault(away, back),
+    "away": pytest.param(Fault(away, back), marks=pytest.mark.soak),
     "stalled-and-then-handed-on-late": Fault(Wire.stall, Wire.flow),
     "slow": pytest.param(Fault(slow, fast), marks=pytest.mark.soak),
 }

@@ -23,6 +23,8 @@ from tests.system.workload import Workload
 pytestmark = [pytest.mark.system, pytest.mark.timeout(900)]
 
 SEED = int(os.environ.get("CBP_SEED", "1"))
+FILLED = int(os.environ.get("CBP_FILLED", "1"))
+"""How often the disk is filled but for some bytes, before it is filled to the last one."""
 DISK_MEGABYTES = 48
 
 
@@ -47,7 +49,7 @@ def test_a_full_disk_stops_work_and_loses_nothing(disk: Path, tmp_path: Path) ->
         work.register()
         work.drop()
         work.wait_until_idle()
-        for left in [*chance.choices([0, 4096, 20_000, 60_000, 150_000], k=3), 0]:
+        for left in [*chance.choices([4096, 20_000, 60_000, 150_000], k=FILLED), 0]:
             for _ in range(2):
                 work.drop()
             time.sleep(chance.uniform(0, 0.5))

@@ -1,11 +1,11 @@
 """`kill -9` of the whole service at random instants: restart alone brings the same tables.
 
-Real processes, real Spark, real Delta, real files, one service on SQLite; what it is told
-and what is checked in the end stands in `workload.py`. Other victims, and two services on
-PostgreSQL: `test_victims.py`.
+Real processes, real Delta, real files, one service on SQLite; what it is told and what is checked
+in the end stands in `workload.py`. With engine local by default, with Spark by `-m soak`. Other
+victims, and two services on PostgreSQL: `test_victims.py`.
 
-`CBP_KILLS` sets the number of kills (1 by default; 20 take some five minutes), `CBP_SEED`
-the instants.
+`CBP_KILLS` sets the number of kills (1 by default; 20 take some five minutes with Spark),
+`CBP_SEED` the instants.
 """
 
 from __future__ import annotations
@@ -21,23 +21,24 @@ import pytest
 from tests.system.processes import Instance
 from tests.system.workload import Workload
 
-pytestmark = [pytest.mark.system, pytest.mark.spark, pytest.mark.timeout(3600)]
+pytestmark = [pytest.mark.system, pytest.mark.timeout(3600)]
 
 KILLS = int(os.environ.get("CBP_KILLS", "1"))
 SEED = int(os.environ.get("CBP_SEED", "1"))
-RUN_SECONDS = 4.0
+RUN_SECONDS = {"local": 0.5, "spark": 4.0}
 """From a drop to its last commit takes about as long: most kills hit some run."""
 
 
-@pytest.fixture
-def service(tmp_path: Path) -> Iterator[Instance]:
+@pytest.fixture(
+    params=["local", pytest.param("spark", marks=[pytest.mark.spark, pytest.mark.soak])]
+)
+def service(request: pytest.FixtureRequest, tmp_path: Path) -> Iterator[Instance]:
     """Give a service that is killed at the end."""
-    instance = Instance(tmp_path, "one", engine="spark")
+    instance = Instance(tmp_path, "one", engine=request.param)
     yield instance
     instance.kill()
 
 
-@pytest.mark.soak
 def test_tables_after_kills_equal_an_unbroken_run(service: Instance, tmp_path: Path) -> None:
     """Nothing is lost, nothing is applied twice, and nobody helps."""
     chance = random.Random(SEED)
@@ -48,7 +49,7 @@ def test_tables_after_kills_equal_an_unbroken_run(service: Instance, tmp_path: P
     work.register()
     for _ in range(KILLS):
         work.drop()
-        time.sleep(chance.uniform(0, RUN_SECONDS))
+        time.sleep(chance.uniform(0, RUN_SECONDS[service.settings.engine]))
         service.kill()
         service.start()
         service.wait()

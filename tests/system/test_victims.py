@@ -66,6 +66,7 @@ def deploy(tmp_path: Path) -> Iterator[Callable[[bool], tuple[Deployment, Worklo
         yield make
 
 
+@pytest.mark.soak
 def test_whoever_is_killed_the_tables_are_those_of_an_unbroken_run(
     deploy: Callable[[bool], tuple[Deployment, Workload]],
 ) -> None:
@@ -117,9 +118,7 @@ def _kill(deployment: Deployment, work: Workload, victim: str, chance: random.Ra
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "spark", [False, pytest.param(True, marks=pytest.mark.soak)], ids=["local", "spark"]
-)
+@pytest.mark.parametrize("spark", [False, True], ids=["local", "spark"])
 def test_a_leader_that_was_stopped_for_too_long_records_nothing_any_more(
     deploy: Callable[[bool], tuple[Deployment, Workload]], spark: bool
 ) -> None:

@@ -32,7 +32,8 @@ class Wire:
         self._flows.set()
         self._listener = socket.create_server(("127.0.0.1", 0))
         self.port: int = self._listener.getsockname()[1]
-        threading.Thread(target=self._accept, daemon=True).start()
+        self._accepting = threading.Thread(target=self._accept, daemon=True)
+        self._accepting.start()
 
     def cut(self) -> None:
         """Break every connection, in the middle of whatever it carries."""
@@ -57,6 +58,9 @@ class Wire:
 
     def close(self) -> None:
         """Stop listening and break everything."""
+        with suppress(OSError):
+            self._listener.shutdown(socket.SHUT_RDWR)  # closing it would not wake its thread
+        self._accepting.join()
         self._listener.close()
         self._closed.set()
         self._flows.set()

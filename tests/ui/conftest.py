@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import importlib.util
 from collections.abc import Callable, Iterator
+from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
 from typing import Any
@@ -53,9 +54,9 @@ def bundle(builder: ModuleType) -> Path:
     return Path(builder.BUNDLE)
 
 
-@pytest.fixture(scope="module")
+@pytest.fixture(scope="package")
 def browser() -> Iterator[Browser]:
-    """One Chromium for all tests of a file.
+    """One Chromium for all tests of the page.
 
     Not for the session: while Playwright runs, this thread has an event loop that runs, in which
     other tests of the process cannot run theirs.
@@ -70,11 +71,11 @@ def browser() -> Iterator[Browser]:
         browser.close()
 
 
-@pytest.fixture(scope="module")
-def served(browser: Browser, bundle: Path) -> Iterator[Served]:
-    """A service without dataflows, for all tests of a file; asks for a browser first.
+@contextmanager
+def _serving() -> Iterator[Served]:
+    """Start a service; its folder lies in memory.
 
-    Its folder lies in memory: on a disk, registering 500 stages waits for 900 tables to be synced.
+    On a disk, registering 500 stages waits for 900 tables to be synced.
     """
     with folder_in_memory() as folder:
         service = Served(folder)
@@ -85,10 +86,28 @@ def served(browser: Browser, bundle: Path) -> Iterator[Served]:
             service.stop()
 
 
+@pytest.fixture(scope="package")
+def shared(browser: Browser, bundle: Path) -> Iterator[Served]:
+    """One service for all files whose tests do not mind the dataflows of others.
+
+    Such a file has a fixture `served` that returns it.
+    """
+    with _serving() as service:
+        yield service
+
+
+@pytest.fixture(scope="module")
+def served(browser: Browser, bundle: Path) -> Iterator[Served]:
+    """A service without dataflows, for all tests of a file; asks for a browser first."""
+    with _serving() as service:
+        yield service
+
+
 @pytest.fixture(scope="module")
 def clicks(served: Served) -> Served:
     """The service with the dataflow `clicks`, which has applied three increments."""
-    served.apply_clicks()
+    if not any(one["name"] == "clicks" for one in served.get("/dataflows")["items"]):
+        served.apply_clicks()
     return served
 
 

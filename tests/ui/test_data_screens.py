@@ -15,10 +15,17 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
+from tests.sampling import sampled
 from tests.system.processes import until
 from tests.ui.conftest import OpenViewer
 from tests.ui.served import CLICKS, Served
 from tests.ui.viewer import Viewer, assert_accessible, assert_legible, screenshot
+
+
+@pytest.fixture(scope="module")
+def served(shared: Served) -> Served:
+    return shared
+
 
 HOSTILE = "<img src=x onerror=\"document.title='hacked'\">"
 ODD = f"{HOSTILE} 'ü 日本\u202e"
@@ -90,6 +97,7 @@ def test_a_bad_file_is_seen_mended_and_counted_once(odd: Served, viewer: Viewer)
     assert decided[0]["reason"]["decision"]["why"] == "a number for a text"
 
 
+@pytest.mark.soak
 def test_a_file_is_discarded_and_taken_back(odd: Served, viewer: Viewer) -> None:
     """With a reason; REST says the same; the file lies in quarantine again."""
     (claim,) = [one["id"] for one in quarantined(odd) if one["path"] == LONGEST]
@@ -106,6 +114,7 @@ def test_a_file_is_discarded_and_taken_back(odd: Served, viewer: Viewer) -> None
     assert claim in [one["id"] for one in quarantined(odd)]
 
 
+@pytest.mark.soak
 def test_a_mended_file_is_sent_in_its_place(odd: Served, viewer: Viewer, tmp_path: Path) -> None:
     """Under the name of the refused one, which can be fetched before; it counts once."""
     (claim,) = [one["id"] for one in quarantined(odd) if one["path"] == LONGEST]
@@ -124,6 +133,7 @@ def test_a_mended_file_is_sent_in_its_place(odd: Served, viewer: Viewer, tmp_pat
     assert LONGEST not in [one["path"] for one in quarantined(odd)]
 
 
+@pytest.mark.soak
 def test_a_file_is_admitted_as_it_is_once_its_source_takes_it(
     served: Served, viewer: Viewer
 ) -> None:
@@ -157,6 +167,7 @@ DROP = """async ([zone, files]) => {
 }"""
 
 
+@pytest.mark.soak
 def test_files_are_dragged_onto_the_page(served: Served, viewer: Viewer) -> None:
     """Two dropped at once; each is shown until it is read, also the one that is refused then."""
     served.apply_clicks(days=0, name="dragged")
@@ -245,6 +256,7 @@ def test_the_grid_shows_runs_and_what_is_not_applied(odd: Served, viewer: Viewer
     expect(page.get_by_text("Everything is applied")).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_failed_cell_is_tried_again_from_the_page(served: Served, viewer: Viewer) -> None:
     """A run whose input is away fails; once it is back, the button lets the stage apply it."""
     served.apply_clicks(days=1, name="failing")
@@ -287,7 +299,7 @@ def test_hostile_values_are_text_everywhere(odd: Served, viewer: Viewer) -> None
     screenshot(page, "state-key")
 
 
-@pytest.mark.parametrize("path", ["sources", "increments", "increments/urls/2"])
+@pytest.mark.parametrize("path", sampled(["sources", "increments", "increments/urls/2"], every=3))
 def test_a_name_that_turns_the_text_around_it_is_seen_as_it_is(
     odd: Served, viewer: Viewer, path: str
 ) -> None:
@@ -413,7 +425,7 @@ def test_whole_numbers_keep_every_digit(served: Served, viewer: Viewer) -> None:
 SCREENS = ["sources", "increments", "state", "results"]
 
 
-@pytest.mark.parametrize("screen", SCREENS)
+@pytest.mark.parametrize("screen", sampled(SCREENS, every=4))
 def test_an_empty_dataflow_says_what_to_do(
     served: Served, open_viewer: OpenViewer, screen: str, register_empty: Callable[[], None]
 ) -> None:

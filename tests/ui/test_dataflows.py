@@ -5,6 +5,7 @@ from __future__ import annotations
 import re
 from typing import Any
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.system.processes import until
@@ -69,6 +70,7 @@ def test_a_dataflow_is_paused_and_resumed(clicks: Served, viewer: Viewer) -> Non
     assert _summary(clicks, "clicks")["desired"] == "running"
 
 
+@pytest.mark.soak
 def test_the_list_fits_a_telephone_and_a_wall(clicks: Served, open_viewer: OpenViewer) -> None:
     """At 400 pixels only the table scrolls sideways; at 2,560 in the dark nothing is lost."""
     page = open_viewer(width=400).open("/")

@@ -12,6 +12,12 @@ from tests.ui.conftest import OpenViewer
 from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
 
+
+@pytest.fixture(scope="module")
+def served(shared: Served) -> Served:
+    return shared
+
+
 COPIES = 100
 """Copies of a graph of five stages: 500, the most that a dataflow may have."""
 SECONDS_MAX = 3.0
@@ -88,6 +94,7 @@ def test_a_box_says_what_it_waits_for_and_leads_to_its_stage(
     page.wait_for_url("**/ui/dataflows/crawl_queue/stages/merge")
 
 
+@pytest.mark.soak
 def test_groups_fold_into_one_box(served: Served, viewer: Viewer) -> None:
     """What runs together, and what loops, can be drawn as one box, and unfolded again."""
     _example(served, "pagerank")
@@ -106,6 +113,7 @@ def test_groups_fold_into_one_box(served: Served, viewer: Viewer) -> None:
     expect(page.locator('[data-id="stage:rank"]')).to_be_visible()
 
 
+@pytest.mark.soak
 def test_the_table_has_what_the_picture_has(clicks: Served, open_viewer: OpenViewer) -> None:
     """Every stage with its words, every flow with what waits and its limit; also at 400 pixels."""
     viewer = open_viewer(width=400, color_scheme="dark")

@@ -2,11 +2,17 @@
 
 from __future__ import annotations
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.ui.conftest import OpenViewer
 from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
+
+
+@pytest.fixture(scope="module")
+def served(shared: Served) -> Served:
+    return shared
 
 
 def test_every_guide_is_listed_and_leads_to_its_text(served: Served, viewer: Viewer) -> None:
@@ -33,6 +39,7 @@ def test_every_guide_is_listed_and_leads_to_its_text(served: Served, viewer: Vie
     screenshot(page, "guide-roll-back")
 
 
+@pytest.mark.soak
 def test_a_link_leads_to_another_guide(viewer: Viewer) -> None:
     """Within the page; an unknown one is refused in words."""
     viewer.allow("404")
@@ -44,6 +51,7 @@ def test_a_link_leads_to_another_guide(viewer: Viewer) -> None:
     expect(page.get_by_role("alert")).to_contain_text("there is no guide 'nothing'")
 
 
+@pytest.mark.soak
 def test_the_longest_guide_fits_a_telephone_in_the_dark(open_viewer: OpenViewer) -> None:
     """Tables and long lines scroll in their own frames."""
     page = open_viewer(width=400, height=800, color_scheme="dark").open("/guides/settings")

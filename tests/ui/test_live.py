@@ -15,6 +15,12 @@ from tests.ui.conftest import OpenViewer
 from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
 
+
+@pytest.fixture(scope="module")
+def served(shared: Served) -> Served:
+    return shared
+
+
 EVENTS = 10_000
 GROWTH_BYTES_MAX = 3_000_000
 LIST = re.compile(r"/api/v1/dataflows$")
@@ -59,9 +65,11 @@ def test_a_change_shows_without_asking_in_turns(clicks: Served, viewer: Viewer) 
 
     The page asks by itself every 15 seconds only, so what comes sooner comes by an event.
     """
+    viewer.page.clock.install()
     page = viewer.open("/")
     expect(page.get_by_role("button", name="Live: pause updates")).to_be_visible()
-    page.wait_for_timeout(3_000)  # what the beginning of the stream asks for is over
+    with page.expect_response(LIST):  # what the beginning of the stream asks for
+        page.clock.fast_forward(3_000)
     with page.expect_response(LIST, timeout=8_000):
         announce(clicks, 1)
     page.get_by_role("button", name="Live: pause updates").click()
@@ -74,7 +82,8 @@ def test_a_change_shows_without_asking_in_turns(clicks: Served, viewer: Viewer) 
 
     def change_and_wait() -> None:
         announce(clicks, 5)
-        page.wait_for_timeout(3_500)
+        page.clock.fast_forward(20_000)
+        page.wait_for_timeout(500)
 
     assert lists_asked(page, change_and_wait) == [], "nothing moves while it is paused"
     with page.expect_response(LIST, timeout=8_000):
@@ -105,10 +114,13 @@ def test_without_a_stream_the_page_asks_in_turns(clicks: Served, viewer: Viewer)
     """A proxy that lets no stream through leaves a page that works, and says so."""
     viewer.allow("Failed to load resource|net::ERR_FAILED")
     viewer.page.route("**/api/v1/events*", lambda route: route.abort())
+    viewer.page.clock.install()
     page = viewer.open("/")
-    expect(page.get_by_role("button", name="Polling: pause updates")).to_be_visible(timeout=20_000)
-    with page.expect_response(LIST, timeout=8_000):
-        pass
+    polling = page.get_by_role("button", name="Polling: pause updates")
+    while not polling.is_visible():  # three tries, some seconds apart
+        page.clock.fast_forward(1_000)
+    with page.expect_response(LIST):
+        page.clock.fast_forward(8_000)
 
 
 @pytest.mark.soak
@@ -126,6 +138,7 @@ def test_a_killed_service_is_told_and_followed_again(
     state = page.get_by_role("region", name="State of all dataflows")
     expect(state).to_contain_text("up to date")
     before = clicks.get("/dataflows/clicks/state/count/counts", url="/page-0")["items"][0]["n"]
+    epoch = clicks.get("/dataflows/clicks")["stages"][0]["epoch"]
     clicks.kill()
     for day in range(3):
         clicks.drop("clicks", "urls", f"away-{day}.jsonl", '{"url": "/page-0"}\n')
@@ -144,7 +157,7 @@ def test_a_killed_service_is_told_and_followed_again(
     expect(notice).to_have_count(0, timeout=8_000)
     expect(page.get_by_role("button", name="Live: pause updates")).to_be_visible()
     expect(other.get_by_role("heading", level=1)).to_have_text("Verify clicks")
-    clicks.wait_for_run("clicks", "count", 5)
+    clicks.wait_for_run("clicks", "count", epoch + 2)
     now = clicks.get("/dataflows/clicks/state/count/counts", url="/page-0")["items"][0]["n"]
     assert now == before + 3, "nothing is lost, nothing counts twice"
     expect(state).to_contain_text("up to date")

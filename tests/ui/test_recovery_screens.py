@@ -109,6 +109,7 @@ def many(served: Served) -> Served:
     return served
 
 
+@pytest.mark.soak
 def test_the_last_compactions_are_shown(many: Served, viewer: Viewer) -> None:
     """Each table has a row: when, from how many files to how many, as REST has it."""
     page = viewer.open("/dataflows/many/housekeeping")
@@ -124,6 +125,7 @@ def test_the_last_compactions_are_shown(many: Served, viewer: Viewer) -> None:
     screenshot(page, "housekeeping-compactions")
 
 
+@pytest.mark.soak
 def test_many_files_of_a_preview_come_by_pages(many: Served, viewer: Viewer) -> None:
     """Each file once, in the order in which they arrived, with how many there are."""
     page = viewer.open("/dataflows/many/recovery?to=0")
@@ -142,6 +144,7 @@ def test_many_files_of_a_preview_come_by_pages(many: Served, viewer: Viewer) -> 
     expect(files).to_have_count(20)
 
 
+@pytest.mark.soak
 def test_a_preview_is_left_without_an_effect(clicks: Served, viewer: Viewer) -> None:
     """Cancel and the browser's Back close it; dropping what came later changes the preview."""
     page = viewer.open("/dataflows/clicks/recovery?to=2")
@@ -218,6 +221,7 @@ def plant_other_urls(path: Path) -> None:
     seal(str(path))
 
 
+@pytest.mark.soak
 def test_a_verification_is_cancelled(clicks: Served, viewer: Viewer) -> None:
     """The button ends it; REST says so, and the earlier ones stay listed."""
     page = viewer.open("/dataflows/clicks/verify")

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from pathlib import Path
 
+import pytest
 from playwright.sync_api import Locator, Page, expect
 
 from tests.ui.conftest import OpenViewer
@@ -136,6 +137,7 @@ def test_what_a_version_loses_has_to_be_acknowledged(
     screenshot(again, "versions-dark")
 
 
+@pytest.mark.soak
 def test_one_begins_with_a_shipped_example(
     served: Served, viewer: Viewer, open_viewer: OpenViewer, tmp_path: Path
 ) -> None:

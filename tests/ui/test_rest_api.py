@@ -4,11 +4,17 @@ from __future__ import annotations
 
 import json
 
+import pytest
 from playwright.sync_api import expect
 
 from tests.ui.conftest import OpenViewer
 from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
+
+
+@pytest.fixture(scope="module")
+def served(shared: Served) -> Served:
+    return shared
 
 
 def test_every_route_is_there_and_one_that_reads_can_be_tried(
@@ -47,6 +53,7 @@ def test_every_route_is_there_and_one_that_reads_can_be_tried(
     expect(page.get_by_role("button", name="Send")).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_it_fits_a_telephone_in_the_dark(clicks: Served, open_viewer: OpenViewer) -> None:
     """An open route at 400 pixels: tables and calls scroll in their own frames."""
     page = open_viewer(width=400, height=800, color_scheme="dark").open(

@@ -138,6 +138,7 @@ def test_filters_are_the_servers_and_survive_a_reload(served: Served, viewer: Vi
     expect(page).to_have_url(re.compile(r"/ui/runs$"))
 
 
+@pytest.mark.soak
 def test_many_runs_are_cancelled_and_tried_again_at_once(
     served: Served, author: Author, viewer: Viewer
 ) -> None:
@@ -236,6 +237,7 @@ def test_the_records_of_an_increment_are_exact(served: Served, viewer: Viewer) -
     expect(page.get_by_role("alert")).to_contain_text("not_found")
 
 
+@pytest.mark.soak
 def test_the_timeline_of_a_running_run_grows(
     served: Served, author: Author, viewer: Viewer
 ) -> None:
@@ -299,6 +301,7 @@ def coming_late(
     return answer
 
 
+@pytest.mark.soak
 def test_a_cancel_that_comes_too_late_is_said(
     served: Served, author: Author, viewer: Viewer
 ) -> None:

@@ -14,6 +14,11 @@ from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
 
 
+@pytest.fixture(scope="module")
+def served(shared: Served) -> Served:
+    return shared
+
+
 def test_nothing_is_shown_before_the_token(clicks: Served, viewer: Viewer) -> None:
     """Without the token the page shows a form; a wrong one is refused in words, with its code."""
     viewer.allow("401")

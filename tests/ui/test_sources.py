@@ -33,7 +33,7 @@ def test_the_page_holds_its_own_rules(builder: ModuleType, script: str) -> None:
     done = subprocess.run(
         [*builder.npm_command(), "run", "--silent", script],
         cwd=builder.UI,
-        env=builder.npm_environment(),
+        env={**builder.npm_environment(), "NODE_DISABLE_COMPILE_CACHE": "1"},
         capture_output=True,
         text=True,
         check=False,

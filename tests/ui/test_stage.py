@@ -100,6 +100,7 @@ def test_a_full_queue_holds_its_writer_and_says_so(served: Served, viewer: Viewe
     expect(page.locator('[data-full="true"]')).to_have_count(0)
 
 
+@pytest.mark.soak
 def test_a_stage_is_paused_and_resumed(served: Served, viewer: Viewer) -> None:
     """Pause starts no more runs and says so; Resume lifts it."""
     page = viewer.open("/dataflows/visits/stages/again")
@@ -112,6 +113,7 @@ def test_a_stage_is_paused_and_resumed(served: Served, viewer: Viewer) -> None:
     expect(page.get_by_role("button", name="Pause", exact=True)).to_be_visible()
 
 
+@pytest.mark.soak
 def test_a_stage_gets_a_priority(
     served: Served, viewer: Viewer, open_viewer: Callable[..., Viewer]
 ) -> None:

@@ -227,7 +227,14 @@ def clicks_in_the_readme() -> dict[str, int]:
     return {question: int(clicks) for question, clicks in rows}
 
 
-@pytest.mark.parametrize("question", QUESTIONS)
+WAITS = "What is late, and why?"
+"""The answer comes once something is late: after real seconds."""
+
+
+@pytest.mark.parametrize(
+    "question",
+    [pytest.param(one, marks=[pytest.mark.soak] if one == WAITS else []) for one in QUESTIONS],
+)
 def test_a_question_is_answered_in_two_clicks(
     served: Served, viewer: Viewer, question: str
 ) -> None:

@@ -97,6 +97,13 @@ _SETTINGS = {
 }
 
 
+_MODULES = "spark.submit.pyFiles"
+"""Files with Python modules. Spark's start adds the jars of all packages, 80 MB, which have none.
+
+Each would be copied, and lie on the path of modules here and in all workers: whatever looks for
+a module or an entry point that is elsewhere then reads their tables of contents first.
+"""
+
 _LOCAL = re.compile(r"local\[(\d+|\*)(,\d+)?\]")
 
 _JAVA_OPTIONS = "spark.driver.extraJavaOptions"
@@ -158,7 +165,16 @@ def start_session(settings: SparkSettings) -> SparkSession:
     builder = SparkSession.builder.master(master).appName(settings.app_name)
     builder = builder.config("spark.driver.memory", settings.driver_memory)
     safe = {f"spark.executorEnv.{name}": value for name, value in safe_path().items()}
-    given = {**_SETTINGS, **safe, **own, **settings.conf, **_scratch(settings), **secured}
+    modules = {_MODULES: defaults.get(_MODULES, "")}
+    given = {
+        **_SETTINGS,
+        **modules,
+        **safe,
+        **own,
+        **settings.conf,
+        **_scratch(settings),
+        **secured,
+    }
     for key, value in given.items():
         builder = builder.config(key, value)
     builder = configure_spark_with_delta_pip(builder)

@@ -94,6 +94,7 @@ class _Job:
     Attributes:
         why: Why `stop` was set.
         run: Id of the run under way; `""` if there is none.
+        patience: Gives the job up if it does not end when it is asked to; then it is set.
         tell_progress: Announces that the visible status changed.
     """
 
@@ -103,6 +104,7 @@ class _Job:
     stop: threading.Event = field(default_factory=threading.Event)
     why: Status = "cancelled"
     run: str = ""
+    patience: threading.Timer | None = None
     verdicts: dict[str, TableVerdict] = field(default_factory=dict)
     tell_progress: Callable[[], None] = lambda: None
     _lock: threading.Lock = field(default_factory=threading.Lock)
@@ -310,8 +312,8 @@ class Verifications:
             if job.stop.is_set():
                 return
             job.why = why
+            job.patience = _after(self._give_up_seconds, self._give_up, job)
             job.stop.set()
-        _after(self._give_up_seconds, self._give_up, job)
         if job.run:
             self._engine.control.cancel(job.run)
 
@@ -362,6 +364,8 @@ class Verifications:
                 self._keep(result)
             finally:
                 job.end(result)
+        if job.patience is not None:
+            job.patience.cancel()
         job.tell_progress()
         _log.info("verification.ended", dataflow=record.name, status=status, suspect=suspect)
 

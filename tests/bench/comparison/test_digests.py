@@ -101,6 +101,7 @@ def test_without_a_key_every_record_counts() -> None:
 
 
 @pytest.mark.spark
+@pytest.mark.soak
 def test_spark_digests_alike(spark: Any) -> None:
     """Candidates on Spark and those without it are compared by the same hashes."""
     frame = spark.createDataFrame(pa.Table.from_batches(list(batches(RECORDS))))

@@ -76,6 +76,7 @@ def test_too_few_runs_are_refused(tmp_path: Path) -> None:
         service_soak(tmp_path, 10)
 
 
+@pytest.mark.soak
 def test_a_run_that_does_not_end_is_a_failure_of_the_soak(tmp_path: Path) -> None:
     """No option was wrong, so the error names the run and not an option."""
     with pytest.raises(BenchFailedError) as failed:

@@ -42,6 +42,7 @@ def test_loaded_neighbours_are_those_that_epochs_find() -> None:
     assert records.num_rows == workload.state_records
 
 
+@pytest.mark.soak
 def test_loaded_pages_are_those_of_a_round_over_the_whole_graph() -> None:
     """Every state, column by column: keys exactly, numbers up to the tolerance.
 

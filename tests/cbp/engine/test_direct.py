@@ -29,7 +29,7 @@ from tests.sampling import examples
 
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("case", CASES)
-@settings(max_examples=examples(5), deadline=None)
+@settings(max_examples=examples(3), deadline=None)
 @given(data=st.data())
 def test_every_epoch_equals_the_reference(case: str, hash_mask: int, data: st.DataObject) -> None:
     """Outputs, their order, and state are the reference's; also when keys share a hash."""

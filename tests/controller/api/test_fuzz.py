@@ -30,7 +30,7 @@ pytestmark = pytest.mark.usefixtures("without_syncs")
 
 TOLD = {"Authorization": f"Bearer {TOKEN}"}
 URL = "http://127.0.0.1:8420"
-EXAMPLES = examples(5)
+EXAMPLES = examples(2)
 """Requests of each operation; with all of them it takes some seconds."""
 
 TOO_LARGE = 413

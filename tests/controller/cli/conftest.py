@@ -5,10 +5,13 @@ from __future__ import annotations
 import json
 from collections.abc import Callable, Iterator, MutableMapping
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import Any
 
 import pytest
+import typer.main
+import typer.testing
 from structlog.testing import capture_logs
 
 from controller.cli import main
@@ -31,6 +34,16 @@ class Outcome:
 
 
 Cbp = Callable[..., Outcome]
+
+
+@pytest.fixture(scope="session", autouse=True)
+def _commands_are_made_once() -> Iterator[None]:
+    """Of an application, not for each call: to read all signatures takes longer than most calls."""
+    make = cache(typer.main.get_command)
+    with pytest.MonkeyPatch.context() as patch:
+        patch.setattr(typer.main, "get_command", make)
+        patch.setattr(typer.testing, "_get_command", make)
+        yield
 
 
 @pytest.fixture(autouse=True)

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from controller.server.service_process import free_port
+from tests.sampling import sampled
 
 ARGUMENTS = ("demo", "--engine", "local", "--limit", "150", "--increments", "2")
 OFFERED = {point.name for point in importlib.metadata.entry_points(group="cbp.dataflows")}
@@ -100,6 +101,7 @@ def test_kept_means_that_the_service_goes_on(kept: tuple[Path, dict[str, Any]]):
     assert Path(result["tables"], "state", "threshold.queue", "_delta_log").is_dir()
 
 
+@pytest.mark.soak
 def test_the_end_leaves_nothing_behind(tmp_path: Path):
     """Without --keep neither process nor folder is left, and the output is plain lines."""
     process = start(tmp_path)
@@ -110,7 +112,7 @@ def test_the_end_leaves_nothing_behind(tmp_path: Path):
     assert "\x1b" not in output
 
 
-@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
+@pytest.mark.parametrize("which", sampled([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], every=3))
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path, which: signal.Signals):
     """Ctrl-C, kill and a closed terminal stop the service too, even with --keep."""
     process = start(tmp_path, "--keep")

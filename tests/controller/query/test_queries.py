@@ -28,6 +28,7 @@ from controller.query.database import lock, open_database
 from controller.query.sql_types import unheld_type
 from tests.controller.live import Live
 from tests.controller.query.queried import VALUES, queried
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -121,7 +122,7 @@ ENDLESS = [
 ]
 
 
-@pytest.mark.parametrize("sql", ENDLESS)
+@pytest.mark.parametrize("sql", sampled(ENDLESS, every=2))
 def test_what_does_not_end_is_ended(service: Live, sql: str) -> None:
     """In time, with its process; the place is free for the next one."""
     began, before = time.monotonic(), _children()

@@ -9,7 +9,7 @@ from __future__ import annotations
 import json
 import os
 import time
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -235,9 +235,23 @@ def test_kernel_reads_exactly_the_published_rows(tmp_path: Path, spark: Any) -> 
         table.clean_before(table.snapshot.version)
 
 
+REFUSED = (
+    "insert into {} values ('u77', 77, 77, 0)",
+    "delete from {} where n = 77",
+    "vacuum {}",
+    "optimize {}",
+    "update {} set n = 78 where n = 77",
+    "restore table {} to version as of 2",
+    "alter table {} set tblproperties ('a' = 'b')",
+)
+
+
 @pytest.mark.spark
+@pytest.mark.parametrize(
+    "texts", [REFUSED[:3], pytest.param(REFUSED, marks=pytest.mark.soak)], ids=["some", "all"]
+)
 def test_spark_cannot_write_into_a_managed_table_until_it_is_released(
-    tmp_path: Path, spark: Any
+    texts: Sequence[str], tmp_path: Path, spark: Any
 ) -> None:
     """INSERT, DELETE, UPDATE, OPTIMIZE, VACUUM, RESTORE and ALTER are refused, and no longer."""
     state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
@@ -245,16 +259,7 @@ def test_spark_cannot_write_into_a_managed_table_until_it_is_released(
     # A second file in a bucket, or OPTIMIZE has nothing to do and says so without writing.
     state.add(1, range(8000, 8010))
     state.publish()
-    table = f"delta.`{state.path}`"
-    statements = [
-        f"insert into {table} values ('u77', 77, 77, 0)",
-        f"delete from {table} where n = 77",
-        f"update {table} set n = 78 where n = 77",
-        f"optimize {table}",
-        f"vacuum {table}",
-        f"restore table {table} to version as of 2",
-        f"alter table {table} set tblproperties ('a' = 'b')",
-    ]
+    statements = [text.format(f"delta.`{state.path}`") for text in texts]
     from py4j.protocol import Py4JJavaError
     from pyspark.errors import PySparkException
 
@@ -264,7 +269,7 @@ def test_spark_cannot_write_into_a_managed_table_until_it_is_released(
         assert "cbp.managed" in str(caught.value), statement
     assert state.table.refresh().version == 7
     release(state.path, now_ms=int(time.time() * 1000))
-    for statement in (*statements[:2], statements[3]):
+    for statement in (*statements[:2], *statements[3:4]):
         spark.sql(statement).collect()
     assert with_spark(spark, state.path) == state.expected()
 

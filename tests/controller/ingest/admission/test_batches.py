@@ -24,6 +24,7 @@ from controller.ingest.reading.file_batch import BatchRead, BatchRequest, read_b
 from controller.store import open_store
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import sampled
 
 SCHEMA = "id BIGINT, name STRING"
 MANY = FileBatch(files=100)
@@ -228,7 +229,7 @@ def test_the_files_before_a_stop_are_settled(tmp_path: Path) -> None:
     assert [len(entry.files) for entry in entries(drop)] == [2, 2]
 
 
-@pytest.mark.parametrize("store", ["dict", "sqlite"])
+@pytest.mark.parametrize("store", sampled(["sqlite", "dict"], every=2))
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_anywhere_gives_each_file_once_and_in_order(
     tmp_path: Path, point: str, store: str
