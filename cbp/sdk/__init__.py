@@ -20,7 +20,7 @@ from cbp.model.flow.schema import Schema
 from cbp.sdk.builder import DataflowBuilder
 from cbp.sdk.declare import Input, Loopback, Output, State, Timers, View, by, by_sql, framed, route
 from cbp.sdk.document import dataflow_from_document
-from cbp.sdk.forms import TranslateArrow, TranslateSql
+from cbp.sdk.forms import TranslateArrow, TranslateRun, TranslateSql
 from cbp.sdk.lookups import Lookup
 from cbp.sdk.translate import Translate, TranslateRecords
 
@@ -53,6 +53,7 @@ __all__ = [
     "Translate",
     "TranslateArrow",
     "TranslateRecords",
+    "TranslateRun",
     "TranslateSql",
     "View",
     "by",

@@ -15,6 +15,7 @@ _PARAMETERS: Mapping[str, tuple[str, ...]] = {
     "groupwise": ("key", "group", "out"),
     "record": ("record", "out"),
     "arrow": ("groups", "out"),
+    "run": ("tables", "out"),
     "sql": ("frames", "out"),
 }
 """What a `translate` of each form is called with."""

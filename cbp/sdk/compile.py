@@ -41,7 +41,7 @@ from cbp.sdk.declare import (
     place_of,
 )
 from cbp.sdk.expiry import expiry_mistakes
-from cbp.sdk.form_mistakes import record_wise_mistakes, sql_mistakes
+from cbp.sdk.form_mistakes import record_wise_mistakes, run_mistakes, sql_mistakes
 from cbp.sdk.input_spec import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
@@ -322,6 +322,9 @@ class Compiler:
         """Refuse what the form of the translator does not have."""
         if self._record_wise:
             for name, code, message in record_wise_mistakes(inputs, declarations):
+                self._note(code, name, message)
+        if self._form == "run":
+            for name, code, message in run_mistakes(inputs, declarations):
                 self._note(code, name, message)
         if self._form == "sql":
             queries: Mapping[str, Any] | None = getattr(self._stage, "queries", {})

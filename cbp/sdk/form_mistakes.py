@@ -1,4 +1,4 @@
-"""What the form of a translator does not have: that of single records, and that of SQL; pure."""
+"""What the form of a translator does not have: single records, whole runs, SQL; pure."""
 
 from __future__ import annotations
 
@@ -7,10 +7,10 @@ from typing import Any
 
 from cbp.model.dataflow.stage import Computed, InputSpec
 from cbp.model.flow.schema import is_name
-from cbp.sdk.declare import Input, Loopback, State
+from cbp.sdk.declare import Input, Loopback, Output, State, Timers
 from cbp.sdk.lookups import Lookup
 
-__all__ = ["record_wise_mistakes", "sql_mistakes"]
+__all__ = ["record_wise_mistakes", "run_mistakes", "sql_mistakes"]
 
 FormMistake = tuple[str, str, str]
 """The name that it is about, its code, its message."""
@@ -33,6 +33,34 @@ def record_wise_mistakes(
         )
     if any(isinstance(declared, State) for declared in declarations.values()):
         yield "", "record_wise_shape", "cannot keep state; derive from Translate instead"
+
+
+def run_mistakes(
+    inputs: Sequence[InputSpec], declarations: Mapping[str, Any]
+) -> Iterator[FormMistake]:
+    """Yield a mistake for each declaration that a translator of whole runs cannot have."""
+    for spec in inputs:
+        if spec.loopback or spec.has_several or spec.in_sql or spec.combine is not None:
+            message = (
+                "an input of TranslateRun is no Loopback, has one group for each record, and no "
+                "combine: the call itself goes on until nothing is left to do; use route_by columns"
+            )
+            yield spec.name, "run_shape", message
+    for name, declared in declarations.items():
+        if isinstance(declared, Lookup):
+            message = "TranslateRun has no look-ups: read the changes of that table as an Input"
+            yield name, "run_shape", message
+        elif isinstance(declared, Output):
+            message = "TranslateRun has no Output: declare a View with keep=True, which has changes"
+            yield name, "run_shape", message
+        elif isinstance(declared, Timers) or (
+            isinstance(declared, State) and not (declared.keep and declared.expire is None)
+        ):
+            message = (
+                "no group says which records of a state go, so they stay until they are deleted: "
+                "declare it with keep=True and a key, without expire, and no Timers"
+            )
+            yield name, "run_shape", message
 
 
 def sql_mistakes(

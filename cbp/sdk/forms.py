@@ -1,4 +1,4 @@
-"""Vectorised translators: `TranslateArrow` for Arrow tables, `TranslateSql` for Spark SQL.
+"""Vectorised translators: on Arrow tables (`TranslateArrow`, `TranslateRun`), and in Spark SQL.
 
     class UrlCount(TranslateArrow):
         '''Count how often each URL was seen, many URLs at a time.'''
@@ -37,7 +37,7 @@ from typing import Any, ClassVar
 from cbp.model.dataflow.stage import Form
 from cbp.sdk.translate import Declared
 
-__all__ = ["TranslateArrow", "TranslateSql"]
+__all__ = ["TranslateArrow", "TranslateRun", "TranslateSql"]
 
 
 class TranslateArrow(Declared):
@@ -75,6 +75,44 @@ class TranslateArrow(Declared):
                 group of the call, in any order, in several pieces. For kept state the function
                 puts records, `out.<state>.delete(keys)` deletes some, and the last one of a key
                 counts; all other records stay.
+        """
+
+
+class TranslateRun(Declared):
+    """A vectorised translator that is called once for a whole run, and reaches records of any key.
+
+    For loops: an algorithm on arrays walks from record to record in one call, reads of its state
+    what it comes to, and puts what it found. Input is all that the run reads. States and views
+    are kept (`keep=True`), since no group says which records go. A run has one task.
+
+        class Ages(TranslateRun):
+            people = Input("name STRING, age BIGINT", route_by="name")
+            ages = View("name STRING, age BIGINT", key="name", keep=True)
+
+            def translate(self, tables, out):
+                known = tables.ages.of(tables.people.select(["name"]))
+                ...
+    """
+
+    form: ClassVar[Form] = "run"
+
+    @abstractmethod
+    def translate(self, tables: Any, out: Any) -> None:
+        """Turn all records of a run into changes of states and views.
+
+        Args:
+            tables: `tables.<input>` is a table of all records of the input: those with one key
+                come together, in the order of the groupwise form. `tables.<state>` reads a state
+                or view as it was before the run. `find(keys)` takes a table of keys (the columns
+                of the stage's key and of the second key), and returns the rows of the keys whose
+                records exist, as an array, and a table of these records. `of(keys)` takes the
+                columns of the stage's key alone, each key once, and returns all records with
+                these keys, in any order. `all()` returns all records, in any order, and reads
+                them all; `size` is their number. `tables.run` is the run, as in the groupwise
+                form. The results must not depend on the order of records.
+            out: One function per state and view, by name, as in `TranslateArrow`: it puts
+                records of any key, `out.<state>.delete(keys)` deletes some, and the last one of a
+                key counts.
         """
 
 

@@ -219,7 +219,7 @@ class _Folder:
             if isinstance(class_, type) and class_.__module__ == root:
                 message = (
                     "is a class, and no translator; derive it from cbp.Translate, "
-                    "TranslateRecords, TranslateArrow or TranslateSql"
+                    "TranslateRecords, TranslateArrow, TranslateRun or TranslateSql"
                 )
                 mistake = Mistake("translator_invalid", name, message, place_of(class_))
                 return DefinitionError(mistake)

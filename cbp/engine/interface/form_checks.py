@@ -56,7 +56,7 @@ def require_python(dataflow: str, nodes: Sequence[StageNode]) -> None:
 
 
 def require_epochs(dataflow: str, nodes: Sequence[StageNode]) -> None:
-    """Refuse loops within a run for an engine in which a task ends after one superstep.
+    """Refuse loops within a run for an engine in which a task has one superstep and one group.
 
     Raises:
         DataflowInvalidError: Rule `black_box_in_loop`, with each stage and its place.
@@ -65,13 +65,24 @@ def require_epochs(dataflow: str, nodes: Sequence[StageNode]) -> None:
         Mistake(
             "black_box_in_loop",
             f"stages.{node.name}",
-            f"{node.translator.name} has up to {node.translator.supersteps} supersteps in a run, "
-            "which the black-box mode does not do: run it with the direct engine, or leave "
-            "supersteps out of its loopbacks",
+            f"{node.translator.name} {_loop_of(node.translator)}",
             node.translator.place,
         )
         for node in nodes
-        if node.translator.supersteps > 1
+        if node.translator.has_one_task
     ]
     if mistakes:
         raise DataflowInvalidError(dataflow, mistakes)
+
+
+def _loop_of(spec: TranslatorSpec) -> str:
+    """Return what a translator does that the black-box mode does not, and what to do instead."""
+    if spec.form == "run":
+        return (
+            "is called once for a whole run, which the black-box mode does not do: run it with "
+            "the direct engine, or derive it from TranslateArrow"
+        )
+    return (
+        f"has up to {spec.supersteps} supersteps in a run, which the black-box mode does not do: "
+        "run it with the direct engine, or leave supersteps out of its loopbacks"
+    )

@@ -32,7 +32,7 @@ from cbp.model.dataflow.run_context import RunContext
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["call_vectorised"]
+__all__ = ["call_vectorised", "table_of"]
 
 Emitted = dict[str, list[Any]]
 
@@ -57,7 +57,7 @@ def call_vectorised(
     schemas = {i.name: i.schema for i in spec.inputs} | {s.name: s.schema for s in spec.replaced}
     schemas |= {one.name: one.schema for one in spec.lookups if one.by}
     whole_tables = {
-        one.name: _table(list(next(iter(groups.values()))[one.name]), one.schema)
+        one.name: table_of(list(next(iter(groups.values()))[one.name]), one.schema)
         for one in spec.looked_up_whole
         if groups
     }
@@ -65,7 +65,7 @@ def call_vectorised(
     shown = {name: list(chain(*(group[name] for group in groups.values()))) for name in schemas}
     emitter = _Emitter(spec, groups)
     with AuthorCall(stage, spec, inputs=shown):
-        given = Groups(_table(list(groups), spec.key), flows, whole_tables)
+        given = Groups(table_of(list(groups), spec.key), flows, whole_tables)
         readers = {state.name: _Kept(state, groups) for state in spec.kept}
         given = Groups.with_kept(given, kept_tables(spec, readers))
         given = Groups.of_run(given, context) if spec.gives_run else given
@@ -78,10 +78,11 @@ def _flow(
 ) -> tuple[pa.Table, Any]:
     records = [list(group[name]) for group in groups.values()]
     offsets = np.array(list(accumulate(map(len, records), initial=0)), np.int64)
-    return _table(list(chain(*records)), schema), offsets
+    return table_of(list(chain(*records)), schema), offsets
 
 
-def _table(rows: Sequence[Row], schema: Schema) -> pa.Table:
+def table_of(rows: Sequence[Row], schema: Schema) -> pa.Table:
+    """Return records as a table in the types that authors see."""
     types = author_schema(schema)
     arrays = [pa.array([row[at] for row in rows], field.type) for at, field in enumerate(types)]
     return pa.Table.from_arrays(arrays, schema=types)
@@ -102,11 +103,11 @@ class _Kept:
             if key not in self._groups:
                 refuse_foreign_key(self._spec.name, keys.slice(len(rows), 1), np.array([-1]))
             rows.append(self._of(key).get(*values[many:]))
-        return _table([row for row in rows if row is not None], self._spec.schema)
+        return table_of([row for row in rows if row is not None], self._spec.schema)
 
     def all(self) -> pa.Table:
         """Return all records, group by group, in order of the second key."""
-        return _table(list(chain(*map(self._of, self._groups))), self._spec.schema)
+        return table_of(list(chain(*map(self._of, self._groups))), self._spec.schema)
 
     def _of(self, key: Row) -> Any:
         return self._groups[key][self._spec.name]

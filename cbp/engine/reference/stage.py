@@ -32,6 +32,7 @@ from cbp.engine.reference.kept_state import ListedRecords, put_and_delete
 from cbp.engine.reference.loop import Superstep, run_supersteps
 from cbp.engine.reference.routing import Bindings, Group, Key, Part, key_of, route_records
 from cbp.engine.reference.views import group_changes
+from cbp.engine.reference.whole_run import call_run
 from cbp.model.dataflow.call_rules import Fresh, Watches, refuse_returned
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.expiry import authored, expires_at
@@ -225,7 +226,9 @@ class ReferenceStage:
         expired = {timers.expires: set(self._due(timers, time)) for timers in self.spec.expiries}
         visited = sorted({*routed.groups}.union(*expired.values()), key=self._visiting_order)
         done.keys += visited
-        if self.spec.form == "arrow":
+        if self.spec.form == "run":
+            self._call_run(routed.groups, visited, done)
+        elif self.spec.form == "arrow":
             called = [key for key in visited if key in routed.groups]
             if called:
                 given = {key: self._flows(key, routed.groups[key]) for key in called}
@@ -236,7 +239,7 @@ class ReferenceStage:
                     done.take(self._call(key, routed.groups[key]), key)
         self._expire(visited, routed.groups, expired, done)
         done.figures.update(
-            groups=len(routed.groups),
+            groups=1 if self.spec.form == "run" else len(routed.groups),
             deliveries=routed.deliveries,
             dead_letters=routed.dead_letters,
         )
@@ -304,6 +307,22 @@ class ReferenceStage:
         for state in spec.states:
             by_key = {key: rows[state.name] for key, rows in written.items()}
             (done.kept if state.keep else done.local)[state.name] = by_key
+
+    def _call_run(self, groups: Mapping[Key, Group], visited: Sequence[Key], done: _Epoch) -> None:
+        """Call the author once, with all records and all state."""
+        records = {
+            one.name: [
+                row
+                for key in visited
+                for _, row in sorted(groups[key].get(one.name, ()), key=lambda pair: pair[0])
+            ]
+            for one in self.spec.inputs
+        }
+        spec = replace(self.spec, translate=self._translate)
+        changed = call_run(self.name, spec, records, self.state, self._context)
+        for name, by_key in changed.items():
+            keys = sorted(by_key, key=self._visiting_order)
+            done.kept[name] = {key: by_key[key] for key in keys}
 
     def _flows(self, key: Key, group: Group) -> dict[str, Any]:
         """Return the records of one group, in the order in which the author reads them."""

@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass, replace
+from typing import get_args
 
 from cbp.engine.commit.table_entries import live_adds
 from cbp.engine.interface.runs import PreparedRun, RunPlan, enter_unseen
@@ -35,14 +36,13 @@ from cbp.engine.storage.table_names import flow_table
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.explain import PhysicalLimits
+from cbp.model.dataflow.stage import Form
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import TableChange
 
 __all__ = ["Preparer"]
 
 _logger = logging.getLogger(__name__)
-
-_FORMS = ("groupwise", "arrow", "sql")
 
 
 @dataclass
@@ -63,7 +63,7 @@ class Preparer:
     def limits(self) -> PhysicalLimits:
         """Return the limits that decide how a run is executed; see `RunPreparer.limits`."""
         limits, bypass = self.planner.limits, self.executor.bypass
-        rows = {form: limits.rows_per_task_of(form) for form in _FORMS}
+        rows = {form: limits.rows_per_task_of(form) for form in get_args(Form)}
         if not self.executor.shuffles:
             return PhysicalLimits(self.executor.slots, rows, bypass=bypass)
         most = limits.arranged_reads, limits.arranged_bytes

@@ -84,8 +84,8 @@ class Planner:
         outer = any(state.grouping == "outer" for state in spec.states)
         work = max(records, self.reach.expected(plan))
         wanted = node.buckets if outer else -(-work // self.limits.rows_per_task_of(spec.form))
-        if spec.supersteps > 1:
-            wanted = 1  # messages go from superstep to superstep in the memory of one process
+        if spec.has_one_task:
+            wanted = 1
         return TaskPlan(
             folder=plan.folder,
             stage=node.name,

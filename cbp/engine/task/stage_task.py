@@ -45,6 +45,7 @@ from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.message_reader import Mail
 from cbp.engine.task.record_task import RecordRun
 from cbp.engine.task.reports import NextPhase, OutputFile, TaskReport
+from cbp.engine.task.run_work import RunWork
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 
@@ -170,6 +171,9 @@ class StageTask:
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
         if isinstance(self.writers, LoopWriters):
             LoopWork(self.writers, self.part).run(batches)
+            return
+        if self.plan.spec.form == "run":
+            RunWork(self.writers).run(batches)
             return
         plan, counts = self.plan, self.writers.counts
         assert plan.layout is not None, "a record-wise stage has shares"

@@ -152,7 +152,7 @@ class StagePlan:
     """The plan of one stage.
 
     Attributes:
-        form: `record-wise`, `groupwise`, `arrow` or `sql`.
+        form: `record-wise`, `groupwise`, `arrow`, `run` or `sql`.
         buckets: Hash partitions of groups and state; 0 if it is record-wise.
         tasks_max: Maximum number of tasks of a run.
         runnable: The rule or function that says when it runs. It has no effect on a stage that
@@ -268,7 +268,7 @@ def _stage(
 
 
 def _tasks_max(node: StageNode, limits: PhysicalLimits) -> int:
-    if node.translator.supersteps > 1:
+    if node.translator.has_one_task:
         return 1
     return limits.slots if node.translator.record_wise else min(limits.slots, node.buckets)
 

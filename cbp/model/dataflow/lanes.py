@@ -23,7 +23,7 @@ Measured on two cores: 100,000 records take 0.38 s without a job and 0.49 s with
 START_SHARE = 0.1
 """A run bypasses Spark if the start of a job would take more than this share of the run."""
 
-SECONDS_PER_RECORD = {"groupwise": 5e-6, "arrow": 2e-6}
+SECONDS_PER_RECORD = {"groupwise": 5e-6, "arrow": 2e-6, "run": 2e-6}
 """Processor seconds per record in one task, by form of the translator.
 
 Measured as `JOB_START_SECONDS`.

@@ -38,8 +38,9 @@ __all__ = [
 
 Grouping = Literal["inner", "outer"]
 
-Form = Literal["groupwise", "arrow", "sql"]
-"""How `translate` is called: per group, on Arrow tables of many groups, on Spark DataFrames."""
+Form = Literal["groupwise", "arrow", "run", "sql"]
+"""How `translate` is called: per group, on Arrow tables of many groups, on those of a whole run, on
+Spark DataFrames."""
 
 
 TIMER_COLUMN = "at"
@@ -351,7 +352,7 @@ class TranslatorSpec:
         key: Columns of the group's key; `None` for a record-wise translator.
         translate: `translate(key, group, out)`, where the key is `None` for a single record;
             `translate(record, out)` if `takes_record`; `translate(groups, out)` for the form
-            `arrow`, `translate(frames, out)` for `sql`.
+            `arrow`, `translate(tables, out)` for `run`, `translate(frames, out)` for `sql`.
         runnable: When it runs; a stage can override it (`StageNode.runnable`).
         form: How `translate` is called; a record-wise translator always has the default form.
         code: Fingerprint of the author's class and of what it needs of its package.
@@ -412,6 +413,11 @@ class TranslatorSpec:
         The first superstep reads the inputs, each further one the messages of the one before.
         """
         return max((spec.supersteps for spec in self.loopbacks), default=1)
+
+    @property
+    def has_one_task(self) -> bool:
+        """Whether a run has one task: its calls need all that the run reads in one process."""
+        return self.supersteps > 1 or self.form == "run"
 
     @property
     def gives_run(self) -> bool:

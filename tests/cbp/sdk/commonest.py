@@ -465,7 +465,7 @@ AT_DECLARATION = (
         "class Count:  # here",
         "translator_invalid",
         "Count: is a class, and no translator; derive it from cbp.Translate, TranslateRecords, "
-        "TranslateArrow or TranslateSql",
+        "TranslateArrow, TranslateRun or TranslateSql",
     ),
 )
 """Mistakes that are found before a call."""

@@ -27,7 +27,7 @@ from cbp.model.dataflow.call_rules import refuse_twice
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Emission"]
+__all__ = ["Emission", "conformed_copy"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -186,12 +186,26 @@ class Emission:
         return group_indexes
 
     def _conformed(self, flow: str, table: Any, schema: Schema) -> pa.Table:
-        try:
-            conformed = conform(as_table(table), schema)
-        except (TypeError, pa.ArrowException) as exc:
-            message = f"out.{flow}: {exc}"
-            raise TypeError(message) from exc
-        return _own(conformed) if self._copies else conformed
+        return (
+            conformed_copy(flow, table, schema) if self._copies else _conformed(flow, table, schema)
+        )
+
+
+def conformed_copy(flow: str, table: Any, schema: Schema) -> pa.Table:
+    """Return what an author emitted with the declared columns, sharing no memory with it.
+
+    Raises:
+        TypeError: The columns or their types are others.
+    """
+    return _own(_conformed(flow, table, schema))
+
+
+def _conformed(flow: str, table: Any, schema: Schema) -> pa.Table:
+    try:
+        return conform(as_table(table), schema)
+    except (TypeError, pa.ArrowException) as exc:
+        message = f"out.{flow}: {exc}"
+        raise TypeError(message) from exc
 
 
 def _own(table: pa.Table) -> pa.Table:

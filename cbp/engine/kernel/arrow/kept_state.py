@@ -140,16 +140,20 @@ class KeptCall:
 
     def every(self, groups: Int64s) -> tuple[Int64s, RecordPositions]:
         """Return all live records of some groups, in order, each with its group."""
-        parts = [
-            self._live(at, order, groups, starts[groups], stops[groups])
-            for at, order, starts, stops in self.ranges
-        ]
-        owners, positions = self._joined(parts, np.arange(len(self.hashes)))
-        if sum(len(part[0]) > 0 for part in parts) > 1:
+        owners, positions = self.found(groups)
+        if np.any(positions.file[1:] != positions.file[:-1]):
             second = self.take(positions, self.spec.second_key)
             order = _in_order(second, owners)
             return owners[order], positions.at(order)
         return owners, positions
+
+    def found(self, groups: Int64s) -> tuple[Int64s, RecordPositions]:
+        """Return all live records of some groups, group by group, each with its group."""
+        parts = [
+            self._live(at, order, groups, starts[groups], stops[groups])
+            for at, order, starts, stops in self.ranges
+        ]
+        return self._joined(parts, np.arange(len(self.hashes)))
 
     def tables(self, groups: Int64s, *, rows_max: int) -> Iterator[pa.Table]:
         """Yield all records of some groups, in any order, some at a time."""

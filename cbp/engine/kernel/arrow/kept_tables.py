@@ -25,6 +25,8 @@ from cbp.model.flow.schema import Schema
 __all__ = [
     "KeptTableReader",
     "KeptTables",
+    "ReachedReader",
+    "ReachedTables",
     "kept_key",
     "kept_tables",
     "keys_of",
@@ -41,6 +43,27 @@ class KeptTableReader(Protocol):
 
     def all(self) -> pa.Table:
         """Return all records, group by group, in order of the second key."""
+        ...
+
+
+class ReachedReader(Protocol):
+    """Finds the records of any key, as they were before the run."""
+
+    @property
+    def size(self) -> int:
+        """Number of records."""
+        ...
+
+    def find(self, keys: pa.Table) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Return the rows of `keys` whose record exists, ascending, and these records."""
+        ...
+
+    def all(self) -> pa.Table:
+        """Return all records, in any order."""
+        ...
+
+    def of(self, keys: pa.Table) -> pa.Table:
+        """Return all records with these keys of the stage, in any order."""
         ...
 
 
@@ -78,6 +101,57 @@ class KeptTables:
         message = (
             f"groups.{self._name} is kept state, and no table: read groups.{self._name}.get(keys) "
             f"or groups.{self._name}.all(); it has no {name!r}"
+        )
+        raise AttributeError(message)
+
+
+class ReachedTables:
+    """The records of a kept state in a run that reaches all of them; for its author.
+
+    Args:
+        name: The state.
+        key: The columns of the stage's key and of the second key.
+        many: Number of the columns of the stage's key.
+        reader: Finds the records.
+    """
+
+    __slots__ = ("_key", "_many", "_name", "_reader")
+
+    def __init__(self, name: str, key: Schema, many: int, reader: ReachedReader) -> None:
+        self._name, self._key, self._many, self._reader = name, key, many, reader
+
+    @property
+    def size(self) -> int:
+        """The number of records; nothing is read for it."""
+        return self._reader.size
+
+    def find(self, keys: Any) -> tuple[npt.NDArray[np.int64], pa.Table]:
+        """Find records by their keys.
+
+        Args:
+            keys: A table with the columns of the state's key, as `out` takes one.
+
+        Returns:
+            The rows of `keys` whose record exists, ascending, and these records, in this order.
+
+        Raises:
+            TypeError: The columns or their types are others.
+        """
+        return self._reader.find(keys_of(f"tables.{self._name}.find", keys, self._key))
+
+    def of(self, keys: Any) -> pa.Table:
+        """Return all records with these keys of the stage, in any order; each key comes once."""
+        key = self._key.select(self._key.names[: self._many])
+        return self._reader.of(keys_of(f"tables.{self._name}.of", keys, key))
+
+    def all(self) -> pa.Table:
+        """Return all records of the state, in any order."""
+        return self._reader.all()
+
+    def __getattr__(self, name: str) -> NoReturn:
+        message = (
+            f"tables.{self._name} is kept state, and no table: read find(keys), of(keys), all() or "
+            f"size of it; it has no {name!r}"
         )
         raise AttributeError(message)
 

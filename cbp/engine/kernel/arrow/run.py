@@ -42,7 +42,7 @@ from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-__all__ = ["CallSettler", "VectorisedRun"]
+__all__ = ["CallSettler", "VectorisedRun", "run_file_rows"]
 
 _SHOWN_ROWS = 3
 
@@ -123,7 +123,7 @@ class CallSettler:
             write = ViewChanges(state, self.write_output).write
             write(gone, changes.died_groups, born, groups)
         if len(groups):
-            for rows in _rows(born, np.arange(len(groups)), call.hashes[groups], state):
+            for rows in run_file_rows(born, np.arange(len(groups)), call.hashes[groups], state):
                 self.write_state(state.name, rows)
 
     def _settle_timers(self, state: StateSpec, call: Call, timers: Timers) -> None:
@@ -135,7 +135,7 @@ class CallSettler:
             at = pa.repeat(pa.scalar(timers.at, type_), len(groups))
             keys = call.groups.keys.take(pa.array(groups)).append_column(TIMER_COLUMN, at)
             records = keys.select(list(state.schema.names))
-            for rows in _rows(records, np.arange(len(groups)), call.hashes[groups], state):
+            for rows in run_file_rows(records, np.arange(len(groups)), call.hashes[groups], state):
                 self.write_state(state.name, rows)
 
     def _settle(self, state: StateSpec, call: Call, emission: Emission) -> None:
@@ -152,7 +152,7 @@ class CallSettler:
             ViewChanges(state, self.write_output).write(gone, ids[died], new, emitted_ids[born])
         if len(born):
             hashes = call.hashes[emitted_ids[born]]
-            for rows in _rows(emitted, born, hashes, state):
+            for rows in run_file_rows(emitted, born, hashes, state):
                 self.write_state(state.name, rows)
 
     def _write(self, output: str, table: pa.Table) -> None:
@@ -243,7 +243,9 @@ class VectorisedRun:
             raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
 
 
-def _rows(emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec) -> Iterator[pa.Table]:
+def run_file_rows(
+    emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec
+) -> Iterator[pa.Table]:
     """Return new records as tables in the schema of a run file."""
     everything = len(born) == emitted.num_rows and np.array_equal(born, np.arange(len(born)))
     table = emitted if everything else emitted.take(pa.array(born))

@@ -1,0 +1,206 @@
+"""Kept state of all buckets, for a call that reaches records of any key.
+
+    keys -> hashes -> the half of the buckets -> KeptCall -> records
+    puts, deletions -> keys in visiting order -> KeptCall of each half -> what died, what is new
+
+A run has one task, which owns all buckets. Signed hashes ascend only within a half of them
+(`cbp.engine.state.bucket_batches`), so each half is asked by itself.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator, Sequence
+from dataclasses import dataclass
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.key_hash import hash_columns
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.arrow.kept_state import KeptCall, KeptOperations
+from cbp.engine.kernel.arrow.run import run_file_rows
+from cbp.engine.kernel.view_changes import ViewChanges
+from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.storage.external_sort import order_by_columns
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+
+__all__ = ["Halves", "ReachedOperation", "ReachedState"]
+
+Int64s = npt.NDArray[np.int64]
+
+Halves = tuple[BucketState, BucketState]
+"""The buckets whose hashes are not below zero, and those whose hashes are."""
+
+_HASH = "_hash"
+
+
+@dataclass(frozen=True, slots=True)
+class ReachedOperation:
+    """Records that are put into a kept state, or keys of records that are deleted.
+
+    Attributes:
+        keys: The columns of the stage's key and of the second key, one row per record.
+        puts: The records; `None` if those with these keys are deleted.
+    """
+
+    keys: pa.Table
+    puts: pa.Table | None = None
+
+
+@dataclass(frozen=True)
+class ReachedState:
+    """One kept state of a run; a `ReachedReader`.
+
+    Attributes:
+        spec: The state.
+        translator: Its translator, which declares the key.
+        hash_mask: The bits of a hash that count.
+    """
+
+    spec: StateSpec
+    translator: TranslatorSpec
+    halves: Halves
+    hash_mask: int
+
+    @property
+    def size(self) -> int:
+        """Number of records."""
+        return sum(file.rows - file.dead for half in self.halves for file in half.files)
+
+    def find(self, keys: pa.Table) -> tuple[Int64s, pa.Table]:
+        """Return the rows of `keys` whose record exists, ascending, and these records."""
+        many = len(self.translator.key_of(self.spec))
+        second = keys.select(range(many, keys.num_columns))
+        tables, places = [self._empty], [np.empty(0, np.int64)]
+        for call, rows in self._calls(keys.select(range(many))):
+            found, positions = call.locate(np.arange(len(rows)), second.take(pa.array(rows)))
+            tables.append(call.take(positions))
+            places.append(rows[found])
+        rows = np.concatenate(places)
+        order = np.argsort(rows, kind="stable")
+        return rows[order], pa.concat_tables(tables).take(pa.array(order))
+
+    def of(self, keys: pa.Table) -> pa.Table:
+        """Return all records with these keys of the stage, in any order."""
+        tables = [self._empty]
+        for call, rows in self._calls(keys):
+            tables.append(call.take(call.found(np.arange(len(rows)))[1]))
+        return pa.concat_tables(tables)
+
+    def all(self) -> pa.Table:
+        """Return all records, file by file."""
+        tables, names = [self._empty], list(self.spec.schema.names)
+        for state in self.halves:
+            for at, file in enumerate(state.files):
+                state.lookups["scan"] += 1
+                rows = state.live(at, np.arange(file.rows))
+                if len(rows):
+                    table = state.whole(at).take(rows, names).cast(self._empty.schema)
+                    state.bytes_read += table.nbytes
+                    tables.append(table)
+        return pa.concat_tables(tables)
+
+    def settle(
+        self,
+        operations: Sequence[ReachedOperation],
+        write_output: Callable[[str, list[pa.Array]], None],
+        write_state: Callable[[str, pa.Table], None],
+    ) -> None:
+        """Apply puts and deletions, and write what they change; the last one of a key counts.
+
+        Args:
+            operations: In order.
+            write_output: Takes changes of a view.
+            write_state: Takes new records, which ascend by hash within a half.
+        """
+        if not operations:
+            return
+        key = self.translator.key_of(self.spec)
+        given = pa.concat_tables([one.keys.select(list(key.names)) for one in operations])
+        keys, hashes, groups = self._in_visiting_order(given)
+        parts = np.split(groups, np.cumsum([one.keys.num_rows for one in operations])[:-1])
+        low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
+        for state, start, stop in ((self.halves[0], 0, low), (self.halves[1], low, len(hashes))):
+            if stop == start:
+                continue
+            call = KeptCall(
+                self.spec,
+                self.translator,
+                state,
+                keys=keys.slice(start, stop - start),
+                hashes=hashes[start:stop],
+            )
+            mine = [
+                _part_of(one, self.spec.second_key, numbers, start, stop)
+                for one, numbers in zip(operations, parts, strict=True)
+            ]
+            self._settle(call, mine, write_output, write_state)
+
+    def _settle(
+        self,
+        call: KeptCall,
+        operations: Sequence[KeptOperations],
+        write_output: Callable[[str, list[pa.Array]], None],
+        write_state: Callable[[str, pa.Table], None],
+    ) -> None:
+        changes = call.changes(operations, np.empty(0, np.int64))
+        call.state.kill(changes.died)
+        born, groups = changes.born, changes.born_groups
+        if self.spec.changes:
+            write = ViewChanges(self.spec, write_output).write
+            write(call.take(changes.died), changes.died_groups, born, groups)
+        if len(groups):
+            for rows in run_file_rows(born, np.arange(len(groups)), call.hashes[groups], self.spec):
+                write_state(self.spec.name, rows)
+
+    @property
+    def _empty(self) -> pa.Table:
+        return author_schema(self.spec.schema).empty_table()
+
+    def _hashes(self, keys: pa.Table) -> Int64s:
+        types = [field.type for field in self.translator.key_of(self.spec).fields]
+        columns = [column.combine_chunks() for column in keys.columns]
+        return hash_columns(columns, types) & np.int64(self.hash_mask)
+
+    def _calls(self, keys: pa.Table) -> Iterator[tuple[KeptCall, Int64s]]:
+        """Yield each half's call for some keys, with the row of each of its groups in `keys`."""
+        hashes = self._hashes(keys)
+        order = np.argsort(hashes, kind="stable")
+        below = int(np.searchsorted(hashes[order], 0))
+        for state, rows in zip(self.halves, (order[below:], order[:below]), strict=True):
+            if len(rows):
+                mine = keys.take(pa.array(rows))
+                yield (
+                    KeptCall(self.spec, self.translator, state, keys=mine, hashes=hashes[rows]),
+                    rows,
+                )
+
+    def _in_visiting_order(self, given: pa.Table) -> tuple[pa.Table, Int64s, Int64s]:
+        """Return each key once, its hash, and the number of the key of every given row."""
+        (codes,) = row_codes([given])
+        firsts = np.empty(int(codes.max(initial=-1)) + 1, np.int64)
+        firsts[codes[::-1]] = np.arange(len(codes))[::-1]  # of several rows, the first one stays
+        keys = given.take(pa.array(firsts))
+        hashes = self._hashes(keys)
+        ranks = hashes.view(np.uint64)
+        order = np.argsort(ranks, kind="stable")
+        if np.any(ranks[order[1:]] == ranks[order[:-1]]):
+            ranked = keys.append_column(_HASH, pa.array(ranks))
+            order = order_by_columns(ranked, [_HASH, *keys.column_names])
+        numbers = np.empty(len(order), np.int64)
+        numbers[order] = np.arange(len(order))
+        return keys.take(pa.array(order)), hashes[order], numbers[codes]
+
+
+def _part_of(
+    operation: ReachedOperation, second_key: Sequence[str], numbers: Int64s, start: int, stop: int
+) -> KeptOperations:
+    """Return the part of an operation on the groups `start` to `stop`."""
+    rows = np.flatnonzero((numbers >= start) & (numbers < stop))
+    keys, puts = operation.keys, operation.puts
+    if len(rows) < len(numbers):
+        keys = keys.take(pa.array(rows))
+        puts = None if puts is None else puts.take(pa.array(rows))
+    return KeptOperations(keys.select(list(second_key)), numbers[rows] - start, puts)

@@ -1,0 +1,115 @@
+"""Calls a translator of whole runs: once, with all records that arrived, and all kept state.
+
+tables of inputs -> author -> puts and deletions of any key -> `ReachedState.settle`
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from dataclasses import dataclass
+from functools import partial
+from typing import Any, NoReturn
+
+import pyarrow as pa
+
+from cbp.engine.columnar.author_errors import author_error
+from cbp.engine.kernel.arrow.emission import conformed_copy
+from cbp.engine.kernel.arrow.groups import Outputs
+from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key, keys_of
+from cbp.engine.kernel.arrow.reached_state import ReachedOperation
+from cbp.errors import is_authors
+from cbp.model.dataflow.call_rules import refuse_returned
+from cbp.model.dataflow.run_context import RunContext, hidden
+from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
+
+__all__ = ["RunTables", "call_once", "reached_tables"]
+
+_SHOWN_ROWS = 3
+
+Operations = dict[str, list[ReachedOperation]]
+
+
+class RunTables:
+    """What the author is given: inputs, kept states and the run, by name."""
+
+    def __init__(self, given: Mapping[str, Any]) -> None:
+        self.__dict__.update(given)
+
+    def __setattr__(self, name: str, value: object) -> NoReturn:
+        """Refuse: what is given belongs to the engine."""
+        message = f"tables.{name} is given, and cannot be set; use a name of your own for it"
+        raise AttributeError(message)
+
+    def __getattr__(self, name: str) -> NoReturn:
+        if name == "run":
+            raise hidden()
+        message = f"there is no input or state {name!r}; use one of {', '.join(self.__dict__)}"
+        raise AttributeError(message)
+
+
+@dataclass(frozen=True)
+class _Puts:
+    """The function of `out` for one state; it has `delete`."""
+
+    spec: TranslatorSpec
+    state: StateSpec
+    taken: list[ReachedOperation]
+
+    def __call__(self, table: Any) -> None:
+        """Put records, in place of those with their keys."""
+        records = conformed_copy(self.state.name, table, self.state.schema)
+        names = kept_key(self.spec, self.state).names
+        self.taken.append(ReachedOperation(records.select(list(names)), records))
+
+    def delete(self, keys: Any) -> None:
+        """Delete the records with these keys; nothing happens for one that is not there."""
+        key = kept_key(self.spec, self.state)
+        given = keys_of(f"out.{self.state.name}.delete", keys, key)
+        self.taken.append(ReachedOperation(conformed_copy(self.state.name, given, key)))
+
+
+def reached_tables(
+    spec: TranslatorSpec, readers: Mapping[str, ReachedReader]
+) -> dict[str, ReachedTables]:
+    """Return what an author is given of each kept state, by name."""
+    make = partial(_reached, spec)
+    return {state.name: make(state, readers[state.name]) for state in spec.kept}
+
+
+def _reached(spec: TranslatorSpec, state: StateSpec, reader: ReachedReader) -> ReachedTables:
+    return ReachedTables(state.name, kept_key(spec, state), len(spec.key_of(state)), reader)
+
+
+def call_once(
+    stage: str,
+    spec: TranslatorSpec,
+    inputs: Mapping[str, pa.Table],
+    readers: Mapping[str, ReachedReader],
+    context: RunContext,
+) -> Operations:
+    """Call the author, and return what was put and deleted, by state.
+
+    Args:
+        stage: The stage, for errors.
+        spec: The translator.
+        inputs: The records of each input, in the types that authors see.
+        readers: Find the records of each kept state.
+        context: What the author's code may know of the run.
+    """
+    taken: Operations = {state.name: [] for state in spec.kept}
+    given: dict[str, Any] = {**inputs, **reached_tables(spec, readers)}
+    if spec.gives_run:
+        given["run"] = context
+    out = Outputs({state.name: _Puts(spec, state, taken[state.name]) for state in spec.kept})
+    try:
+        refuse_returned(spec.translate(RunTables(given), out))
+    except BaseException as exc:
+        if not is_authors(exc):
+            raise
+        shown = {name: _first(table) for name, table in inputs.items()}
+        raise author_error(exc, spec, stage=stage, inputs=shown) from exc
+    return taken
+
+
+def _first(table: pa.Table) -> list[tuple[object, ...]]:
+    return [tuple(row.values()) for row in table.slice(0, _SHOWN_ROWS).to_pylist()]

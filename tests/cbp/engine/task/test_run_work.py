@@ -1,0 +1,216 @@
+"""Translators of whole runs: the reference's results, for records of any key, in one call."""
+
+from __future__ import annotations
+
+import random
+import tempfile
+from collections.abc import Mapping
+from pathlib import Path
+from typing import Any
+
+import pyarrow as pa
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+
+from cbp import DataflowBuilder, Input, State, TranslateRun, View
+from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
+from cbp.errors import AuthorCodeError, CbpError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.explain import PhysicalLimits, explain
+from cbp.model.dataflow.fusion import choose_leaders
+from cbp.testing import check_split
+from tests.cbp.engine.epochs import NARROW, assert_same
+from tests.cbp.engine.kept_runs import merging_limits
+from tests.driver import Driver
+from tests.sampling import examples
+
+ORDERS = "k STRING, to STRING, part DOUBLE, verb STRING, n INT"
+_order = st.fixed_dictionaries(
+    {
+        "k": st.sampled_from(["a", "b", None]),
+        "to": st.sampled_from(["a", "b", "c", "l", "f", None]),
+        "part": st.sampled_from([0.0, -0.0, 1.0, float("nan"), None]),
+        "verb": st.sampled_from(["put", "put", "put", "delete", "find", "of", "all"]),
+        "n": st.one_of(st.none(), st.integers(0, 3)),
+    }
+)
+
+
+class Shelves(TranslateRun):
+    """Each order puts, deletes or looks for records of some other key, and says what it found."""
+
+    orders = Input(ORDERS, route_by="k")
+    late = Input("k STRING, n INT", route_by="k")
+    shelf = State("part DOUBLE, n INT, k STRING, by STRING", keep=True, key="k, part")
+    board = View("k STRING, part DOUBLE, said STRING", key="k, part", keep=True)
+    last = View("k STRING, n INT, run BIGINT", key="k", keep=True)
+
+    def translate(self, tables: Any, out: Any) -> None:
+        """Do what the orders say, in an order of their own."""
+        board: list[dict[str, Any]] = []
+        for order in sorted(tables.orders.to_pylist(), key=repr):
+            keys = {"k": pa.array([order["to"]], pa.string()), "part": pa.array([order["part"]])}
+            if order["verb"] == "put":
+                put = {"n": [order["n"]], "by": [order["k"]]}
+                out.shelf(pa.table({**keys, **put}, schema=SHELF))
+            elif order["verb"] == "delete":
+                out.shelf.delete(pa.table(keys, schema=SHELF_KEY))
+                out.board.delete(pa.table(keys, schema=SHELF_KEY))
+            else:
+                said = self._look(tables.shelf, order["verb"], pa.table(keys, schema=SHELF_KEY))
+                board.append({"k": order["to"], "part": order["part"], "said": said})
+        out.board(pa.Table.from_pylist(board, schema=BOARD))
+        late = [(row["k"], row["n"], tables.run.epoch) for row in tables.late.to_pylist()]
+        columns = zip(*late, strict=True) if late else [[], [], []]
+        out.last(dict(zip(("k", "n", "run"), map(list, columns), strict=True)))
+
+    @staticmethod
+    def _look(shelf: Any, verb: str, keys: pa.Table) -> str:
+        if verb == "find":
+            rows, found = shelf.find(keys)
+            return f"{rows.tolist()} {found.to_pylist()}"
+        found = shelf.of(keys.select(["k"])) if verb == "of" else shelf.all()
+        return f"{shelf.size} {sorted(map(repr, found.to_pylist()))}"
+
+
+BOARD = pa.schema([("k", pa.string()), ("part", pa.float64()), ("said", pa.string())])
+SHELF_KEY = pa.schema([("k", pa.string()), ("part", pa.float64())])
+SHELF = pa.schema([*SHELF_KEY, ("n", pa.int32()), ("by", pa.string())])
+
+
+def dataflow_of(translator: TranslateRun, schemas: Mapping[str, str]) -> Dataflow:
+    """Return a dataflow of one stage `stage` that reads the sources `s_<input>`."""
+    flow = DataflowBuilder("whole")
+    wiring = {name: flow.source(f"s_{name}", schema) for name, schema in schemas.items()}
+    flow.stage("stage", translator, buckets=4, **wiring)
+    return flow.build()
+
+
+SHELVES = {"orders": ORDERS, "late": "k STRING, n INT"}
+
+
+@pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
+@settings(max_examples=examples(6), deadline=None)
+@given(
+    epochs=st.lists(
+        st.fixed_dictionaries(
+            {
+                "orders": st.lists(_order, max_size=12),
+                "late": st.lists(
+                    st.fixed_dictionaries({"k": st.sampled_from("abc"), "n": st.integers(0, 3)}),
+                    max_size=4,
+                ),
+            }
+        ),
+        min_size=1,
+        max_size=5,
+    ),
+    merging=st.booleans(),
+)
+def test_every_epoch_equals_the_reference(
+    hash_mask: int, epochs: list[dict[str, list[dict[str, Any]]]], merging: bool
+) -> None:
+    """Null, NaN and zeros as keys; keys that share a hash; files that are merged all the time.
+
+    What is found is what there was before the run, whichever of its orders look for it.
+    """
+    dataflow = dataflow_of(Shelves(), SHELVES)
+    limits = merging_limits() if merging else DEFAULT_LIMITS
+    with tempfile.TemporaryDirectory() as folder:
+        engine = LocalEngine(cache=f"{folder}/cache", hash_mask=hash_mask, limits=limits)
+        driver = Driver(engine, dataflow, Path(folder) / "t")
+        assert_same(dataflow, driver, epochs, ordered=hash_mask == -1)
+
+
+class Degrees(TranslateRun):
+    """Count the links of both ends of each link that comes."""
+
+    links = Input("src BIGINT, dst BIGINT", route_by="src")
+    degrees = View("node BIGINT, n BIGINT", key="node", keep=True)
+    key = "node BIGINT"
+
+    def translate(self, tables: Any, out: Any) -> None:
+        """Add one for each end."""
+        ends = pa.concat_arrays(
+            [tables.links[name].combine_chunks() for name in ("src", "dst")]
+        ).value_counts()
+        table = pa.table({"node": ends.field("values"), "more": ends.field("counts")})
+        known = tables.degrees.of(table.select(["node"])).to_pydict()
+        before = dict(zip(known["node"], known["n"], strict=True))
+        pairs = zip(table["node"].to_pylist(), table["more"].to_pylist(), strict=True)
+        now = {node: before.get(node, 0) + more for node, more in pairs}
+        out.degrees({"node": [*now], "n": [*now.values()]})
+
+
+LINKS = {"links": "src BIGINT, dst BIGINT"}
+
+
+def test_a_run_costs_what_it_touches(tmp_path: Path) -> None:
+    """One link in a large graph reads and writes the records of its ends, and their buckets."""
+    driver = Driver(
+        LocalEngine(cache=str(tmp_path / "cache")), dataflow_of(Degrees(), LINKS), tmp_path / "t"
+    )
+    driver.feed("s_links", [{"src": n, "dst": n + 1} for n in range(5_000)])
+    driver.feed("s_links", [{"src": 0, "dst": 7}])
+    driver.run_until_idle()
+    figures = driver.figures[-1]
+    assert (figures["groups"], figures["state_written"], figures["state_removed"]) == (1, 2, 2)
+    assert 0 < figures["bytes_read"] < 200
+    assert [row["n"] for row in driver.state("stage", "degrees") if row["node"] in (0, 7)] == [2, 3]
+    runs = Path(driver.folder, "state", "stage.degrees", "_runs").rglob("*.parquet")
+    assert sum("000000000001-" in path.name for path in runs) <= 2, "a file for each bucket"
+
+
+def test_any_split_gives_the_degrees_of_one_batch() -> None:
+    """The test kit runs them as all others."""
+    chance = random.Random(1)
+    links = [{"src": chance.randrange(9), "dst": chance.randrange(9)} for _ in range(30)]
+    result = check_split(Degrees, [{"links": links[at : at + 7]} for at in range(0, 30, 7)])
+    ends = [end for link in links for end in link.values()]
+    assert {row.node: row.n for row in result.view("degrees")} == {n: ends.count(n) for n in ends}
+
+
+def test_a_stage_of_whole_runs_has_one_task() -> None:
+    """`cbp explain` says so."""
+    dataflow = dataflow_of(Degrees(), LINKS)
+    plan = explain(dataflow, choose_leaders(dataflow), PhysicalLimits(4, {"run": 10}))
+    ((stage,),) = (unit.stages for unit in plan.units)
+    assert (stage.form, stage.tasks_max) == ("run", 1)
+
+
+class Wrong(Degrees):
+    """Does what `wrong` says with a link."""
+
+    wrong = ""
+
+    def translate(self, tables: Any, out: Any) -> None:
+        """Make a mistake."""
+        if self.wrong == "column":
+            out.degrees({"node": [1]})
+        elif self.wrong == "keys":
+            tables.degrees.of({"nodes": [1]})
+        elif self.wrong == "name":
+            _ = tables.nodes
+        elif self.wrong == "table":
+            _ = tables.degrees.to_pylist()
+        elif self.wrong == "set":
+            tables.degrees = 1
+
+
+@pytest.mark.parametrize("wrong", ["column", "keys", "name", "table", "set"])
+def test_a_mistake_is_named_and_changes_nothing(wrong: str, tmp_path: Path) -> None:
+    """With the author's line and the first records; the increment is read again."""
+    translator = type("Named", (Wrong,), {"wrong": wrong})()
+    driver = Driver(
+        LocalEngine(cache=str(tmp_path / "cache")), dataflow_of(translator, LINKS), tmp_path / "t"
+    )
+    driver.feed("s_links", [{"src": 1, "dst": 2}])
+    with pytest.raises(AuthorCodeError) as caught:
+        driver.run_until_idle()
+    assert "test_run_work.py" in caught.value.message
+    assert caught.value.details["inputs"] == {"links": ["(1, 2)"]}
+    with pytest.raises(CbpError):
+        driver.run_until_idle()
+    assert driver.state("stage", "degrees") == []
