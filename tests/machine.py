@@ -28,7 +28,7 @@ __all__ = [
     "small_disk",
 ]
 
-NEEDS = ("postgres", "tmpfs", "manuals", "chromium", "promtool")
+NEEDS = ("postgres", "tmpfs", "manuals", "packages", "chromium", "promtool")
 """What `CBP_REQUIRE` may name."""
 MEMORY_BYTES_MIN = 2**30
 

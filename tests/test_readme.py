@@ -17,7 +17,7 @@ from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.picture import mermaid
 from controller.registry import Registry
 from controller.server.service_process import ServiceProcess, free_port, settings_of
-from stages.flows import clustering, crawl_queue, set_diff
+from stages.flows import clustering, crawl_queue, pagerank, set_diff
 from tests.executed_documents import LANGUAGES, Block, blocks, languages, play
 
 README = Path(__file__).resolve().parents[1] / "README.md"
@@ -87,9 +87,9 @@ def test_the_pictures_are_the_graphs_of_the_applications():
     """Each as `cbp explain --format mermaid` draws it, in the order of the text."""
     actual = blocks(APPLICATIONS.read_text(encoding="utf-8"))
     documents = [yaml.safe_load(b.content) for b in actual if b.language == "yaml" and b.name]
-    visits, ranks, _ = documents
-    ready = [crawl_queue.document(), set_diff.document(), clustering.document()]
-    compiled = map(Registry(("cbp",)).compile, [visits, *ready, ranks])
+    visits, _ = documents
+    ready = [one.document() for one in (crawl_queue, set_diff, clustering, pagerank)]
+    compiled = map(Registry(("cbp",)).compile, [visits, *ready])
     drawn = [mermaid(dataflow, choose_leaders(dataflow)).rstrip() for dataflow in compiled]
     assert [b.content.rstrip() for b in actual if b.language == "mermaid"] == drawn
 

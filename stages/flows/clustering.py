@@ -1,12 +1,9 @@
 """Clustering coefficients: how many of each node's neighbours are linked to each other.
 
-    edges -> coefficients -> nodes -> latest
-              '-- fof --'
+    edges -> coefficients -> nodes
 
-`nodes.latest` is the result, a view: the last value of each node. It takes two epochs until an edge
-shows in `coefficients.co`, from which it is made.
-
-Source: CBP (SoCC'10), section 3.1.1, figure 6.
+`coefficients.nodes` is the result, a view: coefficient, degree and triangles of each node. A record
+of `edges` says that an edge is there, or, with `gone`, that it is not any more.
 """
 
 from __future__ import annotations
@@ -17,8 +14,7 @@ from typing import Any
 import yaml
 
 from cbp import Dataflow, DataflowBuilder
-from stages.translators.clustering_coefficients import ClusteringCoefficients
-from stages.translators.latest import Latest
+from stages.translators.clustering_arrow import ClusteringArrow
 
 __all__ = ["clustering", "document"]
 
@@ -30,10 +26,9 @@ def document() -> dict[str, Any]:
     return content
 
 
-def clustering(*, multicast: bool = True) -> Dataflow:
-    """Build the dataflow; by default the same as `document`."""
+def clustering() -> Dataflow:
+    """Build the dataflow; the same as `document`."""
     flow = DataflowBuilder("clustering")
-    edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL")
-    coefficients = flow.stage("coefficients", ClusteringCoefficients(multicast), edges=edges)
-    flow.stage("nodes", Latest("node BIGINT, co DOUBLE", "node"), rows=coefficients.co)
+    edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL, gone BOOLEAN")
+    flow.stage("coefficients", ClusteringArrow(), buckets=2, edges=edges)
     return flow.build()

@@ -1,13 +1,9 @@
-"""Incremental PageRank: two stages in a cycle.
+"""PageRank of a graph whose links come and go: one stage, one epoch for each increment.
 
-    edges -> rank -> pages
-             |  ^
-       moved v  | converged
-            verdict
+    edges -> rank -> ranks
 
-`rank.pages` is the result, a view: the last rank per page; the mean is 1.
-
-Source: CBP (SoCC'10), section 3.1.2, figure 8.
+`rank.ranks` is the result, a view: a score for each page. Divided by their sum, scores are ranks.
+A record of `edges` says that a link is there, or, with `gone`, that it is not any more.
 """
 
 from __future__ import annotations
@@ -18,8 +14,7 @@ from typing import Any
 import yaml
 
 from cbp import Dataflow, DataflowBuilder
-from stages.translators.incremental_pagerank import IncrementalPageRank
-from stages.translators.pagerank_verdict import PageRankVerdict
+from stages.translators.pagerank_arrow import PageRankArrow
 
 __all__ = ["document", "pagerank"]
 
@@ -31,19 +26,13 @@ def document() -> dict[str, Any]:
     return content
 
 
-def pagerank(
-    *, threshold: float = 0.001, tolerance: float = 1e-10, broadcast: bool = False
-) -> Dataflow:
+def pagerank(*, error: float = 1e-6) -> Dataflow:
     """Build the dataflow; by default the same as `document`.
 
     Args:
-        threshold: Decides which pages a change affects; see `IncrementalPageRank`.
-        tolerance: Decides when ranks have converged; see `PageRankVerdict`.
-        broadcast: Send messages to all pages instead of only the affected ones.
+        error: Largest mean over all pages of the difference between a score and the right one.
     """
     flow = DataflowBuilder("pagerank")
-    edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL")
-    ranks = IncrementalPageRank(threshold=threshold, broadcast=broadcast)
-    rank = flow.stage("rank", ranks, edges=edges, converged="verdict.converged")
-    flow.stage("verdict", PageRankVerdict(tolerance), moved=rank.moved)
+    edges = flow.source("edges", "src BIGINT NOT NULL, dst BIGINT NOT NULL, gone BOOLEAN")
+    flow.stage("rank", PageRankArrow(error=error, changes=False), buckets=2, edges=edges)
     return flow.build()

@@ -10,8 +10,11 @@ from typing import Any
 import pytest
 
 from cbp.model.verification import Request
+from stages.flows import clustering, pagerank
+from stages.translators.clustering_arrow import ClusteringArrow
 from stages.translators.clustering_coefficients import ClusteringCoefficients
 from stages.translators.incremental_pagerank import IncrementalPageRank
+from stages.translators.pagerank_arrow import PageRankArrow
 from stages.translators.pagerank_verdict import PageRankVerdict
 from tests.controller.verified import verified, world_of
 from tests.controller.world import World
@@ -80,6 +83,8 @@ def world(tmp_path: Path, without_syncs: None) -> Iterator[World]:
         clustering_coefficients=ClusteringCoefficients,
         incremental_pagerank=Biased,
         pagerank_verdict=PageRankVerdict,
+        pagerank_arrow=PageRankArrow,
+        clustering_arrow=ClusteringArrow,
     )
     yield made
     made.close()
@@ -131,6 +136,22 @@ def test_what_runs_in_rounds_is_compared_by_its_results(
     assert within["state/rank.nodes"] == "within 0.05, without shared, weight, round"
     because = {v.table: v.because for v in verification.tables}
     assert "it follows a view's changes" in because["flows/rank.moved"]
+
+
+@pytest.mark.parametrize("split", ["increments", "at_once"])
+@pytest.mark.parametrize("ready", [pagerank, clustering], ids=["pagerank", "clustering"])
+def test_a_loop_of_one_run_is_compared_however_it_is_split(world: World, ready: Any, split: Any):
+    """Links come and go: all tables of the ready dataflows are compared, and equal."""
+    document = ready.document()
+    world.controller.register(document)
+    come = [(1, 2, None), (2, 3, None), (3, 1, None)]
+    for edges in (come, [(1, 3, None), (2, 3, True)], [(3, 4, None), (4, 1, None)]):
+        world.arrive(document["name"], "edges", *edges)
+        world.clock.advance(1)
+        world.ticks(20)
+    verification = verified(world, document["name"], Request(split))
+    assert (verification.status, verification.error) == ("equal", None), verification.tables
+    assert len(verification.tables) == (4 if ready is pagerank else 3)
 
 
 def test_a_rank_that_is_wrong_is_found(world: World, monkeypatch: pytest.MonkeyPatch):

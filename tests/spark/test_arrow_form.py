@@ -11,12 +11,14 @@ import pytest
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
+from stages.flows.pagerank import pagerank
 from stages.translators.url_count_arrow import UrlCountArrow
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver
 from tests.limited import limits_of
 from tests.spark.spark_epochs import epochs_of
+from tests.stages.graphs import increments, small_web
 
 pytestmark = pytest.mark.spark
 
@@ -42,3 +44,17 @@ def test_the_ready_url_count_equals_the_groupwise_one(spark: Any, tmp_path: Path
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
     driver = Driver(engine, vectorised, tmp_path / "t")
     assert_same(dataflow, driver, epochs_of("url_count", seed=12))
+
+
+@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
+def test_a_whole_run_equals_the_reference(shuffled: bool, spark: Any, tmp_path: Path) -> None:
+    """One call in one task, whichever way the records came; links come, and one goes."""
+    limits = limits_of(shuffled=shuffled, rows_per_task=20)
+    engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)
+    driver = Driver(engine, pagerank(), tmp_path / "t")
+    edges = small_web(25)
+    src, dst = edges[0]
+    gone = {"edges": [{"src": src, "dst": dst, "gone": True}]}
+    assert_same(pagerank(), driver, [*increments(edges, 3), gone], source="")
+    moved = sum(figures.get("bytes_shuffled", 0) for figures in driver.figures)
+    assert (moved > 0) == shuffled

@@ -11,7 +11,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.testing import check_split, run_dataflow, run_epochs
-from stages.flows.clustering import clustering
+from stages.flows.clustering_by_messages import clustering_by_messages as clustering
 from stages.translators import clustering_coefficients
 from stages.translators.clustering_coefficients import ClusteringCoefficients
 from tests.sampling import sampled
@@ -113,4 +113,4 @@ def test_an_edge_without_an_end_is_refused() -> None:
 
 def test_the_document_and_the_code_build_the_same_graph() -> None:
     """Whichever way it is registered."""
-    same_graph("clustering", clustering())
+    same_graph("clustering_by_messages", clustering())

@@ -21,9 +21,9 @@ from cbp import DataflowBuilder
 from cbp.engine.direct import LocalEngine
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.testing import run_dataflow
-from stages.flows.clustering import clustering
+from stages.flows.clustering_by_messages import clustering_by_messages as clustering
 from stages.flows.crawl_queue import crawl_queue
-from stages.flows.pagerank import pagerank
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.flows.set_diff import set_diff
 from stages.translators.url_count import UrlCount
 from tests.driver import Driver

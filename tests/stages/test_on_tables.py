@@ -13,8 +13,8 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
-from stages.flows.clustering import clustering
-from stages.flows.pagerank import pagerank
+from stages.flows.clustering_by_messages import clustering_by_messages as clustering
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.sampling import sampled

@@ -26,7 +26,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.errors import DefinitionError
 from cbp.testing import Result, run_dataflow, run_epochs
-from stages.flows.pagerank import pagerank
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
 from tests.driver import Driver
@@ -215,7 +215,7 @@ def test_parameters_out_of_range_are_refused(options: dict[str, Any]) -> None:
 
 def test_the_document_and_the_code_build_the_same_graph() -> None:
     """Whichever way it is registered."""
-    same_graph("pagerank", pagerank())
+    same_graph("pagerank_in_phases", pagerank())
 
 
 def told_twice(driver: Any, edges: list[Edge], added: int) -> None:

@@ -11,20 +11,25 @@ from pathlib import Path
 from typing import Any
 
 import networkx as nx
+import numpy as np
 import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp import DataflowBuilder
 from cbp.engine.direct import LocalEngine
-from cbp.errors import AuthorCodeError
+from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.testing import run_dataflow
 from stages.propagate import Propagate
+from stages.propagate_arrow import PropagateArrow
 from stages.translators.components import Components
+from stages.translators.components_arrow import ComponentsArrow
 from stages.translators.latest import Latest
 from stages.translators.reachable import Reachable
+from stages.translators.reachable_arrow import ReachableArrow
 from stages.translators.shortest_paths import ShortestPaths
+from stages.translators.shortest_paths_arrow import ShortestPathsArrow
 from tests.driver import Driver
 from tests.sampling import examples
 
@@ -43,7 +48,7 @@ DAYS = st.lists(
 )
 
 
-def spread(stage: Propagate) -> Dataflow:
+def spread(stage: Propagate | PropagateArrow) -> Dataflow:
     """Return the values of nodes along the edges that there are."""
     flow = DataflowBuilder("spread")
     latest = Latest(EDGES, "src, dst", gone="weight")
@@ -85,6 +90,17 @@ CASES: dict[str, tuple[Any, Any]] = {
         lambda of: lengths(both_ways(of)),
     ),
 }
+ARRAYS: dict[str, tuple[Any, Any]] = {
+    "components": (ComponentsArrow, CASES["components"][1]),
+    "reachable": (lambda: ReachableArrow(0), CASES["reachable"][1]),
+    "reachable-within": (lambda: ReachableArrow(0, limit=2), CASES["reachable-within"][1]),
+    "shortest": (lambda: ShortestPathsArrow(0), CASES["shortest"][1]),
+    "shortest-undirected": (
+        lambda: ShortestPathsArrow(0, directed=False),
+        CASES["shortest-undirected"][1],
+    ),
+}
+EVERY = {**CASES, **{f"{name}-arrow": case for name, case in ARRAYS.items()}}
 
 
 def both_ways(of: nx.DiGraph) -> nx.DiGraph:
@@ -96,7 +112,7 @@ def both_ways(of: nx.DiGraph) -> nx.DiGraph:
     return made
 
 
-def values(stage: Propagate, days: list[list[Edge]]) -> list[Values]:
+def values(stage: Propagate | PropagateArrow, days: list[list[Edge]]) -> list[Values]:
     """Return the values after each increment, summed up from the changes of the view."""
     result = run_dataflow(spread(stage), {"edges": days})
     assert len(result.outputs["spread.nodes"]) == len(days), "one epoch for each increment"
@@ -110,14 +126,14 @@ def values(stage: Propagate, days: list[list[Edge]]) -> list[Values]:
     return after
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY)
 @settings(max_examples=examples(12), deadline=None)
 @given(days=DAYS)
 def test_after_every_increment_they_are_those_of_networkx(
     case: str, days: list[list[Edge]]
 ) -> None:
     """Edges come, go and change their weight, also on cycles; each increment is one epoch."""
-    make, oracle = CASES[case]
+    make, oracle = EVERY[case]
     assert values(make(), days) == [oracle(graph(days[:end])) for end in range(1, len(days) + 1)]
 
 
@@ -135,11 +151,11 @@ def test_a_chain_of_epochs_ends_where_one_run_does(case: str, days: list[list[Ed
         assert all(row.phase == 0 for row in result.state["spread.support"])
 
 
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY)
 def test_on_tables_they_are_those_of_networkx(case: str, tmp_path: Path) -> None:
     """Random graphs that lose as many edges as they get: values, and one epoch an increment."""
     dice = random.Random(3)
-    make, oracle = CASES[case]
+    make, oracle = EVERY[case]
     driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), spread(make()), tmp_path / "t")
     days: list[list[Edge]] = []
     for number in range(1, 4):
@@ -168,7 +184,7 @@ def some_edges(
 
 
 @pytest.mark.soak
-@pytest.mark.parametrize("case", CASES)
+@pytest.mark.parametrize("case", EVERY)
 @settings(max_examples=examples(75), deadline=None)
 @given(seed=st.integers(0, 1 << 30), nodes=st.integers(2, 40), density=st.floats(0.2, 2))
 def test_long_histories(case: str, seed: int, nodes: int, density: float) -> None:
@@ -176,7 +192,7 @@ def test_long_histories(case: str, seed: int, nodes: int, density: float) -> Non
     dice, days = random.Random(seed), list[list[Edge]]()
     for _ in range(12):
         days.append(some_edges(dice, days, nodes=nodes, many=max(1, int(nodes * density / 2))))
-    make, oracle = CASES[case]
+    make, oracle = EVERY[case]
     assert values(make(), days) == [oracle(graph(days[:end])) for end in range(1, len(days) + 1)]
 
 
@@ -202,17 +218,30 @@ def test_an_author_says_what_is_better() -> None:
         def better(self, one: float, other: float) -> bool:
             return one > other
 
-    stage = Widest("width DOUBLE", edge="weight DOUBLE", directed=True)
+    class WidestArrow(PropagateArrow):
+        largest = True
+
+        def starts(self, nodes: Any) -> Any:
+            return nodes == 0
+
+        def start(self, nodes: Any) -> Any:
+            return np.full(len(nodes), 9.0)
+
+        def along(self, values: Any, *edge: Any) -> Any:
+            return np.minimum(values, *edge)
+
     days: list[list[Edge]] = [
         [(0, 1, 4.0), (0, 2, 7.0), (2, 1, 6.0), (1, 3, 5.0), (3, 1, 8.0)],
         [(2, 1, None)],
         [(0, 1, None)],
     ]
-    assert values(stage, days) == [
-        {0: 9, 1: 6, 2: 7, 3: 5},
-        {0: 9, 1: 4, 2: 7, 3: 4},
-        {0: 9, 2: 7},
-    ]
+    for class_ in (Widest, WidestArrow):
+        stage = class_("width DOUBLE", edge="weight DOUBLE", directed=True)
+        assert values(stage, days) == [
+            {0: 9, 1: 6, 2: 7, 3: 5},
+            {0: 9, 1: 4, 2: 7, 3: 4},
+            {0: 9, 2: 7},
+        ]
 
 
 def test_only_what_an_edge_held_up_is_derived_again() -> None:
@@ -226,8 +255,15 @@ def test_only_what_an_edge_held_up_is_derived_again() -> None:
 
 def test_a_weight_below_zero_is_refused() -> None:
     """Paths would get shorter around a cycle for ever."""
-    with pytest.raises(AuthorCodeError, match="weights are 0 or more"):
-        run_dataflow(spread(ShortestPaths(0)), {"edges": [[(0, 1, -1.0)]]})
+    for stage in (ShortestPaths(0), ShortestPathsArrow(0)):
+        with pytest.raises(AuthorCodeError, match="weights are 0 or more"):
+            run_dataflow(spread(stage), {"edges": [[(0, 1, -1.0)]]})
+
+
+def test_edges_with_columns_come_from_a_view() -> None:
+    """A record that says that an edge is gone does not say which one of several."""
+    with pytest.raises(DefinitionError, match="wire them to a view"):
+        PropagateArrow("width DOUBLE", edge="weight DOUBLE", changes=False)
 
 
 def test_packages_are_reached_along_their_dependencies() -> None:

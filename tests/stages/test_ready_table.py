@@ -21,7 +21,9 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     "CountPerKey": {"key": "word STRING"},
     "Distances": {"source": 0},
     "Reachable": {"source": 0},
+    "ReachableArrow": {"source": 0},
     "ShortestPaths": {"source": 0},
+    "ShortestPathsArrow": {"source": 0},
 }
 
 

@@ -97,8 +97,8 @@ def test_a_box_says_what_it_waits_for_and_leads_to_its_stage(
 @pytest.mark.soak
 def test_groups_fold_into_one_box(served: Served, viewer: Viewer) -> None:
     """What runs together, and what loops, can be drawn as one box, and unfolded again."""
-    _example(served, "pagerank")
-    page = viewer.open("/dataflows/pagerank")
+    _example(served, "pagerank_in_phases")
+    page = viewer.open("/dataflows/pagerank_in_phases")
     expect(page.locator('[data-id="stage:rank"]')).to_be_visible()
     expect(page.locator('.react-flow__edge path[data-loop="true"]').first).to_be_attached()
     screenshot(page, "graph-loop")

@@ -71,7 +71,7 @@ class Clustering:
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
         """Return the dataflow `clustering` up to the coefficients; it has one form."""
-        document: dict[str, Any] = deepcopy(dict(ready("clustering")))
+        document: dict[str, Any] = deepcopy(dict(ready("clustering_by_messages")))
         del document["stages"]["nodes"]  # peers keep no table of all that they emitted
         parameters = {"multicast": self.variant != "plain"}
         document["stages"]["coefficients"]["parameters"] = parameters
@@ -152,7 +152,7 @@ class PageRank:
 
     def dataflow(self, *, grouping: str, form: str, buckets: int) -> Dataflow:
         """Return the dataflow `pagerank`; it has one form."""
-        document: dict[str, Any] = deepcopy(dict(ready("pagerank")))
+        document: dict[str, Any] = deepcopy(dict(ready("pagerank_in_phases")))
         document["stages"]["rank"]["parameters"] = {
             "damping": DAMPING,
             "threshold": self.threshold,

@@ -13,9 +13,9 @@ from cbp.model.dataflow.runnable import CountWindow, RunAll, RunAny, StaticTable
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Decision
 from cbp.model.verification import comparisons, first_stage, merged, timeless
-from stages.flows.clustering import clustering
+from stages.flows.clustering_by_messages import clustering_by_messages as clustering
 from stages.flows.crawl_queue import crawl_queue
-from stages.flows.pagerank import pagerank
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Spread, chain, sums
 

@@ -24,8 +24,10 @@ from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.shuffle.multicast_bindings import read_bindings
 from cbp.engine.task.reports import Counts
 from cbp.errors import DataflowInvalidError, InvariantError, TableFeatureError
-from stages.flows.clustering import clustering
-from stages.flows.pagerank import pagerank
+from cbp.model.dataflow.dataflow import Dataflow
+from stages.flows import pagerank as ready_pagerank
+from stages.flows.clustering_by_messages import clustering_by_messages as clustering
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.translators.url_count_sql import UrlCountSql
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
@@ -213,9 +215,11 @@ def test_sql_is_refused(tmp_path: Path) -> None:
         assert "url_count_sql.py:" in mistake.place
 
 
-def test_loops_within_a_run_are_refused(tmp_path: Path) -> None:
-    """A black-box task ends after one superstep: its epochs would be others."""
-    loop = loop_of(Components(), links="src BIGINT, dst BIGINT")
+@pytest.mark.parametrize(
+    "loop", [loop_of(Components(), links="src BIGINT, dst BIGINT"), ready_pagerank.pagerank()]
+)
+def test_loops_within_a_run_are_refused(loop: Dataflow, tmp_path: Path) -> None:
+    """A black-box task ends after one superstep, and is given the groups that are called."""
     with pytest.raises(DataflowInvalidError) as caught:
         blackbox(tmp_path).control.refuse("d", list(loop.stages.values()))
     assert [one.code for one in caught.value.mistakes] == ["black_box_in_loop"]

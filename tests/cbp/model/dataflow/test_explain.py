@@ -17,9 +17,9 @@ from cbp.model.dataflow.explain import PhysicalLimits, Plan, StagePlan, buckets_
 from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.lanes import Bypass
 from cbp.model.dataflow.nodes import BUCKETS_MAX
-from stages.flows.clustering import clustering
+from stages.flows.clustering_by_messages import clustering_by_messages as clustering
 from stages.flows.crawl_queue import crawl_queue
-from stages.flows.pagerank import pagerank
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
 from tests.flows import Letters, Ranks

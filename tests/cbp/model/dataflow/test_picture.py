@@ -11,7 +11,7 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.picture import dot, mermaid, picture
 from stages.flows.crawl_queue import crawl_queue
-from stages.flows.pagerank import pagerank
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from tests.cbp.model.dataflow.random_graphs import random_flow
 from tests.chains import SCHEMA, Spread
 

@@ -9,7 +9,7 @@ import pytest
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.graph.drawing import FlowEdge, Node, draw_graph
 from stages.flows.crawl_queue import crawl_queue
-from stages.flows.pagerank import pagerank
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from tests.cbp.model.dataflow.random_graphs import random_flow
 
 SVG = "{http://www.w3.org/2000/svg}"

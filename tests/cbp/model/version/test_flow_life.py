@@ -7,7 +7,7 @@ from typing import Any
 from cbp import View
 from cbp.model.dataflow.shape import DataflowShape, shape_of
 from cbp.model.version.flow_life import Beginning, FlowLife, lives_of_flows
-from stages.flows.pagerank import pagerank
+from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from tests.cbp.model.versions import Count, Echo, flow_of
 
 

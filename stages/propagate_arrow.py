@@ -1,0 +1,313 @@
+"""Values that spread along the edges of a graph while edges come and go, on columns.
+
+    class Components(PropagateArrow):
+        def start(self, nodes):                  # what nodes are worth by themselves
+            return nodes
+
+        def along(self, values):                 # what edges make of the values where they begin
+            return values
+
+The counterpart of `stages.propagate`, for the same values. A run is one call: the loop is one over
+arrays, and no Python runs per record.
+
+    edges -> what lost its support -> trimmed, with all that it supports -> derived again
+          '-> what is better now --------------------------------------'-> relaxed -> nodes
+
+A node's value is the best of its own start and of what edges bring. It remembers the node that
+brought it, its *support*. When an edge goes, the nodes that it supported lose their values, and so
+do all that these supported, before any is derived again: from its start, and from those neighbours
+that still have a value. So no cycle holds itself up. Values that got better are told along the
+edges until none does. What a run reads and writes follows what it comes to.
+
+Source: the idea of trimming by support is KickStarter's (ASPLOS'17).
+"""
+
+from __future__ import annotations
+
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from cbp import State, TranslateRun, View
+from cbp.errors import DefinitionError, Mistake
+from stages.link_arrays import LinkChanges, LinkTable, Reader
+from stages.nodes import Nodes, array_of
+
+__all__ = ["PropagateArrow"]
+
+Array = npt.NDArray[Any]
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+
+class PropagateArrow(TranslateRun):
+    """Give each node the best value that its own start, or any path to it, leads to.
+
+    A subclass says what nodes start with, what edges make of values, and what is best, each for
+    whole columns. `along` must never make a value better, and must keep the order of two values.
+    Only nodes at which an edge begins have a start; if edges have no direction, they begin at both
+    ends.
+
+    Shape:
+        edges: the changes of a view with the columns `src`, `dst`, and those of `edge`. Edges that
+            are there several times are counted; one with a null or a NaN is none. With
+            `changes=False`, records `(src, dst, gone BOOLEAN)`: the last one of two nodes counts.
+        nodes: a view `(node, <value>)` with the key `node`, of the nodes that have a value.
+
+    Args:
+        value: Name and type of the value, as `"label BIGINT"`.
+        node: Type of a node.
+        edge: Further columns of an edge, as `"weight DOUBLE"`; `along` gets them.
+        directed: Whether an edge leads from `src` to `dst` only.
+        changes: Whether edges are the changes of a view.
+
+    Attributes:
+        largest: Whether the largest value is the best one, not the least.
+    """
+
+    largest = False
+
+    def __init__(
+        self,
+        value: str,
+        *,
+        node: str = "BIGINT",
+        edge: str = "",
+        directed: bool = False,
+        changes: bool = True,
+    ) -> None:
+        if edge and not changes:
+            message = f"{edge!r}; edges with columns need changes=True: wire them to a view"
+            where = f"{type(self).__name__}.edge"
+            raise DefinitionError(Mistake("parameter_invalid", where, message))
+        name, _, type_ = value.strip().partition(" ")
+        self.directed, self.value = directed, name
+        self.edge_columns = tuple(one.split()[0] for one in edge.split(",") if one.strip())
+        self.key = f"node {node}"
+        self.edges, self.links = LinkTable.declare(node, edge, changes=changes)
+        self.held = State(
+            f"node {node}, value {type_}, support {node}",
+            keep=True,
+            key="node",
+            not_compared="support",
+        )
+        self.nodes = View(f"node {node}, {value}", key="node", keep=True)
+
+    def start(self, nodes: Any) -> Any:
+        """Return what nodes are worth by themselves."""
+        raise NotImplementedError
+
+    def along(self, values: Any, *edge: Any) -> Any:
+        """Return what edges make of the values where they begin."""
+        raise NotImplementedError
+
+    def starts(self, nodes: Any) -> Any:
+        """Return which nodes are worth something by themselves; by default, all are."""
+        return np.ones(len(nodes), np.bool_)
+
+    def reaches(self, values: Any) -> Any:
+        """Return which values that edges bring are told; by default, all are."""
+        return np.ones(len(values), np.bool_)
+
+    def translate(self, tables: Any, out: Any) -> None:
+        """Take the edges that came and went, and spread what they change."""
+        run = _Spread(self, tables)
+        changed = run.links.change(tables.edges, out)
+        run.trim(changed)
+        run.derive(changed)
+        run.write(out)
+
+
+class _Spread:
+    """The values of the nodes that a run meets; arrays are indexed by the number of a node.
+
+    Args:
+        author: Says how values spread.
+        tables: What the run gives.
+    """
+
+    def __init__(self, author: PropagateArrow, tables: Any) -> None:
+        self._author = author
+        self.nodes = Nodes()
+        self.links = LinkTable(tables.links, self.nodes, author.edge_columns)
+        self._reader = Reader(tables.held, self.nodes)
+        empty = tables.held.of({"node": []})
+        self._value = array_of(empty["value"])
+        self._old_value = self._value
+        self._support = self._old_support = np.empty(0, np.int64)
+        self._has: Bools = np.empty(0, np.bool_)
+        self._had: Bools = np.empty(0, np.bool_)
+        self._is_trimmed: Bools = np.empty(0, np.bool_)
+        self._candidates: list[tuple[Int64s, Array, Int64s]] = []
+
+    def trim(self, changed: LinkChanges) -> None:
+        """Take the values away that depended on edges which are gone."""
+        before = self._leads(changed.had_mine > 0, changed.had_theirs > 0)
+        now = self._leads(changed.mine > 0, changed.theirs > 0)
+        node, other = changed.node[before & ~now], changed.other[before & ~now]
+        self._know(np.concatenate([node, other]))
+        self._is_trimmed = np.zeros(len(self.nodes), np.bool_)
+        lost = [other[self._has[other] & (self._support[other] == node) & (node != other)]]
+        own = np.unique(node[self._has[node] & (self._support[node] == node)])
+        lost.append(own[~self._begins(own)])
+        front = np.unique(np.concatenate(lost))
+        while len(front):
+            self._is_trimmed[front] = True
+            _, links = self._leading(front)
+            at, to = links
+            self._know(to)
+            below = self._has[to] & (self._support[to] == front[at]) & ~self._is_trimmed[to]
+            front = np.unique(to[below])
+        self._has = self._has & ~self._is_trimmed
+
+    def derive(self, changed: LinkChanges) -> None:
+        """Give nodes what starts and edges bring, and tell on what is better."""
+        trimmed = np.flatnonzero(self._is_trimmed)
+        self._from_neighbours(trimmed)
+        leads = self._leads(changed.mine > 0, changed.theirs > 0)
+        leads &= ~self._leads(changed.had_mine > 0, changed.had_theirs > 0)
+        new = changed.at(leads)
+        self._know(np.concatenate([new.node, new.other]))
+        begin = np.unique(np.concatenate([new.node, trimmed[self._begins(trimmed)]]))
+        self._start(begin)
+        edge = [one.to_numpy(zero_copy_only=False) for one in new.edge]
+        self._tell(new.node, new.other, edge)
+        front = self._improve()
+        while len(front):
+            at, links = self.links.of(front)
+            leads = self._leads(self.links.mine[links], self.links.theirs[links])
+            at, links = at[leads], links[leads]
+            self._know(self.links.other[links])
+            self._tell(front[at], self.links.other[links], [one[links] for one in self.links.edge])
+            front = self._improve()
+
+    def write(self, out: Any) -> None:
+        """Keep the values that changed."""
+        self._grow()
+        has, had = self._has, self._had
+        is_other = self._value != self._old_value
+        moved = has & (~had | is_other)
+        held = moved | (has & (self._support != self._old_support))
+        ids = self.nodes.ids
+        gone = {"node": ids[had & ~has]}
+        value, support = self._value[held], ids[self._support[held]]
+        out.held({"node": ids[held], "value": value, "support": support})
+        out.held.delete(gone)
+        out.nodes({"node": ids[moved], self._author.value: self._value[moved]})
+        out.nodes.delete(gone)
+
+    def _leads(self, mine: Bools, theirs: Bools) -> Bools:
+        """Return which links lead away from their node."""
+        return mine.copy() if self._author.directed else mine | theirs
+
+    def _begins(self, numbers: Int64s) -> Bools:
+        """Return which nodes have a link that leads away from them now."""
+        at, links = self.links.of(numbers)
+        leads = self._leads(self.links.mine[links], self.links.theirs[links])
+        begins: Bools = np.bincount(at[leads], minlength=len(numbers)) > 0
+        return begins
+
+    def _leading(self, front: Int64s) -> tuple[Int64s, tuple[Int64s, Int64s]]:
+        """Return the links that lead away from nodes: their indexes; index of node, other node."""
+        at, links = self.links.of(front)
+        leads = self._leads(self.links.mine[links], self.links.theirs[links])
+        return links[leads], (at[leads], self.links.other[links[leads]])
+
+    def _know(self, numbers: Int64s) -> None:
+        """Read the values of nodes, unless they are known."""
+        read = self._reader.read(numbers)
+        if read is not None:
+            _, records = read
+            mine, support = (
+                self.nodes.numbers(array_of(records[name])) for name in ("node", "support")
+            )
+        self._grow()
+        if read is not None and len(mine):
+            values = array_of(records["value"])
+            self._value[mine], self._old_value[mine] = values, values
+            self._support[mine], self._old_support[mine] = support, support
+            self._has[mine], self._had[mine] = True, True
+
+    def _grow(self) -> None:
+        more = len(self.nodes) - len(self._has)
+        if not more:
+            return
+        blank = np.zeros(more, self._value.dtype)
+        self._value, self._old_value = (
+            np.concatenate([one, blank]) for one in (self._value, self._old_value)
+        )
+        none = np.full(more, -1)
+        self._support, self._old_support = (
+            np.concatenate([one, none]) for one in (self._support, self._old_support)
+        )
+        off = np.zeros(more, np.bool_)
+        self._has, self._had = (np.concatenate([one, off]) for one in (self._has, self._had))
+        if len(self._is_trimmed):
+            self._is_trimmed = np.concatenate([self._is_trimmed, off])
+
+    def _from_neighbours(self, trimmed: Int64s) -> None:
+        """Let trimmed nodes hear what all links that lead to them bring."""
+        at, links = self.links.of(trimmed)
+        mine, theirs = self.links.mine[links], self.links.theirs[links]
+        comes = theirs if self._author.directed else mine | theirs
+        at, links = at[comes], links[comes]
+        self._know(self.links.other[links])
+        edge = [one[links] for one in self.links.edge]
+        self._tell(self.links.other[links], trimmed[at], edge)
+
+    def _start(self, numbers: Int64s) -> None:
+        """Let nodes hear what they are worth by themselves."""
+        ids = self.nodes.ids[numbers]
+        some = np.flatnonzero(np.asarray(self._author.starts(ids), np.bool_))
+        if len(some):
+            values = np.asarray(self._author.start(ids[some]))
+            self._candidates.append((numbers[some], values, numbers[some]))
+
+    def _tell(self, origin: Int64s, to: Int64s, edge: list[Array]) -> None:
+        """Let nodes hear what edges make of the values where they begin."""
+        has = np.flatnonzero(self._has[origin])
+        if not len(has):
+            return
+        origin, to = origin[has], to[has]
+        values = np.asarray(self._author.along(self._value[origin], *(one[has] for one in edge)))
+        reaches = np.flatnonzero(np.asarray(self._author.reaches(values), np.bool_))
+        self._candidates.append((to[reaches], values[reaches], origin[reaches]))
+
+    def _improve(self) -> Int64s:
+        """Take the best of what nodes heard; return those that are better now, ascending.
+
+        Of several nodes that bring the best value, the least is the support, so that the result
+        does not depend on any order.
+        """
+        if not self._candidates:
+            return np.empty(0, np.int64)
+        to, values, origin = (np.concatenate(many) for many in zip(*self._candidates, strict=True))
+        self._candidates = []
+        better = np.flatnonzero(self._is_better(values, to))
+        if not len(better):
+            return np.empty(0, np.int64)
+        to, values, origin = to[better], values[better].astype(self._value.dtype), origin[better]
+        self._value[to], self._has[to] = values, True  # any of them, to begin with
+        best = np.maximum if self._author.largest else np.minimum
+        best.at(self._value, to, values)
+        wins = np.flatnonzero(values == self._value[to])
+        self._least_support(to[wins], origin[wins])
+        return np.flatnonzero(np.bincount(to))
+
+    def _least_support(self, to: Int64s, origin: Int64s) -> None:
+        """Of the nodes that bring a node its value, keep the least as its support."""
+        ids = self.nodes.ids[origin]
+        if ids.dtype == object:
+            _, ids = np.unique(ids, return_inverse=True)
+        least = np.full(len(self._support), np.iinfo(np.int64).max)
+        np.minimum.at(least, to, ids)
+        firsts = np.flatnonzero(least[to] == ids)
+        self._support[to[firsts]] = origin[firsts]
+
+    def _is_better(self, values: Array, to: Int64s) -> Bools:
+        better = ~self._has[to]
+        some = np.flatnonzero(~better)
+        held = self._value[to[some]]
+        better[some] = values[some] > held if self._author.largest else values[some] < held
+        return better

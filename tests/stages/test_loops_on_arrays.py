@@ -1,0 +1,295 @@
+"""Loops on arrays over graphs that were not made for them: exact after every increment.
+
+Half of the edges, a tenth, then few are added, and removed again. Answers from scratch are NumPy's
+(`tests.stages.real_graphs`). By default some thousand edges of each graph; with `-m soak` all.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterator
+from pathlib import Path
+from typing import Any
+
+import networkx as nx
+import numpy as np
+import pytest
+from hypothesis import given, settings
+from hypothesis import strategies as st
+from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
+
+from cbp import DataflowBuilder
+from cbp.engine.direct import LocalEngine
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.testing import check_split, run_dataflow
+from stages.translators.clustering_arrow import ClusteringArrow
+from stages.translators.components_arrow import ComponentsArrow
+from stages.translators.latest import Latest
+from stages.translators.pagerank_arrow import PageRankArrow
+from stages.translators.reachable_arrow import ReachableArrow
+from tests.cbp.engine.epochs import assert_same
+from tests.driver import Driver
+from tests.sampling import examples
+from tests.stages.real_graphs import (
+    Edges,
+    debian,
+    imports,
+    labels,
+    power_law,
+    scores,
+    steps,
+    triangles,
+)
+
+SCHEMA = "src BIGINT NOT NULL, dst BIGINT NOT NULL, gone BOOLEAN"
+SOURCE, ERROR = 1, 1e-9
+Values = dict[int, float]
+
+
+def loop_of(stage: Any, buckets: int = 2) -> Dataflow:
+    """Return a stage behind a source of edges that come, or are gone."""
+    flow = DataflowBuilder("loop")
+    flow.stage("loop", stage, buckets=buckets, edges=flow.source("edges", SCHEMA))
+    return flow.build()
+
+
+def values(pair: tuple[Any, Any]) -> Values:
+    nodes, many = pair
+    return dict(zip(nodes.tolist(), many.tolist(), strict=True))
+
+
+def coefficients(edges: Edges) -> Values:
+    """Return what follows from triangles and degrees."""
+    nodes, corners = triangles(edges)
+    degree = np.bincount(np.searchsorted(nodes, np.unique(np.sort(edges, axis=1), axis=0).ravel()))
+    return values((nodes, 2 * corners / np.maximum(degree * (degree - 1), 1)))
+
+
+LOOPS: dict[str, tuple[Callable[[], Any], str, Callable[[Edges], Values]]] = {
+    "components": (
+        lambda: ComponentsArrow(changes=False),
+        "nodes",
+        lambda edges: values(labels(edges)),
+    ),
+    "reachable": (
+        lambda: ReachableArrow(SOURCE, changes=False),
+        "nodes",
+        lambda edges: values(steps(edges, SOURCE)),
+    ),
+    "pagerank": (
+        lambda: PageRankArrow(error=ERROR, changes=False),
+        "ranks",
+        lambda edges: values(scores(edges)),
+    ),
+    "clustering": (ClusteringArrow, "nodes", coefficients),
+}
+GRAPHS: dict[str, Callable[[], Edges]] = {
+    "debian": debian,
+    "imports": imports,
+    "power-law": lambda: power_law(20_000, 60_000),
+}
+FEW = 6_000
+
+
+def history(edges: Edges) -> Iterator[tuple[Edges, bool, Edges]]:
+    """Yield increments: the edges, whether they are gone, and all that are there afterwards."""
+    sizes = [len(edges) // 2, len(edges) // 10, 1_000, 100, 10, 1]
+    at = 0
+    for size in sizes:
+        yield edges[at : at + size], False, edges[: at + size]
+        at += size
+    for size in (1, 10, 100, 1_000, at // 10):
+        first = (at * 7919) % max(1, at - size)
+        gone, rest = (
+            edges[first : first + size],
+            np.delete(edges[:at], slice(first, first + size), 0),
+        )
+        edges, at = rest, len(rest)
+        yield gone, True, rest
+
+
+def fed(edges: Edges, *, gone: bool) -> list[dict[str, Any]]:
+    return [{"src": src, "dst": dst, "gone": gone or None} for src, dst in edges.tolist()]
+
+
+@pytest.mark.parametrize("graph", GRAPHS)
+@pytest.mark.parametrize("loop", LOOPS)
+@pytest.mark.parametrize(
+    "most",
+    [FEW, pytest.param(None, marks=[pytest.mark.soak, pytest.mark.timeout(1800)])],
+    ids=["some", "all"],
+)
+def test_after_every_increment_it_is_what_scratch_gives(
+    loop: str, graph: str, most: int | None, tmp_path: Path
+) -> None:
+    """Whole graphs at once and single edges, added and removed; each increment is one epoch."""
+    make, view, oracle = LOOPS[loop]
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), loop_of(make()), tmp_path / "t")
+    for number, (some, gone, there) in enumerate(history(GRAPHS[graph]()[:most])):
+        driver.feed("edges", fed(some, gone=gone))
+        driver.run_until_idle()
+        assert len(driver.figures) == number + 1
+        named = driver.dataflow.stages["loop"].translator.state(view).schema.names[:2]
+        actual = {row[named[0]]: row[named[1]] for row in driver.state("loop", view)}
+        right = oracle(there)
+        assert actual.keys() == right.keys()
+        wrong = sum(abs(actual[node] - right[node]) for node in right)
+        assert wrong <= ERROR * len(right), f"increment {number} of {len(some)} edges"
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_every_epoch_equals_the_reference(loop: str, tmp_path: Path) -> None:
+    """States, changes of views and their order, where a run reads all and where it looks up."""
+    make, _, _ = LOOPS[loop]
+    edges = power_law(1_500, 4_000, seed=3)
+    days = [(edges[:3_000], False), (edges[3_000:3_040], False), (edges[::150], True)]
+    days += [(edges[:1], True), (edges[:2], False)]
+    dataflow = loop_of(make(), buckets=8)
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
+    epochs = [{"edges": fed(some, gone=gone)} for some, gone in days]
+    assert_same(dataflow, driver, epochs, source="")
+
+
+@pytest.mark.parametrize("stage", [ComponentsArrow, ClusteringArrow])
+def test_an_edge_costs_what_lies_around_it(stage: type[Any], tmp_path: Path) -> None:
+    """It is added to a graph of which a run would have to read megabytes, and removed again."""
+    edges = power_law(20_000, 60_000)
+    driver = Driver(
+        LocalEngine(cache=str(tmp_path / "cache")), loop_of(stage(changes=False)), tmp_path / "t"
+    )
+    for some, gone in ((edges[2:], False), (edges[:1], False), (edges[:1], True)):
+        driver.feed("edges", fed(some, gone=gone))
+        driver.run_until_idle()
+    assert all(0 < figures["bytes_read"] < 100_000 for figures in driver.figures[1:])
+    assert all(figures["state_written"] < 20 for figures in driver.figures[1:])
+
+
+NODES = st.integers(0, 7)
+DAYS = st.lists(
+    st.lists(st.tuples(NODES, NODES, st.sampled_from([None, None, True])), max_size=10),
+    min_size=1,
+    max_size=5,
+)
+
+
+@pytest.mark.parametrize("loop", ["pagerank", "clustering"])
+@settings(max_examples=examples(12), deadline=None)
+@given(days=DAYS, from_view=st.booleans())
+def test_any_history_gives_what_scratch_gives(
+    loop: str, days: list[list[tuple[int, int, bool | None]]], from_view: bool
+) -> None:
+    """Edges told again, to themselves, back and forth; from a source, and from a view."""
+    stage = {"pagerank": PageRankArrow, "clustering": ClusteringArrow}[loop](changes=from_view)
+    flow = DataflowBuilder("loop")
+    edges: Any = flow.source("edges", SCHEMA)
+    if from_view:
+        there = "src BIGINT NOT NULL, dst BIGINT NOT NULL, there BOOLEAN"
+        days = [[(src, dst, None if gone else True) for src, dst, gone in day] for day in days]
+        rows = DataflowBuilder("loop")
+        graph = rows.stage(
+            "graph", Latest(there, "src, dst", gone="there"), rows=rows.source("edges", there)
+        )
+        flow, edges = rows, graph.latest
+    flow.stage("loop", stage, edges=edges)
+    result = run_dataflow(flow.build(), {"edges": days})
+    last = {(src, dst): bool(told) is from_view for day in days for src, dst, told in day}
+    links = np.array([edge for edge, is_there in last.items() if is_there]).reshape(-1, 2)
+    name = "ranks" if loop == "pagerank" else "nodes"
+    actual = {row[0]: row[1] for row in result.view(f"loop.{name}")}
+    if loop == "pagerank":
+        right = values(scores(links)) if len(links) else {}
+        assert actual == pytest.approx(right, abs=1e-5)
+        return
+    graph = nx.Graph([(src, dst) for src, dst in links.tolist() if src != dst])
+    assert actual == pytest.approx(nx.clustering(graph))
+
+
+@pytest.mark.parametrize("loop", LOOPS)
+def test_any_split_gives_the_tables_of_one_batch(loop: str) -> None:
+    """States and views, but for which of several nodes supports a value, and for rounding."""
+    edges = power_law(40, 120, seed=6)
+    every = [(*edge, None) for edge in edges.tolist()] + [(*e, True) for e in edges[::4].tolist()]
+    days = [every[at : at + 25] for at in range(0, len(every), 25)]
+    make, view, oracle = LOOPS[loop]
+    result = check_split(loop_of(make()), {"edges": days})
+    actual = {row[0]: row[1] for row in result.view(f"loop.{view}")}
+    assert actual == pytest.approx(oracle(np.delete(edges, slice(None, None, 4), 0)), abs=1e-6)
+
+
+def test_the_last_record_of_two_nodes_counts() -> None:
+    """Edges told again change nothing, and one that comes and goes was never there."""
+    days: list[list[tuple[int, int, bool | None]]] = [
+        [(1, 2, None), (1, 2, None), (2, 3, None), (2, 3, True), (4, 4, None)],
+        [(1, 2, False), (7, 8, True)],
+        [(1, 2, True), (1, 2, None)],
+    ]
+    result = run_dataflow(loop_of(ComponentsArrow(changes=False)), {"edges": days})
+    assert dict(result.view("loop.nodes")) == {1: 1, 2: 1, 4: 4}
+    assert [len(epoch) for epoch in result.outputs["loop.nodes"]] == [3, 0, 0]
+
+
+def test_nodes_are_texts(tmp_path: Path) -> None:
+    """As the ready stages declare it."""
+    schema = "src STRING, dst STRING, gone BOOLEAN"
+    flow = DataflowBuilder("texts")
+    edges = flow.source("edges", schema)
+    flow.stage("parts", ComponentsArrow(node="STRING", changes=False), edges=edges)
+    flow.stage("steps", ReachableArrow("a", node="STRING", changes=False), edges=edges)
+    flow.stage("ranks", PageRankArrow(node="STRING", changes=False), edges=edges)
+    flow.stage("co", ClusteringArrow(node="STRING"), edges=edges)
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), flow.build(), tmp_path / "t")
+    texts = ["ab", "bc", "ca", "de", "ef"]
+    assert_same(
+        driver.dataflow,
+        driver,
+        [
+            {"edges": [{"src": text[0], "dst": text[1], "gone": None} for text in texts]},
+            {"edges": [{"src": "c", "dst": "a", "gone": True}]},
+            {"edges": [{"src": "c", "dst": "d", "gone": None}, {"src": None, "dst": "a"}]},
+        ],
+        source="",
+    )
+    assert {row["node"]: row["label"] for row in driver.state("parts", "nodes")} == dict.fromkeys(
+        "abcdef", "a"
+    )
+    assert {row["node"]: row["steps"] for row in driver.state("steps", "nodes")} == {
+        node: number for number, node in enumerate("abcdef")
+    }
+
+
+def test_personalised_ranks_are_those_of_networkx() -> None:
+    """Only the favourites get something by themselves."""
+    edges = power_law(60, 200, seed=2).tolist() + [(node, (node + 1) % 60) for node in range(60)]
+    stage = PageRankArrow(error=1e-10, changes=False, favourites=[1, 5])
+    result = run_dataflow(loop_of(stage), {"edges": [[(*edge, None) for edge in edges]]})
+    right = _pagerank_python(
+        nx.DiGraph(edges), personalization={1: 1, 5: 1}, tol=1e-14, max_iter=999
+    )
+    assert {n: score / 2 for n, score in result.view("loop.ranks")} == pytest.approx(
+        right, abs=1e-8
+    )
+
+
+class Katz(PageRankArrow):
+    """Katz centrality: an author's linear loop in a few lines."""
+
+    def share(self, scores: Any, links: Any) -> Any:
+        """Give each link the same, however many there are."""
+        return scores / 20
+
+
+def test_an_author_says_what_is_shared() -> None:
+    """Scores are the solution of the linear equations, after links went, too."""
+    edges = power_law(40, 120, seed=4)
+    days = [
+        [(*edge, None) for edge in edges.tolist()],
+        [(*edge, True) for edge in edges[::3].tolist()],
+    ]
+    result = run_dataflow(loop_of(Katz(error=1e-10, changes=False)), {"edges": days})
+    actual = dict(result.view("loop.ranks"))
+    there = np.delete(edges, slice(None, None, 3), 0)
+    nodes, places = np.unique(there, return_inverse=True)
+    src, dst = places.reshape(there.shape).T
+    matrix = np.eye(len(nodes))
+    np.add.at(matrix, (dst, src), -1 / 20)
+    right = np.linalg.solve(matrix, np.full(len(nodes), 0.15))
+    assert actual == pytest.approx(dict(zip(nodes.tolist(), right.tolist(), strict=True)), abs=1e-8)
