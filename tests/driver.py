@@ -100,15 +100,25 @@ class Driver:
         )
         self._enqueue(Increment(source, index, index, files))
 
+    def feed_table(self, source: str, records: pa.Table) -> None:
+        """Add one increment to a source, in a file."""
+        index = self.indexes[source]
+        self.indexes[source] += 1
+        name = f"{index:012d}-00000-test.parquet"
+        self._enqueue(Increment(source, index, index, (self._file_of(source, name, records),)))
+
     def _file(self, source: str, name: str, records: list[dict[str, Any]]) -> DataFile:
+        schema = arrow_schema(self.dataflow.sources[source].schema)
+        return self._file_of(source, name, pa.Table.from_pylist(records, schema=schema))
+
+    def _file_of(self, source: str, name: str, records: pa.Table) -> DataFile:
         path = f"{source_folder(source)}/{name}"
         target = Path(self.folder) / path
         target.parent.mkdir(parents=True, exist_ok=True)
-        schema = arrow_schema(self.dataflow.sources[source].schema)
         # Renamed into place: another driver of the same folder may be reading it.
-        pq.write_table(pa.Table.from_pylist(records, schema=schema), f"{target}.{os.getpid()}")
+        pq.write_table(records, f"{target}.{os.getpid()}")
         os.replace(f"{target}.{os.getpid()}", target)
-        return DataFile(path, len(records), target.stat().st_size)
+        return DataFile(path, records.num_rows, target.stat().st_size)
 
     def run_until_idle(self) -> None:
         """Run stages until none is runnable."""
