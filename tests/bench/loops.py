@@ -162,11 +162,12 @@ def main() -> None:
     parser.add_argument("--profile", help="write a profile of the increment of this name here")
     parser.add_argument("--increment", default="first half", help="the increment to profile")
     chosen = parser.parse_args()
-    edges = {
+    graphs: dict[str, Callable[[], Edges]] = {
         "debian": real_graphs.debian,
         "imports": real_graphs.imports,
         "power-law": lambda: real_graphs.power_law(chosen.nodes, chosen.edges),
-    }[chosen.graph]()
+    }
+    edges = graphs[chosen.graph]()
     print(f"{chosen.graph}: {len(np.unique(edges)):,} nodes, {len(edges):,} edges")
     print("| loop | increment | ours s | NumPy from scratch s | ratio | state MB |")
     print("| --- " * 6 + "|")

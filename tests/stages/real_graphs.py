@@ -87,7 +87,8 @@ def scores(edges: Edges, error: float = 1e-12, damping: float = 0.85) -> tuple[I
     moved = 1.0
     while moved * damping / (1 - damping) > error:
         before = actual
-        actual = 1 - damping + np.bincount(dst, (share * before)[src], len(nodes))
+        given = np.bincount(dst, (share * before)[src], len(nodes))
+        actual = np.asarray(1 - damping + given, np.float64)
         moved = float(np.abs(actual - before).mean())
     return nodes, actual
 
