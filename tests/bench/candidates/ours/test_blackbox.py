@@ -17,8 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.blackbox import replication
-from cbp.engine.blackbox.blackbox import BlackboxTask, LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.shuffle.multicast_bindings import read_bindings
@@ -27,6 +25,8 @@ from cbp.errors import DataflowInvalidError, InvariantError, TableFeatureError
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
 from stages.translators.url_count_sql import UrlCountSql
+from tests.bench.candidates.ours import replication
+from tests.bench.candidates.ours.blackbox import BlackboxTask, LocalBlackboxExecutor
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 from tests.loops import Components, loop_of
