@@ -34,7 +34,9 @@ class AllowedFolders:
         folder = Path(self.locate(path))
         inside = [one for one in self._real_roots() if folder.is_relative_to(one)]
         if not inside:
-            return f"{path!r} lies in no folder of {self.setting}; ask for one there"
+            return (
+                f"{path!r} is in no folder that {self.setting} allows; choose a path in one of them"
+            )
         if folder in inside:
             return f"{path!r} is a folder of {self.setting} itself; name one below it"
         own = (Path(os.path.realpath(one)) for one in self.taken)

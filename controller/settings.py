@@ -141,7 +141,7 @@ class Settings(BaseSettings):
         events_hours: How long events are kept. A client that was away for longer reads everything
             anew.
         client_idle_seconds: How long a client may send nothing in the middle of a body.
-        file_bytes_max: Size of the largest dropped file, as it lies there.
+        file_bytes_max: Size of the largest dropped file, compressed if it is.
         decompressed_bytes_max: Size of the largest dropped file, decompressed.
         line_bytes_max: Size of the longest line, or record of a CSV file.
         decompression_ratio_max: Decompressed to compressed bytes of one dropped file, at most.
@@ -563,7 +563,8 @@ def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | N
     except ValueError:
         valid = False
     if not valid:
-        message = f"is no address; it begins with {' or '.join(f'{one}://' for one in schemes)}"
+        begins = " or ".join(f"{one}://" for one in schemes)
+        message = f"is not an address; an address begins with {begins}"
         raise ValueError(message)
     return value
 

@@ -259,9 +259,7 @@ def _in_zone(moment: datetime, zone: tzinfo | None, value: str) -> datetime:
         raise _NoZoneError(message)
     first, second = moment.replace(tzinfo=zone, fold=0), moment.replace(tzinfo=zone, fold=1)
     if first.utcoffset() != second.utcoffset():
-        message = (
-            f"{value} is no single moment in {zone}, where clocks are changed; write the offset"
-        )
+        message = f"{value} is not one moment in {zone}, where clocks change; write the offset"
         raise _NoZoneError(message)
     return first
 

@@ -99,7 +99,7 @@ start_service() {
         spark://*)
             use_spark_secret
             use_local_cache
-            # The executors connect back to the driver: by this machine's address, unless it is told.
+            # The executors connect back to the driver: by this machine's address, unless a setting names another.
             export SPARK_LOCAL_IP="${SPARK_LOCAL_IP:-$(own_address)}"
             ;;
     esac

@@ -3,7 +3,7 @@
 #
 # What it guarantees: after `cbp_prepare` returns, "$CBP_VENV/bin/python" has exactly the pinned
 # packages and this checkout installed in it, and Java is new enough. Everything that is missing is
-# told at once, before anything is downloaded, each with the command that mends it.
+# reported at once, before anything is downloaded, each with the command that mends it.
 #
 # The environment is whole or it is not used: a stamp is written last, and a mark that is left by an
 # interrupted installation makes the next start begin afresh. The stamp names the checkout's path, so
@@ -117,7 +117,7 @@ cbp_check_java() {
         return 0
     fi
     if ! major="$(cbp_java_major "$java")"; then
-        cbp_problem "$java does not run or tells no version; Spark needs Java $CBP_JAVA_MIN or newer.
+        cbp_problem "$java does not run or prints no version; Spark needs Java $CBP_JAVA_MIN or newer.
   $fix"
     elif [ "$major" -lt "$CBP_JAVA_MIN" ]; then
         cbp_problem "Java is too old: version $major ($where); Spark needs Java $CBP_JAVA_MIN or newer.
@@ -216,7 +216,7 @@ cbp_pip() {
     [ -t 2 ] && quiet=""
     "$CBP_VENV_PYTHON" -m pip install ${quiet:+"$quiet"} --no-input "$@" 1>&2 || {
         cbp_say ""
-        cbp_say "pip could not install the pinned packages of deploy/constraints.txt; its reason stands above."
+        cbp_say "pip could not install the pinned packages of deploy/constraints.txt; its reason is above."
         cbp_say "  No network, or a proxy?  Set https_proxy, or PIP_INDEX_URL to your mirror, and start again:"
         cbp_say "  what was downloaded is kept. Disk full?  About 2 GB are needed in $CBP_VENV."
         exit 2
@@ -266,7 +266,7 @@ cbp_install() {
 # --- the Delta jars -----------------------------------------------------------------------------
 
 # Spark fetches Delta's jars (33 files) once into Ivy's folder in the home directory. A list of them
-# beside the environment tells later starts, without a JVM, that all are still there.
+# beside the environment says to later starts, without a JVM, that all are still there.
 # One list per user: Java takes the home directory from the user's entry, not from $HOME.
 cbp_jars_list() { printf '.cbp-jars-%s' "$(id -u)"; }
 
@@ -303,7 +303,7 @@ PYTHON
         grep -m 6 -E 'unresolved dependency|Server access|Exception: |No space|denied' "$log" >&2 ||
             tail -n 15 "$log" >&2
         cbp_say ""
-        cbp_say "The Delta jars could not be fetched; the reason stands above, all of it in"
+        cbp_say "The Delta jars could not be fetched; the reason is above, all of it in"
         cbp_say "  $log"
         cbp_say "  No network?  They are downloaded once; connect and start again."
         cbp_say "  A machine that stays offline: copy ~/.ivy2.5.2 from one where this script has run."

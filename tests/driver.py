@@ -149,7 +149,7 @@ class Driver:
             inputs,
             tuple(others),
             tuple(self.unpublished[stage]),
-            self.kept,
+            self.kept if self.engine.preparer.maintains_outputs(epoch) else None,
             self.dataflow.own_messages() if self.by_bucket else (),
             self.slots_max,
             self.time_ms,

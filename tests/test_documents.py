@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 
 from controller.guides import PAGES
-from controller.guides.write import renew
 from tests.executed_documents import blocks
+from tests.guides.write import renew
 from tests.invariants import read_tests
 
 REPO = Path(__file__).resolve().parents[1]
@@ -160,6 +160,6 @@ def test_the_table_of_scopes_has_every_route_that_changes_something():
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)
 def test_a_guide_is_what_the_code_says(page: Path) -> None:
-    """Mended by `python -m controller.guides.write`."""
+    """Mended by `python -m tests.guides.write`."""
     text = page.read_text(encoding="utf-8")
     assert text == renew(text)

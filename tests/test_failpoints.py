@@ -55,7 +55,6 @@ NOT_DURABLE = {
     "cbp/engine/workers/lifetime.py:end_first": "a figure of this process, for the kernel",
     "cbp/engine/workers/worker_process.py:__init__": "a file without a name, of one process",
     "controller/app/service.py:__init__": "empty folders",
-    "controller/guides/write.py:main": "a developer's command, on the pages of a checkout",
     "controller/ingest/admission/claims.py:remove_unclaimed_uploads": "what was never acknowledged",
     "controller/ingest/admission/uploads.py:_claim": "a second copy; the first has the claim",
     "controller/ingest/admission/uploads.py:_give_up": "what was never acknowledged",

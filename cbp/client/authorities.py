@@ -15,7 +15,7 @@ def trusted_authorities(*, ca: Path | None, tls_cert: Path | None) -> ssl.SSLCon
 
     Args:
         ca: PEM file of further authorities.
-        tls_cert: The service's own certificate; passed over if it lies on another machine.
+        tls_cert: The service's own certificate; ignored if it is on another machine.
 
     Raises:
         DefinitionError: Rule `ca_invalid` if a file has no certificate.
@@ -29,6 +29,6 @@ def trusted_authorities(*, ca: Path | None, tls_cert: Path | None) -> ssl.SSLCon
         except (OSError, ssl.SSLError) as error:
             message = f"{path} has no certificates as PEM: {error.strerror or error}"
             raise DefinitionError(Mistake("ca_invalid", "ca", message)) from error
-    # The service's own certificate may be trusted by itself, whoever signed it.
+    # The service's own certificate may be trusted by itself, no matter what signed it.
     context.verify_flags |= ssl.VERIFY_X509_PARTIAL_CHAIN
     return context

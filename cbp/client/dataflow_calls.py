@@ -95,7 +95,7 @@ class DataflowCalls(Calls):
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that begin anew with all retained input.
             expected_version: Refuse at any other version.
-            dry_run: Change nothing, only tell.
+            dry_run: Change nothing; return the plan.
 
         Raises:
             ConflictRefusedError: If it is at another version, or the new one cannot take over.

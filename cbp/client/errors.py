@@ -141,7 +141,7 @@ class StagesStoppedError(OperatingError):
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
         reasons = "; ".join(f"{name}: {why}" for name, why in stages.items())
         super().__init__(
-            f"stages of {dataflow!r} have input left, and do not start: {reasons}",
+            f"stages of {dataflow!r} have input waiting but do not start: {reasons}",
             dataflow=dataflow,
             stages=dict(stages),
         )
@@ -155,7 +155,8 @@ class WaitEndedError(OperatingError):
     def __init__(self, dataflow: str, seconds: float, left: Mapping[str, str]) -> None:
         work = "; ".join(f"{name} {what}" for name, what in left.items())
         super().__init__(
-            f"{dataflow!r} is not done after {seconds:g} s: {work}. It goes on; wait again",
+            f"{dataflow!r} is not done after {seconds:g} s: {work}. The service continues; wait "
+            "again",
             dataflow=dataflow,
             seconds=seconds,
             left=dict(left),

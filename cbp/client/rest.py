@@ -1,10 +1,10 @@
 """Requests over REST, by their paths; `cbp.client.client` has a method for each resource.
 
-Guaranteed: an error of the service is raised with its own code and message, and a service that
-does not answer is told apart from one that refuses. Where several instances run, a request to any
-of them reaches the leader. The token leaves this process in one header only, to the service and to
-the leader that the service names, and never to a proxy. A request is repeated only if a repetition
-changes nothing: a GET, or a request with an idempotency key.
+Guaranteed: an error of the service is raised with its own code and message; a service that does not
+answer is another error. Where several instances run, a request to any of them reaches the leader.
+The token leaves this process in one header only, to the service and to the leader that the service
+names, and never to a proxy. A request is repeated only if a repetition changes nothing: a GET, or a
+request with an idempotency key.
 """
 
 from __future__ import annotations

@@ -29,7 +29,7 @@ def file_values(name: str | None) -> dict[str, Any]:
         # Without the text of the line, which may hold a password.
         mark = error.problem_mark
         where = "" if mark is None else f" (line {mark.line + 1}, column {mark.column + 1})"
-        message = f"{error.problem or 'is no YAML'}{where}"
+        message = f"{error.problem or 'is not YAML'}{where}"
         raise _wrong(message, path) from None
     except (OSError, ValueError, yaml.YAMLError) as error:
         raise _wrong(str(error), path) from error

@@ -31,7 +31,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         TypeError,
         r"unsupported operand.*('decimal\.Decimal' and 'float'|'float' and 'decimal\.Decimal')",
-        "a DECIMAL is no float: write Decimal('1.5') instead of 1.5, or float(value)",
+        "a DECIMAL is not a float: write Decimal('1.5') instead of 1.5, or float(value)",
     ),
     (
         Inexact,

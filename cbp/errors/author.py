@@ -213,8 +213,8 @@ class AlignmentError(DecisionInvalidError):
     def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
         behind = f"{before!r} of input {of!r}" if of else f"{before!r}"
         super().__init__(
-            f"input {input_!r} came to framing key {key!r} behind {behind}: keys of aligned "
-            "inputs are all numbers or all texts, and never go backwards",
+            f"input {input_!r} has framing key {key!r} after {behind}: keys of aligned inputs "
+            "must be all numbers or all texts, and must not decrease",
             input=input_,
             framing_key=key,
             before=before,
@@ -294,7 +294,7 @@ class AnswerLateError(AuthorCodeError):
             stage=stage,
             function=function,
             place=place,
-            cause=f"it had not answered after {seconds:g} s and was given up: mend it or raise "
+            cause=f"it did not answer within {seconds:g} s and was abandoned: fix it or raise "
             f"{setting}, then resume",
             seconds=seconds,
             setting=setting,

@@ -79,8 +79,8 @@ def author_line(exc: BaseException, place: str) -> str:
 def author_cause(exc: BaseException, place: str = "", columns: Columns | None = None) -> str:
     """Return the exception's type and text, where a helper raised it, and what to do about it.
 
-    An unknown name is told with the names that exist; an exception without a text with its line of
-    code. A long text loses its middle.
+    The text for an unknown name has the names that exist; that of an exception without a text has
+    its line of code. A long text loses its middle.
 
     Args:
         exc: The exception.

@@ -71,7 +71,7 @@ class Place:
             "record": again,
             "output": back,
             "source": f"{backup}, or take it back with `cbp rollback {dataflow} --drop-later` and "
-            "drop the original again, which lies in `finished`",
+            "drop the original again; it is in `finished`",
             "table log": anew,
             "description": anew,
             "generation": anew,
@@ -79,7 +79,7 @@ class Place:
             "source objects": f"{backup}, or remove the folder `_objects`: the objects of the "
             "source are known by their claims, and none counts twice",
             "priorities": f"{backup}, or remove it; `cbp priority {dataflow}` sets them again",
-            "position": f"{backup}, or remove it: an older one, or the database, stands for it",
+            "position": f"{backup}, or remove it: an older position or the database replaces it",
         }
         step = steps.get(self.kind, backup)
         return f"{step}; `cbp doctor` finds what else is damaged"

@@ -38,7 +38,7 @@ class Mistake:
         where: Path inside the document, such as `stages.count.inputs.links`.
         message: What was given, what was expected, and what to do instead.
         place: `file.py:12` of the author's code, or `""` if there is none.
-        line, column: Where it stands in the document's text, from 1; 0 if it is not known.
+        line, column: Its place in the document's text, from 1; 0 if it is not known.
     """
 
     code: str

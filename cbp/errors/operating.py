@@ -197,10 +197,10 @@ class RunGaveWayError(OperatingError):
 
     def __init__(self, run: str, *, stage: str, seconds: float, to: str) -> None:
         super().__init__(
-            f"run {run} of {stage!r} had not ended after {seconds:.0f} s and left {to!r} no room: "
-            "it gave way, and its epoch runs again beside the others, with at most half of the "
-            "engine's slots; nothing is lost. If it hangs, mend the translator; if it has much to "
-            "do, give it smaller increments or more slots, or raise CBP_SLOW_RUN_SECONDS",
+            f"run {run} of {stage!r} had not ended after {seconds:.0f} s while {to!r} waited for a "
+            "slot, so it was cancelled. Its epoch runs again beside the others, with at most half "
+            "of the engine's slots; nothing is lost. If it hangs, fix the translator; if it has "
+            "much to do, give it smaller increments or more slots, or raise CBP_SLOW_RUN_SECONDS",
             run=run,
             stage=stage,
             seconds=seconds,
@@ -224,9 +224,9 @@ class CorrectionUnfinishedError(OperatingError):
 
     def __init__(self, dataflow: str, stage: str) -> None:
         super().__init__(
-            f"the correction of {dataflow}.{stage} is prepared, and could not be finished now: "
-            "`cbp status` says why of its stage. It is finished by itself; do not send it again. "
-            "The list of corrections has it once it is finished",
+            f"the correction of {dataflow}.{stage} was recorded, but could not be completed now; "
+            "`cbp status` says why. The service completes it automatically: do not send it again. "
+            "It is in the list of corrections once it is complete",
             dataflow=dataflow,
             stage=stage,
         )
@@ -239,9 +239,9 @@ class DataflowFailedError(OperatingError):
 
     def __init__(self, dataflow: str, *, doing: str, cause: str, place: str) -> None:
         super().__init__(
-            f"{dataflow!r} could not be {doing}: {cause} (at {place}). The other dataflows go on, "
-            "and this one is tried again by itself. The log has the stack; `cbp doctor` looks for "
-            "damaged files, `cbp resume` tries again at once",
+            f"{dataflow!r} could not be {doing}: {cause} (at {place}). Other dataflows are not "
+            "affected, and the service retries this one. The log has the traceback; `cbp doctor` "
+            "looks for damaged files, `cbp resume` retries at once",
             dataflow=dataflow,
             doing=doing,
             cause=cause,
@@ -269,8 +269,8 @@ class RebuildIncompleteError(OperatingError):
     def __init__(self, rebuilt: Sequence[str], failed: Mapping[str, CbpError]) -> None:
         causes = "; ".join(f"{name}: {error.message}" for name, error in failed.items())
         super().__init__(
-            f"{format_count(len(failed), 'dataflow')} could not be brought back: {causes}. "
-            "Mend the cause, then run `cbp recover --rebuild` again",
+            f"{format_count(len(failed), 'dataflow')} could not be restored: {causes}. "
+            "Fix the cause, then run `cbp recover --rebuild` again",
             rebuilt=list(rebuilt),
             failed={name: error.as_dict() for name, error in failed.items()},
         )
@@ -284,8 +284,8 @@ class TimeLimitError(OperatingError):
 
     def __init__(self, what: str, seconds: float, *, code: str) -> None:
         super().__init__(
-            f"{what} had not ended after {seconds:g} s and was given up: {code} does not end, or "
-            "needs longer; mend it, or raise CBP_RUN_SECONDS_MAX, then resume",
+            f"{what} did not end within {seconds:g} s and was abandoned: {code} does not end, or "
+            "needs longer; fix it, or raise CBP_RUN_SECONDS_MAX, then resume",
             what=what,
             seconds=seconds,
             code=code,
@@ -300,9 +300,9 @@ class SparkSettingError(OperatingError):
 
     def __init__(self, setting: str, *, found: str, expected: str) -> None:
         super().__init__(
-            f"Spark runs with {setting}={found}, the engine needs {expected}: else a stage that "
-            "is tried again may lose or double records; take the setting out of the options that "
-            "are given to Spark, and let no other session start before the service's",
+            f"Spark runs with {setting}={found}, but the engine needs {expected}: otherwise a "
+            "retried stage could lose or duplicate records. Remove the setting from Spark's "
+            "options, and start no other session before the service's",
             setting=setting,
             found=found,
             expected=expected,
@@ -365,8 +365,8 @@ class DataflowsTooManyError(OperatingError):
 
     def __init__(self, name: str, *, most: int) -> None:
         super().__init__(
-            f"{name!r} was not registered: there are {most} dataflows already, the most that this "
-            "service takes; delete one, or raise CBP_DATAFLOWS_MAX and restart",
+            f"{name!r} was not registered: there are {most} dataflows already, which is the limit "
+            "of this service; delete one, or raise CBP_DATAFLOWS_MAX and restart",
             name=name,
             most=most,
         )

@@ -134,8 +134,8 @@ class LookupTooLargeError(OperatingError):
 
     def __init__(self, stage: str, lookup: str, records: int, most: int) -> None:
         super().__init__(
-            f"stage {stage!r}: every group is given all records of {lookup!r} (by=()), and there "
-            f"are {records}; at most {most}: look them up by their key",
+            f"stage {stage!r}: every group gets all records of {lookup!r} (by=()), but there are "
+            f"{records} and the limit is {most}: look them up by their key",
             stage=stage,
             lookup=lookup,
             records=records,
@@ -169,7 +169,7 @@ class VersionUnreadableError(OperatingError):
     def __init__(self, path: str, version: int, why: str) -> None:
         super().__init__(
             f"version {version} of {path} was written before its stage was changed: {why}; "
-            "open it with a Delta reader, as `cbp snapshot` tells",
+            "open it with a Delta reader; `cbp snapshot` prints how",
             path=path,
             version=version,
             why=why,

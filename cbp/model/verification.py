@@ -115,7 +115,7 @@ class Comparison:
     Attributes:
         stage, name: Stage and name of the state or output.
         left_out: Why it is not compared; `""` if it is.
-        messages: Whether it has messages, which are no result: nothing is undecided without them.
+        messages: Whether it has messages, which are not results: nothing is undecided without them.
         within: How closely, in words; `""` means exactly.
         since: The first epoch that is repeated, from the state before it; `None` means all epochs
             are recomputed from scratch.
@@ -231,7 +231,7 @@ def timeless(dataflow: Dataflow) -> frozenset[str]:
     """Return the stages whose epochs are a function of the input.
 
     The rules of these stages, and of all stages before them, decide by what is queued and in which
-    order, never by when it arrived; and none of these stages lies on a cycle.
+    order, never by when it arrived; and none of these stages is on a cycle.
     """
     before = predecessors(dataflow.wiring())
     timeless_stages: set[str] = set()

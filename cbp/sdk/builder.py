@@ -173,7 +173,7 @@ class DataflowBuilder:
         if not isinstance(given, str):
             if isinstance(given, StageFlows):
                 has = ", ".join(dir(given)) or "none"
-                message = f"a stage is no flow: name one of its outputs ({has})"
+                message = f"a stage is not a flow: name one of its outputs ({has})"
             else:
                 message = (
                     f"got {type(given).__name__}; wire it to what flow.source(...) returned, to "

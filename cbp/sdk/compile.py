@@ -101,7 +101,7 @@ class Compiler:
         """
         for name in _RESERVED:
             if isinstance(getattr(stage, name, None), Declaration):
-                message = f"the name {name!r} is taken by every translator itself; use another"
+                message = f"the name {name!r} is reserved in every translator; use another"
                 class_ = type(stage)
                 where = f"{class_.__name__}.{name}"
                 raise DefinitionError(Mistake("name_invalid", where, message, place_of(class_)))
@@ -206,7 +206,7 @@ class Compiler:
             return RunnableSpec(RunAll() if waits else RunAny())
         if isinstance(rule, type) or not callable(rule):
             message = (
-                f"{rule!r} is no rule; use one such as RunAny(), or define "
+                f"{rule!r} is not a rule; use one such as RunAny(), or define "
                 "runnable(self, connectors, memo) -> Decision"
             )
             self._note("runnable_invalid", "runnable", message)
@@ -264,8 +264,8 @@ class Compiler:
             reserved = _RESERVED if isinstance(declared, Output) else (*_RESERVED, *self._reserved)
             if not is_name(name) or name in reserved or keyword.iskeyword(name):
                 message = (
-                    "use a-z, 0-9 and '_', beginning with a letter, and no word of Python's; "
-                    f"{', '.join(reserved)} are taken"
+                    "use a-z, 0-9 and '_', beginning with a letter, and not a keyword of Python; "
+                    f"{', '.join(reserved)} are reserved"
                 )
                 self._note("name_invalid", name, message)
                 continue
@@ -356,7 +356,7 @@ class Compiler:
             self._fail(
                 "route_by_missing",
                 next(spec.name for spec in inputs if spec.route_by is None),
-                "this form is given whole groups, so every input needs route_by; derive from "
+                "this form works on whole groups, so every input needs route_by; derive from "
                 "Translate or TranslateRecords where each record is a group of its own",
             )
         if not grouped:

@@ -82,7 +82,7 @@ Resolve = Callable[[str, Mapping[str, Any]], Declared]
 _T = TypeVar("_T")
 
 _ANY_STAGE = ""
-"""Stands among the unread names if there were stages but none could be read."""
+"""Is among the unread names if there were stages but none could be read."""
 
 _TOP = {"name", "sources", "stages", "sinks", "publish", "description"}
 _PUBLISH = {"epochs", "seconds"}
@@ -422,8 +422,8 @@ class _Reader:
             if not isinstance(key, str):
                 self._note("document_invalid", where, f"expected a name, got {key!r}")
             elif allowed is not None and key not in allowed:
-                expected = ", ".join(sorted(allowed))
-                self._note("field_unknown", f"{where}.{key}", f"is no field; use one of {expected}")
+                message = f"is not a field; use one of {', '.join(sorted(allowed))}"
+                self._note("field_unknown", f"{where}.{key}", message)
         return {key: item for key, item in value.items() if isinstance(key, str)}
 
     def _note(self, code: str, where: str, message: str, place: str = "") -> None:
@@ -445,7 +445,7 @@ def _mistakes_of_unread(
 ) -> Iterator[Mistake]:
     """Yield what is wrong with nodes that could not be read: their names, and what they read.
 
-    The check of the dataflow does not see them, and its author would be told in a second try.
+    The check of the dataflow does not see them; its author would see them at the second try only.
     """
     read = {
         mistake.where for mistake in name_mistakes(dataflow.name, dataflow.sources, dataflow.stages)

@@ -20,7 +20,7 @@ def age_mistake(given: object) -> str | None:
     match = _AGE.fullmatch(given) if isinstance(given, str) else None
     if match is None or not 0 < _seconds(match) <= SECONDS_MAX:
         units = ", ".join(f"{unit}s" for unit in _SECONDS)
-        message = f"expire={given!r} is no age; give a whole number and one of {units}"
+        message = f"expire={given!r} is not an age; give a whole number and one of {units}"
         return f"{message}, such as '30 days', and ten years at most"
     return None
 

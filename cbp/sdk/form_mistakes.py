@@ -87,8 +87,8 @@ def sql_mistakes(
                 spec.name,
                 "sql_shape",
                 (
-                    "an input of this form is no Loopback, is routed by columns, and has neither "
-                    "order_by nor combine; compute a key in the stage before, or derive from "
+                    "an input of this form is not a Loopback, is routed by columns, and has "
+                    "neither order_by nor combine; compute a key one stage earlier, or derive from "
                     "Translate"
                 ),
             )

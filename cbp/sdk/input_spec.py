@@ -71,7 +71,7 @@ def _frame_by(options: OptionReader, name: str, declared: Input, schema: Schema)
         return replace(given, code=code + Code.of({"memo": "yes"}) if given.memo else code)
     if not isinstance(cast(object, given), str) or given not in schema:
         has = ", ".join(schema.names)
-        message = f"{given!r} is no column; name one of {has}, or use framed(function)"
+        message = f"{given!r} is not a column; name one of {has}, or use framed(function)"
         options.fail("frame_by_invalid", name, message)
     if schema[given].type.kind not in _FRAMING_KINDS:
         message = f"column {given!r} is {schema[given].type}; use framed(function)"

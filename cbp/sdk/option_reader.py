@@ -56,7 +56,7 @@ class OptionReader:
             self.fail(f"{option}_invalid", name, _takes(option, value, schema))
         columns = tuple(part.strip() for part in value.split(","))
         if option == "route_by" and len(set(columns)) < len(columns):
-            message = f"route_by={value!r} names a column twice; give one for each of the key"
+            message = f"route_by={value!r} names a column twice; give one for each key column"
             self.fail("route_by_invalid", name, message)
         for column in columns:
             if column not in schema:

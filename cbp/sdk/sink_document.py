@@ -3,7 +3,7 @@
     sinks:
       totals: {flow: count.totals, to: parquet, path: exports/totals}
       counts: {view: count.counts, to: delta, path: /data/warehouse/counts}
-      told: {flow: count.totals, to: webhook, url: "https://hooks.example.com/cbp", secret: hook}
+      calls: {flow: count.totals, to: webhook, url: "https://hooks.example.com/cbp", secret: hook}
 
 Options: `begin: now` publishes only what comes from now on; `paused: true` begins paused.
 """

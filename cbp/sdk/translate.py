@@ -96,7 +96,7 @@ def spec_of(translator: object) -> TranslatorSpec:
         message = f"{name} is a class; give an instance: {name}()"
         raise DefinitionError(Mistake("translator_invalid", name, message, place_of(translator)))
     shown = text_of(translator, repr)[:100]
-    message = f"{shown} is no translator; derive a class from Translate and give an instance of it"
+    message = f"{shown} is not a translator; give an instance of a subclass of Translate"
     raise DefinitionError(Mistake("translator_invalid", "translator", message))
 
 

@@ -53,7 +53,7 @@ def view_mistakes(
 
 
 def _bag_mistakes(schema: Schema) -> Iterator[CodedMessage]:
-    """Yield the columns by which the records of a bag cannot be told apart and ordered."""
+    """Yield the columns by which the records of a bag cannot be distinguished and ordered."""
     for column in schema.fields:
         if not column.type.can_be_key:
             message = f"column {column.name!r} is {column.type}, which cannot order a bag's records"

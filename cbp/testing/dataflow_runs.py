@@ -30,7 +30,7 @@ def run_dataflow(
 ) -> Result:
     """Run a whole dataflow; the n-th increments of all sources arrive at the same time.
 
-    Each increment stands for a file with its own name. As in the service, an increment is left
+    Each increment is like a file with its own name. As in the service, an increment is left
     out if its source says `duplicates: skip` or `quarantine` and an earlier increment of that
     source had the same records in the same order.
 

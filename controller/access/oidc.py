@@ -4,7 +4,7 @@ A token counts if the provider signed it for this service (`aud`), by a key that
 its time has come and not passed, give or take a minute. The algorithm is that of the key, never one
 that the token chooses: no `none`, and no secret shared with everybody (a public key used for HMAC).
 
-What its sender may do stands in a claim, such as `roles` or `realm_access.roles`; `oidc_scopes`
+What its sender may do is in a claim, such as `roles` or `realm_access.roles`; `oidc_scopes`
 maps its values to scopes, and the highest counts. Where `oidc_dataflows_claim` is set, that claim
 lists the dataflows that it may touch, `*` for all; without the claim none.
 """

@@ -1,7 +1,7 @@
 """Random secrets and their digests.
 
 A secret of 256 random bits cannot be guessed or found from its digest, so a plain SHA-256 is
-enough, and a look-up by the digest tells nothing by its time.
+enough, and a look-up by the digest reveals nothing by its time.
 """
 
 from __future__ import annotations
@@ -77,7 +77,7 @@ def digest(text: str) -> str:
 
 
 def mark_of(sha256: str) -> str:
-    """Return the beginning of a digest: tells one secret from its successor."""
+    """Return the beginning of a digest, which differs between a secret and its successor."""
     return sha256[:MARK_LENGTH]
 
 

@@ -127,13 +127,6 @@ class Tokens:
         return new
 
 
-def _life(token: TokenRecord) -> timedelta | None:
-    """Return how long a token's secret is valid from its making on."""
-    if token.expires_at is None:
-        return None
-    return token.expires_at - (token.rotated_at or token.created_at)
-
-
 def _until(end: datetime, expires_at: datetime | None) -> datetime:
     """Return when an old secret ends: rotation makes no secret live longer."""
     return end if expires_at is None else min(end, expires_at)

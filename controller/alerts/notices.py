@@ -4,7 +4,7 @@ An alert is sent once it has held for a while, again while it goes on for long, 
 worse, and once more when it is over. A short disturbance sends nothing.
 
 Invariants (tests/controller/alerts/test_notices.py): what was never sent is never resolved; between
-two notices of an alert that does not get worse lies `repeat_seconds`.
+two notices of an alert that does not get worse `repeat_seconds` pass.
 """
 
 from __future__ import annotations

@@ -51,7 +51,7 @@ class AlertWatch:
 
     Args:
         health: Returns the health of every dataflow; may take a while.
-        leads: Tells whether this instance leads.
+        leads: Returns whether this instance leads.
         channels: Where notices go; there may be none.
         limits: When they are sent.
         clock: Returns the time.
@@ -148,7 +148,7 @@ class AlertWatch:
 
 
 def silent_watch() -> AlertWatch:
-    """Return a watch that sees nothing and tells nobody."""
+    """Return a watch that sees nothing and notifies nobody."""
     return AlertWatch(
         health=tuple,
         leads=lambda: False,

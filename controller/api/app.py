@@ -10,7 +10,7 @@
         alerts=alerts,
     )
 
-All routes lie under `/api/v1`; the page lies under `/ui/`. `/` sends a browser there, and returns
+All routes are under `/api/v1`; the page is under `/ui/`. `/` sends a browser there, and returns
 links to others. FastAPI's documentation pages are off, since they load scripts from other sites;
 the OpenAPI document is served.
 """
@@ -160,7 +160,7 @@ def create_api(
         settings: Address and limits.
         access: Knows the callers, and writes down what they did.
         standing: Returns which instance leads; answers at once.
-        alerts: Sends alerts about failures that need a person; `None` if nobody is told.
+        alerts: Sends alerts about failures that need a person; `None` if there are none.
         present: Returns the state at this moment; `None`: the controller and the drop folder know
             it.
         lifespan: Starts and stops other parts with the application.
@@ -283,7 +283,7 @@ def _share_models(document: dict[str, Any], schemas: dict[str, Any]) -> None:
     """Put the models that hand-written bodies hold among the document's schemas.
 
     Pydantic leaves a model that another one holds in `$defs` beside it, and refers to it from the
-    top; in a document it lies deeper, and the reference would lead nowhere.
+    top; in a document it is deeper, and the reference would lead nowhere.
     """
     for part in list(_objects(document)):
         schemas.update(part.pop("$defs", {}))

@@ -16,7 +16,7 @@ from controller.api.app import describe_api
 __all__ = ["DOCUMENT", "document_text"]
 
 DOCUMENT = Path(controller.__file__).parent / "ui" / "openapi.json"
-"""Where the document lies in the sources."""
+"""The document's place in the sources."""
 
 
 def document_text() -> str:

@@ -1,4 +1,4 @@
-"""Constructs the watch of alerts: where the health of dataflows comes from, and who is told."""
+"""Constructs the watch of alerts: the source of dataflows' health, and the notified channels."""
 
 from __future__ import annotations
 
@@ -41,7 +41,7 @@ def alert_watch_for(
         controller: Knows what waits, and why.
         store: Has the queues, and counts files in quarantine.
         drop_folder: Knows the sources from which nothing is taken in.
-        leads: Tells whether this instance leads.
+        leads: Returns whether this instance leads.
         clock: Returns the time, aware and in UTC.
     """
     return AlertWatch(

@@ -1,4 +1,4 @@
-"""Constructs the feed of ended runs: which systems are told, and what a run belongs to."""
+"""Constructs the feed of ended runs: which systems are notified, and what a run belongs to."""
 
 from __future__ import annotations
 

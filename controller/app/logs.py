@@ -83,7 +83,7 @@ class _ErrorOutput(logging.StreamHandler[TextIO]):
     """
 
     def handleError(self, record: logging.LogRecord) -> None:
-        """Do nothing: what failed is where errors are told."""
+        """Do nothing: what failed is the log itself."""
 
 
 def _mask_entry(masker: Masker, _logger: Any, _method: str, entry: Entry) -> Entry:
@@ -100,7 +100,7 @@ def _mask_line(masker: Masker, _logger: Any, _method: str, line: str) -> str:
 
 
 def _without_our_frames(_logger: Any, _name: str, entry: Entry) -> Entry:
-    """Say an author's mistake in one line: its traceback is our frames, and its place is told.
+    """Say an author's mistake in one line: its traceback is our frames, and the line has its place.
 
     The log of the run has it all (`cbp logs RUN`).
     """

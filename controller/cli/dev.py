@@ -81,7 +81,7 @@ def dev_command(
     """Start the service for development: a saved translator or DOCUMENT is registered at once.
 
     It looks at the files of --translators, or of the project in this folder, and at the documents.
-    When one is saved, the dataflows whose code it changes get a new version. An error is told
+    When one is saved, the dataflows whose code it changes get a new version. An error is shown
     with its file and line, and the old code goes on.
     """
     choice = _on_change(on_change)

@@ -1,10 +1,9 @@
-"""The demo: runs the main job on real input, from the first file to the last check.
+"""The demo: the crawl queue on real input, through the public client, and with its checks.
 
 `run_demo` starts the service, gives it files and checks the resulting tables; `cbp demo` calls it.
 """
 
-from controller.demo.errors import CheckFailedError
 from controller.demo.options import DemoOptions
-from controller.demo.run import run_demo
+from controller.demo.run import CheckFailedError, run_demo
 
 __all__ = ["CheckFailedError", "DemoOptions", "run_demo"]

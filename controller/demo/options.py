@@ -1,16 +1,15 @@
-"""The options of the demo."""
+"""The options of the demo, and the folder in which it works."""
 
 from __future__ import annotations
 
+import tempfile
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Literal
 
-__all__ = ["INCREMENTS", "DemoOptions", "Engine"]
+from cbp.errors import OperatingError
 
-INCREMENTS = 5
-
-Engine = Literal["spark", "local"]
+__all__ = ["DemoOptions", "FolderUnusableError", "new_folder"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -31,8 +30,37 @@ class DemoOptions:
     keep: bool = False
     root: Path | None = None
     as_json: bool = False
-    increments: int = INCREMENTS
-    engine: Engine = "spark"
+    increments: int = 5
+    engine: Literal["spark", "local"] = "spark"
     limit: int | None = None
     stdlib: bool = False
     port: int = 8420
+
+
+class FolderUnusableError(OperatingError):
+    """The demo's folder cannot be created."""
+
+    code = "demo_folder_unusable"
+    retryable = False
+
+    def __init__(self, path: str, why: str) -> None:
+        super().__init__(
+            f"cannot create a folder in {path}: {why}; choose another with --root, or set TMPDIR",
+            path=path,
+            cause=why,
+        )
+
+
+def new_folder(root: Path | None) -> Path:
+    """Create a new folder for one call, in `root` or in the system's temporary folder.
+
+    Raises:
+        FolderUnusableError: If it cannot be created.
+    """
+    try:
+        if root is not None:
+            root.mkdir(parents=True, exist_ok=True)
+        return Path(tempfile.mkdtemp(prefix="cbp-demo-", dir=root)).resolve()
+    except OSError as error:
+        where = str(root or tempfile.gettempdir())
+        raise FolderUnusableError(where, error.strerror or str(error)) from error

@@ -1,303 +1,342 @@
-"""Runs the demo step by step; each step prints what it did and adds it to the result.
+"""Runs the crawl queue on real input through the public client, and checks every table.
 
-    corpus -> service -> register -> increments -> queue, sites, runs
-           -> ten more documents: only the groups they touch -> checks -> end
+    pages -> service -> register -> drop and wait -> query -> ten pages more -> kill -9 -> checks
 
-Guaranteed: the service is stopped whatever happens, unless the demo ended and `keep` was requested
-(tests/controller/demo/test_run.py).
+It uses the service as a user's program does: by `cbp.client`, and by readers of its tables.
+
+Guaranteed: the service is stopped and the folder removed whatever happens, with three exceptions
+(tests/controller/demo/test_run.py): after a failure the folder stays, since the log and the tables
+show why; `root` keeps the folder of a call that ended well, and `keep` the service too.
 """
 
 from __future__ import annotations
 
+import importlib.metadata
+import io
+import json
+import shlex
+import shutil
+import signal
+import sys
 import time
-from collections import Counter
-from collections.abc import Callable, Iterator, Mapping, Sequence
-from contextlib import contextmanager
-from dataclasses import asdict
+from collections.abc import Sequence
 from pathlib import Path
-from typing import Any
+from types import FrameType
+from typing import Any, NoReturn
 
 from rich.console import Console
+from rich.progress import track
 
+from cbp.client import Client, Run
+from cbp.errors import CbpError, InvariantError, NotFoundError
 from cbp.errors.counts import format_count
-from cbp.model.dataflow.dataflow import Dataflow
-from controller.client.service_client import ServiceClient
-from controller.demo import crawl_queue
-from controller.demo.corpus.collect import collect
-from controller.demo.corpus.pages import Page, split, write_pages
-from controller.demo.crawl_queue import links_per_site, top_of_queue
-from controller.demo.errors import CheckFailedError
-from controller.demo.farewell import say_farewell
-from controller.demo.options import DemoOptions
-from controller.demo.report import Report, console_of
-from controller.demo.results import checks
-from controller.demo.results.tables import TableRef, tables_of
-from controller.demo.results.touched_groups import judge
-from controller.demo.service.watch import Applied, DataflowWatch, Progress
-from controller.demo.workspace import interruptible, new_folder, removed_at_end
+from cbp.testing import run_dataflow
+from controller.demo.options import DemoOptions, new_folder
+from controller.demo.pages import (
+    Page,
+    expected_touched,
+    find_modules,
+    installed_folders,
+    read_page,
+    split,
+    standard_library,
+)
+from controller.demo.tables import (
+    by_polars,
+    first_difference,
+    histories,
+    read_tables,
+    records_in,
+)
+from controller.registry import Registry
 from controller.server.service_process import ServiceProcess, choose_port, settings_of
-from controller.terminal import bytes_text, print_json
+from controller.terminal import print_json, print_table, print_text
 
-__all__ = ["run_demo"]
+__all__ = ["NAME", "CheckFailedError", "document", "run_demo"]
 
-TOP = 10
-SITES_SHOWN = 3
-ENGINES = {"spark": "Spark, local[*]", "local": "no Spark"}
+NAME = "crawl_queue"
+PLAIN_WIDTH = 100
 
-Parts = Sequence[Sequence[Page]]
-Tables = Mapping[str, TableRef]
+_QUEUE = """
+    SELECT url, score, n FROM "threshold.queue" LEFT JOIN "count_in_links.counts" USING (site, url)
+    ORDER BY score DESC, url LIMIT 10
+"""
+# The record with a null `url` holds the total of the site.
+_SITES = """
+    SELECT site, max(n) FILTER (url IS NULL) AS links,
+        count(*) FILTER (url IS NOT NULL AND crawled),
+        count(*) FILTER (url IS NOT NULL AND NOT crawled)
+    FROM "merge.known" GROUP BY site ORDER BY links DESC, site LIMIT 10
+"""
+_GROUPS = {
+    "count_in_links": 'SELECT count(DISTINCT site) FROM "count_in_links.counts"',
+    "merge": 'SELECT count(DISTINCT site) FROM "merge.known"',
+    "threshold": 'SELECT count(DISTINCT url) FROM "threshold.queue"',
+}
+"""Stage to a query for the number of groups that its state holds."""
+
+FIGURES = ("groups", "state_written")
+TOUCHED = (
+    "stage",
+    "groups_called",
+    "groups_expected",
+    "groups_held",
+    "state_written",
+    "state_expected",
+)
 
 
-def run_demo(options: DemoOptions, *, console: Console | None = None) -> None:
+class CheckFailedError(InvariantError):
+    """A result differs from the expected one."""
+
+    code = "demo_check_failed"
+
+    def __init__(self, failed: Sequence[str]) -> None:
+        super().__init__(
+            f"{format_count(len(failed), 'check')} failed: {', '.join(failed)}", checks=list(failed)
+        )
+
+
+def run_demo(options: DemoOptions) -> None:
     """Run the demo from start to end.
 
     Raises:
-        CheckFailedError: A result is wrong; the differences were printed.
-        OperatingError: The service did not start, stopped, or makes no progress.
+        CheckFailedError: A result is wrong; the first difference was printed.
+        FolderUnusableError: There is no place for its files.
+        OperatingError: The service did not start, or ended; a stage stopped.
     """
-    report = Report(console or console_of(as_json=options.as_json))
-    folder = new_folder(options.root)
-    stays = options.keep or options.root is not None
-    with interruptible(), removed_at_end(folder, stays=stays):
-        demo = _Demo(options, report, folder)
-        try:
-            demo.run()
-        except Exception:
-            report.line(f"The log and the tables stay in {folder}", "red")
-            raise
-        if options.as_json:
-            print_json(demo.result)
-        if demo.failed:
-            raise CheckFailedError(demo.failed)
+    if isinstance(sys.stdout, io.TextIOWrapper):
+        sys.stdout.reconfigure(errors="backslashreplace")  # a module's name may be in any script
+    for number in (signal.SIGTERM, signal.SIGHUP):
+        signal.signal(number, _exit)
+    demo = _Demo(options, new_folder(options.root))
+    try:
+        demo.run()
+    except BaseException as error:
+        demo.service.stop()
+        if isinstance(error, Exception):
+            demo.say(f"The log and the tables are in {demo.folder}", "red")
+        else:  # interrupted
+            shutil.rmtree(demo.folder, ignore_errors=True)
+        raise
+    if not options.keep:
+        demo.service.stop()
+        if options.root is None:
+            shutil.rmtree(demo.folder, ignore_errors=True)
+    if options.as_json:
+        print_json(demo.result)
+    if demo.failed:
+        raise CheckFailedError(demo.failed)
+
+
+def document() -> dict[str, Any]:
+    """Return the document to register, which an installed package offers, as JSON values.
+
+    Raises:
+        NotFoundError: If none does.
+    """
+    for point in importlib.metadata.entry_points(group="cbp.dataflows", name=NAME):
+        made: dict[str, Any] = point.load()()
+        return made
+    hint = "install this checkout again: pip install -e ."
+    raise NotFoundError(kind="dataflow", name=NAME, hint=hint)
 
 
 class _Demo:
     """One call; the methods are the steps, in order."""
 
-    def __init__(self, options: DemoOptions, report: Report, folder: Path) -> None:
-        self._options, self._report, self._folder = options, report, folder
-        self._started, self._ready_seconds = time.monotonic(), 0.0
-        self.result: dict[str, Any] = {}
+    def __init__(self, options: DemoOptions, folder: Path) -> None:
+        self.options, self.folder = options, folder
+        self.result: dict[str, Any] = {"checks": []}
         self.failed: list[str] = []
+        self._console = Console(quiet=options.as_json, highlight=False)
+        if not self._console.is_terminal:
+            self._console.width = PLAIN_WIDTH
+        self._began = time.monotonic()
+        port = choose_port(options.port)
+        self._settings = settings_of(folder, port=port, engine=options.engine)
+        self.service = self._start()
+
+    def say(self, line: str, style: str = "") -> None:
+        """Print one line."""
+        print_text(line, style, console=self._console)
 
     def run(self) -> None:
         """Do all steps."""
-        options = self._options
-        settings = settings_of(self._folder, port=choose_port(options.port), engine=options.engine)
-        document = crawl_queue.document()
-        flow = crawl_queue.compiled(document, settings)
-        self._report.line("The crawl queue over the Python modules installed here", "bold")
-        log = self._folder / "service.log"
-        with self._service(ServiceProcess(settings, log=log, outlives=options.keep)) as service:
-            parts = self._corpus(service)
-            self._wait(service)
-            with ServiceClient(settings) as client:
-                watch = DataflowWatch(client, settings, document, alive=service.check_alive)
-                tables = self._register(watch, flow)
-                self._increments(watch, parts)
-                self._queue(tables)
-                self._runs(watch, flow)
-                self._last(watch, flow, tables, parts)
-            self._checks(flow, tables, parts)
-            self._end(service, tables)
+        self.say("The crawl queue over the Python modules installed here", "bold")
+        parts = split(self._read_pages(), self.options.increments)
+        self._wait_until_ready()
+        with Client(self._settings.url, token=self._settings.read_token()) as client:
+            try:
+                self._steps(client, parts)
+            except CbpError:
+                self.service.check_alive()
+                raise
+            self.result |= {"seconds": time.monotonic() - self._began, "failed": self.failed}
+            self._say_how_to_go_on(client)
 
-    @contextmanager
-    def _service(self, service: ServiceProcess) -> Iterator[ServiceProcess]:
-        stays = False
-        try:
-            yield service
-            stays = self._options.keep
-        finally:
-            if not stays:
-                service.stop()
+    def _start(self) -> ServiceProcess:
+        log = self.folder / "service.log"
+        return ServiceProcess(self._settings, log=log, outlives=self.options.keep)
 
-    def _corpus(self, service: ServiceProcess) -> Parts:
-        """Read the modules while the service starts, and split them into increments."""
-        corpus = collect(
-            self._report.bar,
-            limit=self._options.limit,
-            with_stdlib=self._options.stdlib,
-            alive=lambda: self._look_at(service),
-        )
-        unread = f"; {corpus.unreadable} could not be read" if corpus.unreadable else ""
-        self._report.fact(
-            "pages",
-            f"{len(corpus.pages):,} modules of {corpus.sites} packages with "
-            f"{corpus.links:,} imports as links{unread}",
-        )
-        self.result["corpus"] = {
-            "pages": len(corpus.pages),
-            "sites": corpus.sites,
-            "links": corpus.links,
-            "unreadable": corpus.unreadable,
-        }
-        return split(corpus.pages, self._options.increments)
+    def _read_pages(self) -> list[Page]:
+        """Read the modules, while the service starts."""
+        folders = installed_folders() + ([standard_library()] if self.options.stdlib else [])
+        modules = list(find_modules(folders).items())
+        names = {*find_modules([standard_library()]), *dict(modules)}
+        count = min(self.options.limit or len(modules), len(modules))
+        chosen = [modules[number * len(modules) // count] for number in range(count)]
+        quiet = self.options.as_json
+        shown = track(chosen, "modules read", console=self._console, transient=True, disable=quiet)
+        pages = [page for module in shown if (page := read_page(*module, names)) is not None]
+        sites, links = len({page.site for page in pages}), sum(len(page.links) for page in pages)
+        self.result["corpus"] = {"pages": len(pages), "sites": sites, "links": links}
+        self.say(f"  pages     {len(pages):,} modules of {sites} packages with {links:,} imports")
+        return pages
 
-    def _wait(self, service: ServiceProcess) -> None:
-        url, engine = service.settings.url, self._options.engine
-        with self._report.waiting(f"the service starts at {url}"):
-            service.wait_until_ready()
-        self._look_at(service)
-        seconds = self._ready_seconds
-        shown = f"{url} is ready after {seconds:.1f} s ({ENGINES[engine]}, SQLite)"
-        self._report.fact("service", shown)
+    def _wait_until_ready(self) -> None:
+        url, engine = self._settings.url, self.options.engine
+        with self._console.status(f"the service starts at {url}"):
+            self.service.wait_until_ready()
+        seconds = time.monotonic() - self._began
+        self.say(f"  service   {url} is ready after {seconds:.1f} s (engine {engine}, SQLite)")
         self.result["service"] = {"url": url, "engine": engine, "ready_seconds": seconds}
 
-    def _look_at(self, service: ServiceProcess) -> None:
-        """Check that the service is alive, and note when it first answers."""
-        service.check_alive()
-        if not self._ready_seconds and service.is_ready():
-            self._ready_seconds = time.monotonic() - self._started
-
-    def _register(self, watch: DataflowWatch, flow: Dataflow) -> Tables:
-        folder, units = watch.register()
-        self._report.fact("dataflow", f"{watch.name}: {' > '.join(units)}")
-        self.result["tables"] = folder
-        return {table.label: table for table in tables_of(flow, folder)}
-
-    def _increments(self, watch: DataflowWatch, parts: Parts) -> None:
-        self._report.title(
-            f"{format_count(len(parts) - 1, 'increment')}, dropped one after the other"
-        )
+    def _steps(self, client: Client, parts: Sequence[Sequence[Page]]) -> None:
+        registered = client.register(document())
+        self._stages = [stage.name for stage in registered.stages]
+        self.say(f"  dataflow  {NAME}: {' > '.join(self._stages)}")
+        count = format_count(len(parts) - 1, "increment")
+        self.say(f"\n{count}, dropped one after the other", "bold")
         self.result["increments"] = []
         for number, part in enumerate(parts[:-1]):
-            applied = self._drop(watch, parts, number)
-            self._report.line(
-                f"  {number + 1}  {len(part):>6,} pages   applied {applied.seconds:5.2f} s after "
-                f"arrival   {_sites(part)}"
+            is_last = number == len(parts) - 2
+            seconds = self._apply(client, number, part, kills=is_last)
+            killed = ", though the service was killed (SIGKILL) meanwhile" if is_last else ""
+            self.say(
+                f"  {number + 1}  {len(part):>6,} pages   applied {seconds:5.2f} s after "
+                f"arrival{killed}"
             )
-            self.result["increments"].append({"pages": len(part), "seconds": applied.seconds})
+            self.result["increments"].append({"pages": len(part), "seconds": seconds})
+        self._show_queue(client)
+        self._last(client, parts)
+        self._check_tables(client, parts)
 
-    def _drop(self, watch: DataflowWatch, parts: Parts, number: int) -> Applied:
-        file = self._folder / f"pages-{number + 1}.jsonl"
-        write_pages(file, parts[number])
-        sizes = [len(part) for part in parts]
-        with self._report.stage_bars(
-            pages=sum(sizes),
-            pages_before=sum(sizes[:number]),
-            stages=dict.fromkeys(watch.stages, number),
-            increments=len(parts),
-        ) as show:
+    def _apply(
+        self, client: Client, number: int, part: Sequence[Page], *, kills: bool = False
+    ) -> float:
+        """Drop pages, and return the seconds from their arrival to the last run that they caused.
 
-            def on_progress(standing: Progress) -> None:
-                show(standing, sum(sizes[: standing.accepted]))
+        With `kills` the service is killed in between and started again, which is all it needs.
+        """
+        lines = "".join(json.dumps(page.record()) + "\n" for page in part)
+        with self._console.status("the pages are applied"):
+            claim = client.drop(NAME, "pages", lines.encode(), file=f"pages-{number}.jsonl")
+            if kills:
+                self.service.kill()
+                self.service = self._start()
+                self.service.wait_until_ready()
+            client.wait(NAME, claim)
+        ends = [run.finished_at for run in self._runs(client, number) if run.finished_at]
+        return (max(ends, default=claim.created_at) - claim.created_at).total_seconds()
 
-            return watch.drop(file, on_progress)
+    def _runs(self, client: Client, epoch: int | None = None) -> list[Run]:
+        """Return the committed runs of an epoch, or all, in the order of the stages."""
+        runs = client.runs(NAME, status="COMMITTED", epoch=epoch)
+        return sorted(runs, key=lambda run: (run.epoch, self._stages.index(run.stage)))
 
-    def _queue(self, tables: Tables) -> None:
-        best, length = top_of_queue(tables, TOP)
-        self._report.title(f"What to crawl next: the best {len(best)} of {length:,} in the queue")
-        self._report.table(
-            ("", "module", "score", "in-links"),
-            [(n, e.url, e.score, e.in_links) for n, e in enumerate(best, start=1)],
-        )
-        sites = links_per_site(tables, TOP)
-        self._report.title("In-links per site")
-        self._report.table(
-            ("site", "in-links", "crawled", "not crawled"),
-            [(s.site, s.in_links, s.crawled, s.waiting) for s in sites],
-        )
-        self.result["queue"] = {"entries": length, "top": [asdict(entry) for entry in best]}
-        self.result["sites"] = [asdict(site) for site in sites]
+    def _show_queue(self, client: Client) -> None:
+        queue, sites = client.query(NAME, _QUEUE), client.query(NAME, _SITES)
+        self.say("\nWhat to crawl next", "bold")
+        self._table(("module", "score", "in-links"), queue.rows)
+        self.say("\nIn-links per site", "bold")
+        self._table(("site", "in-links", "crawled", "not crawled"), sites.rows)
+        self.result |= {"queue": queue.rows, "sites": sites.rows}
 
-    def _runs(self, watch: DataflowWatch, flow: Dataflow) -> None:
-        # In a record-wise stage every record is a group: there is nothing to show.
-        grouped = {n for n, node in flow.stages.items() if not node.translator.record_wise}
-        self._report.title("Runs")
-        self._report.table(
-            ("epoch", "stage", "records in", "groups", "state records", "seconds", "written"),
-            [
-                (
-                    run.epoch,
-                    stage,
-                    run.count_of(stage, "records_in"),
-                    run.count_of(stage, "groups") if stage in grouped else None,
-                    run.count_of(stage, "state_written") if stage in grouped else None,
-                    # If stages run together, the first one shows the figures of all.
-                    run.seconds if stage == run.stage else None,
-                    bytes_text(run.count("bytes_written")) if stage == run.stage else None,
-                )
-                for run in watch.runs()
-                for stage in run.stages
-            ],
-        )
-
-    def _last(self, watch: DataflowWatch, flow: Dataflow, tables: Tables, parts: Parts) -> None:
-        """Drop the last documents, and compare what they touched with what they had to touch."""
+    def _last(self, client: Client, parts: Sequence[Sequence[Page]]) -> None:
+        """Drop the last pages, and compare what they touched with what they had to touch."""
         pages, before = parts[-1], [page for part in parts[:-1] for page in part]
-        self._report.title(f"{len(pages)} more pages touch only the groups that they must")
-        applied = self._drop(watch, parts, len(parts) - 1)
-        judged = judge(flow, tables, runs=applied.runs, pages=pages, before=before)
-        self._report.table(
-            (
-                "stage",
-                "groups called",
-                "expected",
-                "groups held",
-                "state records",
-                "expected",
-                "seconds",
-            ),
-            [tuple(asdict(one).values()) for one in judged],
-        )
-        for one in judged:
-            claim = f"{one.stage} touched exactly what the {len(pages)} pages name"
-            self._judged(claim, one.ok)
-        self._report.line(f"  applied {applied.seconds:.2f} s after arrival", "dim")
-        self.result["last"] = {
-            "seconds": applied.seconds,
-            "stages": [asdict(one) for one in judged],
-        }
+        self.say(f"\n{len(pages)} more pages touch only the groups that they must", "bold")
+        number, expected = len(parts) - 1, expected_touched(pages, before)
+        seconds = self._apply(client, number, pages)
+        touched = []
+        for run in self._runs(client, number):
+            for stage in (name for name in run.stages if name in expected):
+                prefix = f"{stage}/" if len(run.stages) > 1 else ""
+                called, written = (run.figures[f"{prefix}{name}"] for name in FIGURES)
+                (held,) = client.query(NAME, _GROUPS[stage]).rows[0]
+                groups, records = expected[stage]
+                touched.append((stage, int(called), groups, held, int(written), records))
+        self._table([column.replace("_", " ") for column in TOUCHED], touched)
+        self._judge("each stage with state ran once for them", len(touched) == len(expected))
+        for stage, called, groups, _, written, records in touched:
+            claim = f"{stage} touched exactly what the {len(pages)} pages name"
+            self._judge(claim, (called, written) == (groups, records))
+        self.say(f"  applied {seconds:.2f} s after arrival", "dim")
+        stages = [dict(zip(TOUCHED, row, strict=True)) for row in touched]
+        self.result["last"] = {"seconds": seconds, "stages": stages}
         self.result["runs"] = [
-            {"stages": r.stages, "epoch": r.epoch, "seconds": r.seconds, "figures": dict(r.figures)}
-            for r in watch.runs()
+            {"stages": run.stages, "epoch": run.epoch, "figures": run.figures}
+            for run in self._runs(client)
         ]
 
-    def _checks(self, flow: Dataflow, tables: Tables, parts: Parts) -> None:
-        self._report.title("Checks, record by record")
-        (source,) = flow.sources
+    def _check_tables(self, client: Client, parts: Sequence[Sequence[Page]]) -> None:
+        """Compare every table with two computations in memory, and two readers with each other."""
+        self.say("\nChecks, record by record", "bold")
+        flow = Registry(self._settings.allowed_packages).compile(document())
+        folder = str(Path(client.snapshot(NAME).tables[0].path).parents[1])
         records = [[page.record() for page in part] for part in parts]
-        every = [record for part in records for record in part]
-        chosen = list(tables.values())
-        steps: tuple[Callable[[], checks.Check], ...] = (
-            lambda: checks.against_reference(chosen, checks.reference(flow, source, records)),
-            lambda: checks.from_scratch(chosen, checks.reference(flow, source, [every])),
-            lambda: checks.readers_agree(chosen),
-        )
-        self.result["checks"] = []
-        for step in steps:
-            with self._report.waiting("computing it again, without the service"):
-                check = step()
-            self._report.check(check)
-            self._note(check.claim, check.ok)
-            self.result["checks"].append(
-                {"claim": check.claim, "records": check.records, "ok": check.ok}
-            )
+        with self._console.status("computing everything again, without the service"):
+            expected = run_dataflow(flow, {"pages": records})
+            scratch = run_dataflow(flow, {"pages": [[one for part in records for one in part]]})
+            found = read_tables(flow, folder, expected)
+            other = read_tables(flow, folder, expected, by_polars)
+        count = records_in(expected)
+        for claim, difference in (
+            ("every table equals the test kit's result", first_difference(expected, found)),
+            (
+                "state and last values equal one run over all pages",
+                scratch.difference(found, without=histories(flow)),
+            ),
+            ("Polars and delta-rs read the same records", first_difference(found, other)),
+        ):
+            ok = count > 0 and not difference
+            self._judge(f"{claim} ({count:,} records)", ok)
+            if difference:
+                self.say(f"      {difference}", "red")
+            self.result["checks"].append({"claim": claim, "records": count, "ok": ok})
+        self.result["tables"] = folder
 
-    def _end(self, service: ServiceProcess, tables: Tables) -> None:
-        seconds = time.monotonic() - self._started
-        self.result |= {"seconds": seconds, "failed": self.failed}
-        say_farewell(
-            self._report,
-            self._options,
-            service,
-            folder=self._folder,
-            tables=list(tables.values()),
-            seconds=seconds,
-        )
-
-    def _judged(self, claim: str, ok: bool) -> None:
-        self._report.judged(claim, ok)
-        self._note(claim, ok)
-
-    def _note(self, claim: str, ok: bool) -> None:
+    def _judge(self, claim: str, ok: bool) -> None:
+        self.say(f"  {'ok    ' if ok else 'FAILED'} {claim}", "" if ok else "bold red")
         if not ok:
             self.failed.append(claim)
 
+    def _table(self, columns: Sequence[str], rows: Sequence[Sequence[Any]]) -> None:
+        print_table(columns, rows, empty="no rows", console=self._console)
 
-def _sites(part: Sequence[Page]) -> str:
-    """Name the largest sites of an increment, and how many more there are."""
-    sizes = Counter(page.site for page in part)
-    names = sorted(sizes, key=lambda site: (-sizes[site], site))
-    more = len(names) - SITES_SHOWN
-    return ", ".join(names[:SITES_SHOWN]) + (f" and {more} more" if more > 0 else "")
+    def _say_how_to_go_on(self, client: Client) -> None:
+        """Say where the tables are, and with `keep` what to try next."""
+        self.say(f"\nDone in {self.result['seconds']:.0f} s", "bold")
+        options, settings = self.options, self._settings
+        if not options.keep and options.root is None:
+            self.say("  tables    removed with the service; --keep or --root DIR leaves them")
+            return
+        self.say(f"  tables    {self.result['tables']}")
+        if not options.keep:
+            return
+        cbp = "cbp" if shutil.which("cbp") else f"{shlex.quote(sys.executable)} -m controller.cli"
+        code = client.rest.post("session", "codes")["path"]
+        self.say(f"  service   {settings.url} goes on; stop it with: kill {self.service.pid}")
+        self.say(f"  log       {self.service.log}")
+        self.say(f"  page      {settings.url}{code} (signs in once, within ten minutes)")
+        self.say("\nTry next", "bold")
+        self.say(f"  export CBP_ROOT={shlex.quote(str(self.folder))} CBP_PORT={settings.port}")
+        for command in ("status", "snapshot --for polars", "state count_in_links.counts site=rich"):
+            name, _, rest = command.partition(" ")
+            self.say(f"  {cbp} {name} {NAME} {rest}")
+
+
+def _exit(number: int, _frame: FrameType | None) -> NoReturn:
+    """Make SIGTERM and SIGHUP unwind like Ctrl-C, so that the service is stopped."""
+    raise SystemExit(128 + number)

@@ -150,7 +150,7 @@ def check_project_name(name: str) -> None:
         )
         advice = _advice(name)
     elif keyword.iskeyword(name) or name in _TAKEN:
-        why, advice = "is no word of Python and none of the project's own folders", f"{name}_flow"
+        why, advice = "is not a Python keyword or one of the project's own folders", f"{name}_flow"
     elif is_installed(name):
         why, advice = "is not the name of an installed package", f"{name}_flow"
     else:

@@ -9,7 +9,7 @@ behind the ring, from the store. So a client that reads slowly takes no memory.
 Where a client that connects again goes on, and when it has to read everything anew (`reset`), is
 decided by the route: `controller.api.routes.events`.
 
-Guaranteed: each client gets every event once, in order, or is told that some are gone
+Guaranteed: each client gets every event once, in order, or learns that some are gone
 (tests/controller/events/test_feed.py).
 Absent on purpose: threads; the feed lives in the event loop of the server.
 """

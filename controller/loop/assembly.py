@@ -75,10 +75,11 @@ from controller.loop.tick.decisions import Decisions
 from controller.loop.tick.drains import Drains
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.input_framing import InputFraming
+from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_ids import RunIds
 from controller.loop.tick.run_starts import RunStarts
 from controller.loop.tick.stage_views import StageViews
-from controller.loop.tick.ticker import Ticker
+from controller.loop.tick.ticker import Ticker, TickSteps
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
 from controller.loop.verification.jobs import Verifications
 from controller.registry import Registry
@@ -325,22 +326,15 @@ def assemble(given: Environment) -> Parts:
     )
     holds = Holds()
     ids = RunIds(store=store, clock=clock, random_hex=given.random_hex)
-    ticker = Ticker(
-        store=store,
-        clock=clock,
-        term=term,
-        in_flight=in_flight,
-        starving=Starving(control=engine.control, clock=clock, places=given.places),
-        recovery=recovery,
-        isolation=isolation,
-        holds=holds,
-        unfinished=UnfinishedRuns(
-            store, clock, in_flight, parked, finisher, runner, isolation, holds
-        ),
-        framing=InputFraming(catalog, framer, isolation, holds),
-        views=StageViews(catalog, terms, parked, failures, holds),
-        decisions=Decisions(answers, given.places, limits.turns_max),
-        starts=RunStarts(
+    steps = TickSteps(
+        UnfinishedRuns(store, clock, in_flight, parked, finisher, runner, isolation, holds),
+        recovery,
+        Starving(control=engine.control, clock=clock, places=given.places),
+        KeptDataflows(store, clock, isolation),
+        InputFraming(catalog, framer, isolation, holds),
+        StageViews(catalog, terms, parked, failures, holds),
+        Decisions(store, isolation, answers, given.places, limits.turns_max),
+        RunStarts(
             store,
             clock,
             catalog,
@@ -351,9 +345,11 @@ def assemble(given: Environment) -> Parts:
             slots=lambda: engine.preparer.limits().slots,
             places=given.places,
         ),
-        drains=Drains(store, catalog, in_flight, parked, exclusion, woken.set),
+        Drains(store, catalog, in_flight, parked, exclusion, woken.set),
     )
-
+    ticker = Ticker(
+        clock=clock, term=term, in_flight=in_flight, isolation=isolation, holds=holds, steps=steps
+    )
     changes = Changes(
         store=store,
         tables=engine.tables,

@@ -39,7 +39,7 @@ _METADATA = frozenset(
         ),
     )
 )
-"""Services of clouds that give credentials to whoever asks from the machine."""
+"""Services of clouds that give credentials to any program on the machine."""
 
 _NAT64 = ipaddress.ip_network("64:ff9b::/96")
 _NAT64_LOCAL = ipaddress.ip_network("64:ff9b:1::/48")
@@ -101,7 +101,7 @@ class AddressRules:
             if inner in _METADATA or inner.is_link_local:
                 return f"{inner} is a metadata service, or another link-local address"
             if inner.is_multicast or inner.is_unspecified:
-                return f"{inner} is no address of one machine"
+                return f"{inner} is not the address of one machine"
             if not (inner.is_global or self.internal or self._is_listed(name, inner)):
                 return f"{inner} is an address of this machine or of its own network"
         return ""

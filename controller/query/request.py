@@ -1,4 +1,4 @@
-"""What the process of a query is told."""
+"""What the process of a query receives."""
 
 from __future__ import annotations
 

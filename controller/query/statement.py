@@ -40,9 +40,9 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
     if parsed.get("error"):
         message = str(parsed.get("error_message", ""))
         if parsed.get("error_type") == "not implemented":
-            why = "it is no SELECT"
+            why = "it is not a SELECT"
             raise QueryRefusedError(why)
-        why = f"this is no SQL: {message}"
+        why = f"this is not SQL: {message}"
         raise QueryInvalidError(why)
     statements = parsed.get("statements") or []
     if len(statements) != 1:

@@ -25,7 +25,7 @@ def describe_example(one: ReadyDataflow) -> dict[str, Any]:
 
 
 def describe_translator(registry: Registry, name: str) -> dict[str, Any]:
-    """Return what a translator reads, writes and is told by; or why it cannot be loaded."""
+    """Return what a translator reads and writes, and its parameters; or why it cannot be loaded."""
     try:
         info = registry.describe(name)
     except CbpError as error:  # one broken package must not hide the others

@@ -8,7 +8,7 @@ checked.
     import shop.count  -> see({"shop"})          (size, time, inode of all its loaded files)
     edit shop/text.py  -> changed({"shop.text"}) == ("/.../shop/text.py",)
 
-A touched file is told from an edited file by its content, if the content was noted.
+A touched file is distinguished from an edited file by its content, if the content was noted.
 """
 
 from __future__ import annotations

@@ -58,7 +58,7 @@ _SPECIAL = re.compile(r"(?:[-+]?\.(?:inf|Inf|INF)|\.(?:nan|NaN|NAN))\Z")
 
 
 class _Pairs(list[tuple[Any, Any]]):
-    """A mapping as it stands in the text, including duplicate pairs."""
+    """A mapping as it is in the text, including duplicate pairs."""
 
 
 def parse_document(text: str, content_type: str) -> tuple[Mapping[str, Any], tuple[str, ...]]:
@@ -259,7 +259,7 @@ class _Plain:
     def _check_scalar(self, value: Any, path: tuple[str, ...]) -> None:
         where = ".".join(path) or "document"
         if isinstance(value, float) and not math.isfinite(value):
-            _fail("document_invalid", where, f"{value} is no number that JSON can hold")
+            _fail("document_invalid", where, f"{value} is not a number that JSON can hold")
         if isinstance(value, str):
             self._characters += len(value)
             if self._characters > TEXT_BYTES_MAX:
@@ -268,7 +268,7 @@ class _Plain:
             try:
                 value.encode()
             except UnicodeEncodeError:
-                _fail("document_invalid", where, "half of a surrogate pair is no text")
+                _fail("document_invalid", where, "half of a surrogate pair is not text")
 
     def _too_large(self, path: tuple[str, ...], message: str) -> NoReturn:
         _fail("document_too_large", ".".join(path[:1])[:NAME_MAX] or "document", message)

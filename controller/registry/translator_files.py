@@ -218,7 +218,7 @@ class _Folder:
             class_ = vars(module).get(name)
             if isinstance(class_, type) and class_.__module__ == root:
                 message = (
-                    "is a class, and no translator; derive it from cbp.Translate, "
+                    "is a class but not a translator; derive it from cbp.Translate, "
                     "TranslateRecords, TranslateArrow, TranslateRun or TranslateSql"
                 )
                 mistake = Mistake("translator_invalid", name, message, place_of(class_))

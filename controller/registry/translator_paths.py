@@ -107,11 +107,11 @@ def given_path(path: Path) -> GivenPath:
     """Return what one path means."""
     if path.is_file() and path.suffix == ".py":
         if not path.stem.isidentifier() or path.stem.startswith("__"):
-            message = f"{path.name} is no name of a module; rename it, such as my_flow.py"
+            message = f"{path.name} is not a module name; rename it, such as my_flow.py"
             raise translators_mistake(message, "translators_path_invalid", "translators")
         return GivenPath(path.parent, path.name, file=path)
     if not path.is_dir():
-        what = "is no Python file" if path.exists() else "does not exist"
+        what = "is not a Python file" if path.exists() else "does not exist"
         message = f"{path} {what}; name a file that ends in .py, or a folder"
         raise translators_mistake(message, "translators_path_invalid", "translators")
     if points := project_points(path):
@@ -184,7 +184,7 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _imports_cbp(path: Path) -> bool:
-    """Tell whether a file imports `cbp`; one that is no Python does, so that its error is told."""
+    """Tell whether a file imports `cbp`; one that is no Python does, so that its error is shown."""
     try:
         status = path.stat()
         return _parses_as_ours(path, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -169,7 +169,7 @@ class Registry:
             message = f"cannot be made with these parameters: {type(error).__name__}: {error}"
             raise _wrong(message, rule="translator_failed", where=name, place=place) from error
         if not isinstance(made, Declared):
-            message = f"makes a {type(made).__name__}, which is no kind of translator"
+            message = f"makes a {type(made).__name__}, which is not a translator"
             raise _wrong(message, rule="translator_invalid", where=name, place=place)
         code = modules_of(type(made))
         if not isinstance(factory, type):

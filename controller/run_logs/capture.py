@@ -1,7 +1,7 @@
 """From a log entry to the file of its run.
 
 An entry belongs to a run if it has the fields `dataflow` and `run`: the loop binds them, with
-`stage` and `epoch`, to everything that the thread of a run logs, whoever wrote the code.
+`stage` and `epoch`, to everything that the thread of a run logs, author's code included.
 """
 
 from __future__ import annotations
@@ -48,7 +48,7 @@ class RunLogHandler(logging.Handler):
         """Keep an entry if it is of a run."""
         try:
             self.format(record)
-        except Exception:  # a log must not end what it tells of
+        except Exception:  # a log must not end what it describes
             self.handleError(record)
 
     def handleError(self, record: logging.LogRecord) -> None:

@@ -39,11 +39,11 @@ _FULL = {
 
 _INVALID = {
     "type": "urn:cbp:error:request_refused",
-    "title": "The request is no HTTP",
+    "title": "The request is not HTTP",
     "status": 400,
-    "detail": "the bytes are no request of HTTP/1.1, or its head is too large",
+    "detail": "the bytes are not an HTTP/1.1 request, or its head is too large",
     "error_code": "request_refused",
-    "message": "the bytes are no request of HTTP/1.1, or its head is too large",
+    "message": "the bytes are not an HTTP/1.1 request, or its head is too large",
     "details": {},
 }
 

@@ -118,7 +118,7 @@ class ServiceProcess:
         command: tuple[str, ...] = (sys.executable, "-m", "controller.cli", "serve"),
     ) -> None:
         self.settings, self.log = settings, log
-        with log.open("wb") as output:
+        with log.open("ab") as output:
             self._child = subprocess.Popen(
                 command,
                 env=_environment(settings),
@@ -178,6 +178,11 @@ class ServiceProcess:
             with suppress(ProcessLookupError, PermissionError):
                 os.killpg(self._child.pid, signal.SIGKILL)
             self._child.wait()
+
+    def kill(self) -> None:
+        """Kill its whole group (SIGKILL), as a loss of power would end it."""
+        os.killpg(self._child.pid, signal.SIGKILL)
+        self._child.wait()
 
     def last_lines(self) -> list[str]:
         """Return the end of the log."""

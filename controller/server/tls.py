@@ -91,7 +91,7 @@ class TlsFiles:
         return thread
 
     def _look(self) -> _State:
-        """Return what tells whether the files are the same as before."""
+        """Return what differs if the files are not the same as before."""
         state = []
         for where, path in (("tls_cert", self._certificate), ("tls_key", self._key)):
             try:
@@ -132,7 +132,7 @@ class TlsFiles:
                 message = f"{self._key} is not the key of {self._certificate}; name a pair"
                 _refuse("tls_mismatch", "tls_key", message)
             message = (
-                f"{self._certificate} and {self._key} are no certificate and key as PEM "
+                f"{self._certificate} and {self._key} are not a certificate and key as PEM "
                 f"({error.reason or error})"
             )
             _refuse("tls_file_invalid", "tls_cert", message)

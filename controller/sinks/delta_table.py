@@ -62,7 +62,7 @@ class _DeltaTarget:
     Attributes:
         dataflow, sink, flow: Names.
         folder: Absolute; was checked against the allowed folders.
-        root: The allowed folder that it lies in; it must exist.
+        root: The allowed folder that it is in; it must exist.
         schema: Columns of the table.
         choice: What an operator chose; one of `accepting` takes commits of others as they are.
     """

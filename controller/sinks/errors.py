@@ -96,9 +96,9 @@ class SinkGapError(OperatingError):
 
     def __init__(self, sink: str, next_: int, oldest: int) -> None:
         super().__init__(
-            f"sink {sink!r} has published up to increment {next_}, but the flow begins at {oldest} "
-            "by now, as older increments were collected or their stage was rebuilt: the records "
-            "between are lost to it. `resume --keep` goes on behind the gap",
+            f"sink {sink!r} has published up to increment {next_}, but the flow now begins at "
+            f"{oldest}, since older increments were collected or their stage was rebuilt: the sink "
+            "has missed the records in between. `resume --keep` continues after the gap",
             sink=sink,
             next=next_,
             oldest=oldest,
@@ -167,7 +167,7 @@ class SinkFailedError(OperatingError):
 
     def __init__(self, sink: str, cause: str) -> None:
         super().__init__(
-            f"sink {sink!r} failed: {cause}. It is tried again by itself; the log has the stack",
+            f"sink {sink!r} failed: {cause}. The service retries it; the log has the traceback",
             sink=sink,
             cause=cause,
         )

@@ -75,7 +75,7 @@ class IncrementFiles:
     Attributes:
         dataflow, sink, flow: Names.
         folder: Absolute; was checked against the allowed folders.
-        root: The allowed folder that it lies in; it must exist.
+        root: The allowed folder that it is in; it must exist.
         to: `parquet` or `csv`.
         schema: Columns of the records.
     """

@@ -1,15 +1,15 @@
-"""A target that is told of each increment with records, by one POST; it is sent no data.
+"""A target that gets one POST for each increment with records; it is sent no data.
 
     Idempotency-Key: 3f2a90c1d4b5e677-g0-12
     X-CBP-Signature: sha256=<HMAC-SHA256 of the body with the secret, in hexadecimal>
 
-    {"delivery": "3f2a90c1d4b5e677-g0-12", "dataflow": "clicks", "sink": "told",
+    {"delivery": "3f2a90c1d4b5e677-g0-12", "dataflow": "clicks", "sink": "calls",
      "flow": "count.totals", "increment": 12, "generation": 0, "epoch": 12, "records": 340,
      "time": "2026-11-23T04:00:00+00:00", "links": {"records": "http://...", "dataflow": "..."}}
 
 Deliveries come in the order of the flow, each at least once: the next one waits until a receiver
 has answered with 200 to 299. A delivery that is sent again has the same id and the same body. After
-a roll-back, increments are told of again, with another generation in body and id.
+a roll-back, increments are announced again, with another generation in body and id.
 
 What a receiver refuses for good (400 to 499, but for 408, 425 and 429) waits for an operator, who
 can let it go: a dead letter, which is counted. Everything else is tried again with growing pauses.
@@ -124,7 +124,7 @@ class Webhook:
         return note
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return nothing: what was told cannot be taken back, and is told anew."""
+        """Return nothing: what was sent cannot be taken back, and is sent anew."""
         return []
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:

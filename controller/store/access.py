@@ -114,7 +114,7 @@ class AuditRecord:
         reason: What the request gave as its reason.
         status: The HTTP status of the answer.
         error_code: The code of a problem; else `""`.
-        count: How many refused requests this stands for; else 1.
+        count: How many refused requests this counts; else 1.
     """
 
     number: int = 0

@@ -225,7 +225,7 @@ class Store(AccessStore, ClaimLog, EventLog, SinkLog, VerificationLog, Protocol)
     def all_stages(self) -> list[StageRecord]:
         """Return the stages of all dataflows, by dataflow and name, with one statement.
 
-        A row that cannot be read fails all of it; `stages` tells then which dataflow has it.
+        A row that cannot be read fails all of it; `stages` then names the dataflow that has it.
         """
         ...
 
@@ -549,7 +549,7 @@ class Store(AccessStore, ClaimLog, EventLog, SinkLog, VerificationLog, Protocol)
     def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:
         """Remove increments of a flow below an index, at most some thousand; return how many.
 
-        Increments that wait in a queue stay. The newest one stays too: it tells the next index.
+        Increments that wait in a queue stay. So does the newest one: it gives the next index.
         """
         ...
 

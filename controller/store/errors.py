@@ -63,7 +63,7 @@ class DatabaseSilentError(OperatingError):
 
     def __init__(self, database: str, why: str) -> None:
         super().__init__(
-            f"database {database} is silent: {why}; it is asked again",
+            f"database {database} does not answer: {why}; the service keeps asking",
             database=database,
             why=why,
         )

@@ -174,11 +174,6 @@ class StageRecord:
         """Whether it stopped by itself: a failure or a cancelled run paused it."""
         return has_stopped(self.paused_because)
 
-    @property
-    def is_failing(self) -> bool:
-        """Whether its next run has failed and is tried again by itself."""
-        return self.failures > 0 and not self.paused_because
-
 
 @dataclass(frozen=True, slots=True)
 class RunRecord:
@@ -442,7 +437,7 @@ class StageGauge:
 
 @dataclass(frozen=True, slots=True)
 class QueueGauge:
-    """What stands at one input.
+    """What waits at one input.
 
     Attributes:
         oldest_at: Arrival of the oldest increment that no run has read; `None` if there is none, or

@@ -1,4 +1,4 @@
-"""Telemetry: tells other systems about runs that ended, as traces and as lineage.
+"""Telemetry: informs other systems about runs that ended, as traces and as lineage.
 
 `run_feed` follows the events of the store, on the leader. `traces` makes OpenTelemetry spans,
 `lineage` OpenLineage events. Both need the packages of the extra `cbp[telemetry]`.

@@ -1,4 +1,4 @@
-"""OpenLineage: tells another service which tables each run read and wrote.
+"""OpenLineage: informs another service which tables each run read and wrote.
 
 The lineage that the page and REST show is `controller.loop.reading.lineage`.
 

@@ -1,6 +1,6 @@
 """Follows the events of runs that ended, and gives each run to the exporters, in a thread.
 
-It begins at the newest event, and so tells nothing about runs that ended before the service
+It begins at the newest event, and so says nothing about runs that ended before the service
 started, or while another instance led. An exporter that fails loses that run: telemetry never
 holds a run up, and is never tried so often that it would.
 """
@@ -42,7 +42,7 @@ class EndedRun:
 
 
 class RunExporter(Protocol):
-    """Tells another system about runs.
+    """Informs another system about runs.
 
     Attributes:
         name: Names it in the log.
@@ -65,7 +65,7 @@ class RunFeed:
     Args:
         store: Has the events and the runs.
         describe: Returns the dataflow of a run and the stages that ran together, by name.
-        leads: Tells whether this instance leads.
+        leads: Returns whether this instance leads.
         exporters: Get every run.
     """
 

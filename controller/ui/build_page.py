@@ -3,7 +3,7 @@
 `pyproject.toml` names this module. By hand: `python controller/ui/build_page.py`.
 
 The bundle has a stamp, a digest of the sources; a bundle whose stamp is that of the sources is not
-built again. An editable install without the page works, and is told so: the reason also stands in
+built again. An editable install without the page works, and says so: the reason is also in
 the bundle's folder, for the service to show. A wheel or an archive of the sources must have the
 page. `CBP_UI=off` leaves it out of all of them.
 """

@@ -254,7 +254,7 @@ def test_what_an_operator_paused_only_a_resume_lifts(chain: SqlStore) -> None:
     with pytest.raises(StagePausedError):
         chain.retry_stage("d", "s")
     stage = chain.stages("d")[0]
-    assert (stage.is_paused, stage.has_stopped, stage.is_failing) == (True, False, False)
+    assert (stage.is_paused, stage.has_stopped) == (True, False)
     assert (stage.failures, stage.error) == (1, error)
     chain.resume_stage("d", "s")
     stage = chain.stages("d")[0]

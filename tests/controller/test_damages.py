@@ -24,7 +24,6 @@ from cbp.model.version.version_change import Choice
 from controller.cli import main
 from controller.cli.maintenance.doctor import examine
 from controller.cli.session import Session
-from controller.guides.damages import DAMAGES
 from controller.settings import Settings
 from tests.controller.damaging import (
     cut,
@@ -36,6 +35,7 @@ from tests.controller.damaging import (
 from tests.controller.live import live
 from tests.controller.lost import lose_the_store
 from tests.controller.world import ONE, World
+from tests.guides.damages import DAMAGES
 from tests.sampling import sampled
 
 OTHER = {**ONE, "name": "other"}

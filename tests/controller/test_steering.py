@@ -419,7 +419,7 @@ ROUTES = {
     ),
     "unknown flow": (
         routed(lambda record: All("sum")),
-        "names the flow 'sum', which is no flow here",
+        "names the flow 'sum', which is not a flow here",
     ),
 }
 
@@ -482,7 +482,7 @@ def test_keys_that_go_backwards_stop_an_alignment(operator: Operator, form: str)
     if form == "class":
         place = place_of(OwnAligned)
     assert f"stage 'join': Align failed at {place}" in actual["waiting"]
-    assert "input 'left' came to framing key 1 behind 2" in actual["waiting"]
+    assert "input 'left' has framing key 1 after 2" in actual["waiting"]
     error = operator.waits(name)["join"]["error"]
     assert error["error_code"] == "alignment_backwards"
     told = {part: error["details"][part] for part in ("stage", "function", "place")}

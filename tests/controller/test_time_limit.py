@@ -58,7 +58,7 @@ def test_a_late_run_is_cancelled_and_its_stage_stops(world: World, runs: Deferre
     runs.run_next()
     assert (newest(world).status, newest(world).error["error_code"]) == ("FAILED", "time_limit")
     assert because(world).startswith("epoch 0 failed: run ")
-    assert "had not ended after 60 s" in because(world)
+    assert "did not end within 60 s" in because(world)
     world.controller.tick()
     assert not runs.waiting
     world.controller.retry("one", "sum")
@@ -110,7 +110,7 @@ def test_a_run_that_ends_while_it_is_given_up(world: World, runs: Deferred) -> N
         0,
         "time_limit",
     )
-    assert "had not ended" in because(world)
+    assert "did not end" in because(world)
     log = world.parts.open_log(f"{world.tables}/one")
     assert log.read("sum", 0) is None
 
@@ -245,7 +245,7 @@ def test_framing_that_hangs_stops_its_stage_only(tmp_path: Path) -> None:
     assert world.parts.framer.busy() == set()
     reason = world.store.stages("bad")[0].paused_because
     assert "stage 'sum': items.frame_by failed at" in reason
-    assert "had not answered after 60 s" in reason
+    assert "did not answer within 60 s" in reason
     assert f"{Path(__file__).name}:" in reason
     threads = [t for t in threading.enumerate() if t.name.startswith("frame")]
     Hangs.held.set()

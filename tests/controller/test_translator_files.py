@@ -172,7 +172,7 @@ def test_a_name_in_two_files_is_named_with_its_file(folder: Path) -> None:
     ("name", "text", "word"),
     [
         ("missing.py", None, "does not exist"),
-        ("notes.txt", "", "no Python file"),
+        ("notes.txt", "", "not a Python file"),
         ("my-flow.py", "", "my_flow.py"),
         ("json.py", "", "installed module"),
         ("polars.py", "", "installed module"),

@@ -7,11 +7,11 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from stages.flows.clustering_by_messages import clustering_by_messages as clustering
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
+from tests.bench.candidates.ours.blackbox_on_spark import SparkBlackboxExecutor
 from tests.cbp.engine.broadcasts import broadcast, sent_to_all
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver

@@ -7,8 +7,8 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.direct import DirectEngine
+from tests.bench.candidates.ours.blackbox_on_spark import SparkBlackboxExecutor
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.spark.spark_epochs import epochs_of

@@ -13,11 +13,11 @@ from typing import Any
 
 import pytest
 
-from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.spark import SparkExecutor, SparkSettings, start_session
 from cbp.engine.spark.session import python_of_workers
 from cbp.errors import DataflowInvalidError, SparkSettingError
 from stages.translators.url_count_sql import UrlCountSql
+from tests.bench.candidates.ours.blackbox_on_spark import SparkBlackboxExecutor
 from tests.spark.sql_dataflows import dataflow_of
 
 pytestmark = pytest.mark.spark

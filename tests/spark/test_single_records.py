@@ -11,9 +11,9 @@ from typing import Any
 import pytest
 
 from cbp import DataflowBuilder
-from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
+from tests.bench.candidates.ours.blackbox_on_spark import SparkBlackboxExecutor
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.flows import Scored

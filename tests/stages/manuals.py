@@ -15,7 +15,7 @@ from functools import cache
 from pathlib import Path
 from urllib.parse import unquote
 
-from controller.demo.corpus.pages import all_names, find_modules, read_page, standard_library
+from controller.demo.pages import find_modules, read_page, standard_library
 from tests.machine import leave_out
 
 Page = tuple[str, str, list[str | None] | None]
@@ -88,6 +88,5 @@ def _page(folder: Path, file: Path) -> Page:
 @cache
 def _modules() -> list[Page]:
     modules = find_modules([standard_library()])
-    names = all_names(modules)
-    actual = [page for module in modules if (page := read_page(module, names)) is not None]
-    return [(page.url, page.site, list(page.links)) for page in sorted(actual, key=lambda p: p.url)]
+    actual = [page for one in modules.items() if (page := read_page(*one, modules)) is not None]
+    return [(page.url, page.site, list(page.links)) for page in actual]

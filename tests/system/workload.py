@@ -21,18 +21,17 @@ from cbp.client.errors import ServiceProblemError, ServiceUnreachableError
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.testing.dataflow_runs import run_accepted
 from controller.client.drop_folder import copy_into
 from controller.client.service_client import ServiceClient
-from controller.demo import crawl_queue
-from controller.demo.results import checks
-from controller.demo.results.tables import tables_of
+from controller.demo.run import NAME, document
+from controller.demo.tables import by_polars, first_difference, read_tables
 from controller.ingest.admission.source_log import SourceLog
+from controller.registry import Registry
 from controller.settings import Settings
 from tests.system.processes import until
 
 __all__ = ["Workload", "check_tables", "pages"]
-
-NAME = "crawl_queue"
 
 
 class Workload:
@@ -49,7 +48,7 @@ class Workload:
         self._dropped: list[dict[str, Any]] = []
         self.files = 0
         self.folder = f"{settings.tables.rstrip('/')}/{NAME}"
-        self._document = crawl_queue.document()
+        self._document = document()
 
     def register(self) -> None:
         """Register the dataflow at the instance of `settings`, or at whoever leads."""
@@ -97,9 +96,10 @@ class Workload:
 
     def check(self) -> None:
         """Compare what lies on disk with an unbroken run; everything is idle."""
-        check_tables(
-            crawl_queue.compiled(self._document, self.settings), self.folder, self._dropped
-        )
+        check_tables(self._dataflow(), self.folder, self._dropped)
+
+    def _dataflow(self) -> Dataflow:
+        return Registry(self.settings.allowed_packages).compile(self._document)
 
     def epochs(self) -> dict[str, int]:
         """Return how many epochs of each stage are recorded, by the records on disk."""
@@ -114,7 +114,7 @@ class Workload:
         with ServiceClient(settings) as client:
             client.get("dataflows", NAME)
             client.get("dataflows", NAME, "snapshot")
-            for node in crawl_queue.compiled(self._document, self.settings).stages.values():
+            for node in self._dataflow().stages.values():
                 for output in node.translator.outputs:
                     flow = ("flows", f"{node.name}.{output.name}", "records")
                     client.get_pairs("dataflows", NAME, *flow, query=[("limit", "5")])
@@ -150,10 +150,10 @@ def check_tables(flow: Dataflow, folder: str, dropped: Iterable[dict[str, Any]])
         for entry in SourceLog(folder, "pages", LocalFiles()).since(0)
     ]
     assert frozen(row for rows in accepted for row in rows) == frozen(dropped)
-    tables = tables_of(flow, folder)
-    check = checks.against_reference(tables, checks.reference(flow, "pages", accepted))
-    assert check.ok, check.differences
-    assert checks.readers_agree(tables).ok
+    expected = run_accepted(flow, {"pages": accepted})
+    found = read_tables(flow, folder, expected)
+    assert first_difference(expected, found) == ""
+    assert first_difference(found, read_tables(flow, folder, expected, by_polars)) == ""
 
 
 def pages(chance: random.Random, number: int) -> list[dict[str, Any]]:

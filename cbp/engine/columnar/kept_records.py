@@ -8,7 +8,7 @@
 
 The handle only checks arguments. Each engine has its own `KeptReader`, which finds the records
 (`cbp.engine.kernel.kept_groups`). What a call puts and deletes is a list in the order of the calls;
-`changes_of` tells what is left of it.
+`changes_of` returns what is left of it.
 """
 
 from __future__ import annotations
@@ -57,7 +57,7 @@ class Bound:
 
     Attributes:
         order: Sort keys of the first columns of the second key (`row_order`).
-        behind: Whether the place lies behind the records with these values, not before them.
+        behind: Whether the place is behind the records with these values, not before them.
     """
 
     order: tuple[Any, ...]
@@ -193,7 +193,7 @@ class KeptShape:
             if at + 1 < len(names) or len(value) != 2:
                 message = (
                     f"group.{self.name}.range() got {name}={value!r}: only the last column that is "
-                    "named takes two bounds, as (low, high); None is no bound"
+                    "named takes two bounds, as (low, high); None means unbounded"
                 )
                 raise TypeError(message)
             least, most = (_typed_value(one, column.name, self.schema) for one in value)
@@ -318,7 +318,7 @@ class KeptRecords:
         """
         name = self._shape.name
         message = (
-            f"the state {name!r} is true whether it has records or not; ask for a record: "
+            f"the state {name!r} is always true, with or without records; test for a record: "
             f"group.{name}.get(...) is not None, or next(iter(group.{name}), None) is not None"
         )
         raise TypeError(message)

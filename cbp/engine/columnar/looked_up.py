@@ -51,7 +51,7 @@ class LookedUp:
             TypeError: Always.
         """
         message = (
-            f"the look-up {self._name!r} is true whether it has records or not; ask for a record: "
+            f"the look-up {self._name!r} is always true, with or without records; test for one: "
             f"group.{self._name}.one() is not None"
         )
         raise TypeError(message)

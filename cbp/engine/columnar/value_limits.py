@@ -25,7 +25,7 @@ _BOUNDS = {
     pa.date32(): _DAYS,
     pa.timestamp("us", "UTC"): (_DAYS[0] * _DAY_MICROS, (_DAYS[1] + 1) * _DAY_MICROS - 1),
 }
-"""Maps types of times to the least and the greatest number that stands for one."""
+"""Maps types of times to the least and the greatest number that represents one."""
 
 
 def why_not_held(array: pa.Array) -> str:

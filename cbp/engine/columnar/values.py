@@ -226,7 +226,9 @@ def _string(value: Any, _: DataType) -> str:
     try:
         value.encode()
     except UnicodeEncodeError as exc:
-        message = "half of a surrogate pair is no character; decode its bytes with errors='replace'"
+        message = (
+            "half of a surrogate pair is not a character; decode its bytes with errors='replace'"
+        )
         raise TypeError(message) from exc
     return str.__str__(value)  # the text itself: `str()` of an Enum member gives its name
 
@@ -252,7 +254,7 @@ def _date(value: Any, _: DataType) -> date:
 def _timestamp(value: Any, _: DataType) -> datetime:
     _expect(value, datetime)
     if value != value:
-        message = "NaT is no time; emit None"
+        message = "NaT is not a time; emit None"
         raise TypeError(message)
     if value.tzinfo is None:
         message = (

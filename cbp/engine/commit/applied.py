@@ -1,7 +1,7 @@
 """Check from the tables alone whether an epoch of a stage was applied (published) as a whole.
 
 Each log entry of a publication names all entries of the publication (`TOGETHER`). So this can be
-told even if the epoch's record is lost: an entry of the epoch exists, and so does every entry that
+known even if the epoch's record is lost: an entry of the epoch exists, and so does every entry that
 it names. One entry is not enough, since a publication is no transaction over several tables.
 
 Conversely, no run may continue from a table that shows less than was published: its log is an
@@ -28,7 +28,7 @@ _AREAS = ("state", "flows")
 
 
 def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: int) -> int | None:
-    """Return when an epoch was published as a whole, in ms; `None` if that cannot be told.
+    """Return when an epoch was published as a whole, in ms; `None` if that is unknown.
 
     Args:
         folder: The dataflow's folder.

@@ -146,7 +146,7 @@ class ChangeFeed:
     Attributes:
         path: The table's folder.
         snapshot: The table before the entry.
-        epoch: The last epoch that the entry covers; it stands in the names of the files.
+        epoch: The last epoch that the entry covers; it is part of the files' names.
         files: Writes the files.
         limits: How many records are in memory.
     """

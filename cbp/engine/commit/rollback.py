@@ -5,7 +5,7 @@
 
 Versions 9 and 10 stay in the history. The entry holds the difference to the earlier version. It
 counts epochs under the new generation's transactions, since Delta's transactions never go back.
-Its generation mark tells every writer of an older generation that it no longer leads.
+By its generation mark every writer of an older generation sees that it no longer leads.
 
 Guaranteed: nothing is written unless every file of the earlier version exists; a roll-back is
 written once, however often it is repeated (tests/controller/test_rollback.py). Not guaranteed:
@@ -77,7 +77,7 @@ def plan_rewind(
     now = table.refresh()
     past = _past(table.log, target)
     if past.metadata != now.metadata:
-        why = f"table {name} has other columns or buckets since (version {past.version})"
+        why = f"table {name} changed its columns or buckets after (version {past.version})"
         raise RollbackImpossibleError(target.dataflow, why, table=name)
     since = records(_shown(past.txns))
     below = [change.below for one in since for change in one.changes if change.table == name]

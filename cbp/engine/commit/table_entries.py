@@ -417,7 +417,7 @@ def _view(live: Mapping[str, AddFile], changes: Changes) -> dict[str, _File]:
 
 def _known(view: Mapping[str, _File], change: TableChange, path: str) -> _File:
     if path not in view:
-        message = f"{change.table}: {path} is to lose rows, but is not live"
+        message = f"{change.table}: {path} loses rows, but is not live"
         raise InvariantError(message, path=path)
     return view[path]
 

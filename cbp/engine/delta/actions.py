@@ -419,7 +419,7 @@ def encode(actions: Sequence[Action], path: str = "") -> bytes:
     if name := own_name(path):
         lines[0] = f"{lines[0][:-2]},{_dumps({_NAME: name})[1:-1]}}}}}"
     first, rest = lines[0].encode(), "".join(f"\n{line}" for line in lines[1:]).encode() + b"\n"
-    # `commitInfo` may hold any member, so the digest stands there; it covers all the rest.
+    # `commitInfo` may hold any member, so the digest is there; it covers all the rest.
     return b"".join((first[:-2], _MARK, _digest(first + rest), _MARK_END, rest))
 
 

@@ -1,6 +1,6 @@
 """Settings of a table with Delta's change data feed; pure.
 
-    delta.enableChangeDataFeed    tells readers that the feed is complete
+    delta.enableChangeDataFeed    says to readers that the feed is complete
     cbp.changes                   the flow of the same stage from which the feed is made
     cbp.view_key                  the columns of the view's key, with their types; all columns of a
                                   view without a key

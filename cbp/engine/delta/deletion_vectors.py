@@ -122,7 +122,7 @@ def read_vector(table_path: str, vector: DeletionVector, *, files: Files | None 
     else:
         data = _read_stored(table_path, vector, files or LocalFiles())
     if data[:4] != _MAGIC:
-        raise _damaged(table_path, vector, "it is no roaring bitmap array")
+        raise _damaged(table_path, vector, "it is not a roaring bitmap array")
     try:
         bitmap = BitMap64.deserialize(data[4:])
     except ValueError as exc:
@@ -158,7 +158,7 @@ def vector_path(vector: DeletionVector) -> str | None:
     """Return a stored vector's file, relative to the table; None if the vector is inline.
 
     Raises:
-        FileDamagedError: The vector lies at an absolute path.
+        FileDamagedError: The vector has an absolute path.
         InvariantError: The UUID in the descriptor is not Z85.
     """
     if vector.storage_type == "i":
@@ -198,7 +198,7 @@ def z85_decode(text: str) -> bytes:
                 value = value * 85 + digit
             words.append(struct.pack(">I", value))
     except (KeyError, struct.error) as exc:
-        message = f"{text[:40]!r} is no Z85 text"
+        message = f"{text[:40]!r} is not Z85 text"
         raise InvariantError(message) from exc
     if len(digits) % 5:
         message = f"Z85 text has {len(digits)} characters, not a multiple of 5"
@@ -228,7 +228,7 @@ def _read_stored(table_path: str, vector: DeletionVector, files: Files) -> bytes
             head = files.read_range(path, 0, _HEAD_BYTES)
             block = files.read_range(path, at, size)
     except NotFoundError as exc:
-        raise FileLostError(path, "it tells which rows are dead") from exc
+        raise FileLostError(path, "it names the deleted rows") from exc
     own = _OWN + z85_decode(vector.path_or_inline[-_UUID_CHARS:])
     # In files of earlier versions and of other writers, the first vector begins here.
     if at >= _HEAD_BYTES and head[5:9] != _MAGIC and head[1:_HEAD_BYTES] != own:

@@ -3,7 +3,7 @@
 The fence of the lease, which holds back an instance that no longer leads, is
 `controller.loop.leadership.fence`.
 
-The fence is a writer feature that only this engine knows. The Delta protocol tells every
+The fence is a writer feature that only this engine knows. The Delta protocol asks every
 writer to refuse a table with an unknown writer feature, and lets every reader go on. A writer
 that ignores the protocol is detected by `ForeignWatch`, from the log entries that it leaves.
 
@@ -53,9 +53,9 @@ ENGINE = "cbp/1"
 FENCE = "cbp.managed"
 HASH = "xxhash64"
 NULL_PARTITION = "__HIVE_DEFAULT_PARTITION__"
-"""Stands for null in a path, as in `_runs/_bucket=__HIVE_DEFAULT_PARTITION__/x.parquet`."""
+"""Null in a path, as in `_runs/_bucket=__HIVE_DEFAULT_PARTITION__/x.parquet`."""
 
-# Only `cbp.engine.commit.garbage_collection` removes deleted files. Spark is therefore told to keep
+# Only `cbp.engine.commit.garbage_collection` removes deleted files. Spark is therefore set to keep
 # them for ever. Otherwise Spark refuses every version that is older than the retention of deleted
 # files (a week, by default) although all files are there, even the newest version of an idle table.
 _RETENTION = "interval 36500 days"

@@ -255,7 +255,7 @@ class ManagedTable:
         """Make the table show a change, once; idempotent redo.
 
         The change is either a whole live set (`after`) or actions (`adds`, `removes`).
-        An empty change is published too: its transaction tells up to where the table is published.
+        An empty change is published too: its transaction says up to where the table is published.
 
         Args:
             after: Path to file: the live set that the table shall show.

@@ -1,14 +1,14 @@
-"""Checks that refuse a stage whose form (rows, Arrow, SQL) an engine cannot run correctly."""
+"""Which engine can run a stage, by its form (rows, Arrow, SQL)."""
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Sequence
+from collections.abc import Iterable
 
-from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
+from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["needs_spark", "require_epochs", "require_no_spark", "require_python"]
+__all__ = ["needs_spark", "require_no_spark"]
 
 
 def needs_spark(nodes: Iterable[StageNode]) -> bool:
@@ -29,60 +29,3 @@ def require_no_spark(stage: str, spec: TranslatorSpec) -> None:
             "as Translate or TranslateArrow to run it without"
         )
         raise DefinitionError(Mistake("spark_needed", f"stages.{stage}", message, spec.place))
-
-
-def require_python(dataflow: str, nodes: Sequence[StageNode]) -> None:
-    """Refuse translators in Spark SQL for an engine that hands each task its state.
-
-    Such a translator reads its state itself, from the state files. It would ignore the state
-    that arrives with the input.
-
-    Raises:
-        DataflowInvalidError: Rule `black_box_in_sql`, with each stage and its place.
-    """
-    mistakes = [
-        Mistake(
-            "black_box_in_sql",
-            f"stages.{node.name}",
-            f"{node.translator.name} is written in Spark SQL, which the black-box mode does not "
-            "run: run it with the direct engine, or write it as Translate or TranslateArrow",
-            node.translator.place,
-        )
-        for node in nodes
-        if node.translator.form == "sql"
-    ]
-    if mistakes:
-        raise DataflowInvalidError(dataflow, mistakes)
-
-
-def require_epochs(dataflow: str, nodes: Sequence[StageNode]) -> None:
-    """Refuse loops within a run for an engine in which a task has one superstep and one group.
-
-    Raises:
-        DataflowInvalidError: Rule `black_box_in_loop`, with each stage and its place.
-    """
-    mistakes = [
-        Mistake(
-            "black_box_in_loop",
-            f"stages.{node.name}",
-            f"{node.translator.name} {_loop_of(node.translator)}",
-            node.translator.place,
-        )
-        for node in nodes
-        if node.translator.has_one_task
-    ]
-    if mistakes:
-        raise DataflowInvalidError(dataflow, mistakes)
-
-
-def _loop_of(spec: TranslatorSpec) -> str:
-    """Return what a translator does that the black-box mode does not, and what to do instead."""
-    if spec.form == "run":
-        return (
-            "is called once for a whole run, which the black-box mode does not do: run it with "
-            "the direct engine, or derive it from TranslateArrow"
-        )
-    return (
-        f"has up to {spec.supersteps} supersteps in a run, which the black-box mode does not do: "
-        "run it with the direct engine, or leave supersteps out of its loopbacks"
-    )

@@ -73,7 +73,8 @@ class RunPlan:
             input; see `cbp.model.dataflow.fusion`.
         unpublished: Intentions of this stage that its tables may not show yet, oldest first,
             without gaps up to `epoch`. Intentions that the tables already show do no harm.
-        kept: By flow, the records that must stay, for outputs that are not kept for good.
+        kept: By flow, the records that must stay, for outputs that are not kept for good; `None`
+            if the run leaves its outputs' old records and small files alone.
         own_messages: Flows of loopbacks that only their own stage reads. Such a stage depends on
             the order of each group's messages only, so a run may sort them by bucket.
         slots_max: Maximum number of the engine's slots that the run's tasks take at a time; `None`
@@ -95,7 +96,7 @@ class RunPlan:
     inputs: Mapping[str, tuple[Increment, ...]]
     fused: tuple[StageNode, ...] = ()
     unpublished: tuple[Intention, ...] = ()
-    kept: Mapping[str, KeptFlow] = field(default_factory=dict)
+    kept: Mapping[str, KeptFlow] | None = None
     own_messages: Collection[str] = frozenset()
     slots_max: int | None = None
     time_ms: int = 0
@@ -153,14 +154,14 @@ class RunPreparer(Protocol):
     def limits(self) -> PhysicalLimits:
         """Return the limits and slots that decide how a run is executed.
 
-        `cbp.model.dataflow.explain` tells the way of a run from them.
+        `cbp.model.dataflow.explain` explains the way of a run by them.
         """
         ...
 
     def maintains_outputs(self, epoch: int) -> bool:
-        """Return whether the run of an epoch also compacts its outputs and drops old records.
+        """Return whether the run of an epoch should also maintain its outputs.
 
-        A run whose tables do not change does neither.
+        That is, compact them and drop old records. Such a run's plan says what must be `kept`.
         """
         ...
 

@@ -45,6 +45,6 @@ class TableHistory(Protocol):
         Tables that do not show the epoch are left out. The version belongs to the generation in
         which the epoch was recorded. A table that the epoch did not change shows the epoch only
         with a later one, in a later version. If the version was collected, the oldest version
-        that can still be read is returned instead; its `epoch` tells.
+        that can still be read is returned instead; see its `epoch`.
         """
         ...

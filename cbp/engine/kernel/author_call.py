@@ -88,7 +88,7 @@ def calling_loop(
 
     The loop's arguments:
         flows: For each flow, an iterable with the records of each group.
-        done: A counter, incremented before every group; tells which group failed.
+        done: A counter, incremented before every group; says which group failed.
         ends: For each state, a list that gets the number of emissions after every group.
     """
     groups = [f"g{i}" for i in range(len(flows))]

@@ -47,7 +47,7 @@ def rows_that_fit(
 
     Args:
         runs: The inputs' records.
-        states: States after their look-up, which tells how wide their records are.
+        states: States after their look-up, by which the width of their records is known.
         rows_max: Maximum number of records in any case.
         bytes_max: Maximum number of bytes.
     """

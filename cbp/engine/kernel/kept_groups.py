@@ -181,7 +181,7 @@ class KeptSource:
         return parts
 
     def listed(self, group: KeptGroup) -> dict[Row, Place] | None:
-        """Return where every live record of a group lies; one group is in memory at a time."""
+        """Return the place of every live record of a group; one group is in memory at a time."""
         if self._listed is None or self._listed[0] is not group:
             self._listed = None
             self._listed = group, group.list_all()
@@ -232,11 +232,11 @@ class KeptGroup:
         self._searches = 0
 
     def note(self, second: Row, places: Sequence[Place]) -> None:
-        """Take where the live record with this second key lies; no place if there is none."""
+        """Take the place of the live record with this second key; no place if there is none."""
         self._located[second] = places
 
     def knows(self, second: Row) -> bool:
-        """Return whether it was found out where the record with this second key lies."""
+        """Return whether the place of the record with this second key is known."""
         return second in self._located
 
     def files(self) -> list[tuple[int, SecondOrder, int, int]]:
@@ -278,7 +278,7 @@ class KeptGroup:
         return tuple(self._locate(second))
 
     def list_all(self) -> dict[Row, Place] | None:
-        """Return where every live record lies; `None` if several have one second key."""
+        """Return the place of every live record; `None` if several have one second key."""
         source, listed = self._source, dict[Row, Place]()
         first, records = len(source.key_types), 0
         for at, order, start, stop in self.files():

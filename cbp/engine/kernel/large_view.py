@@ -142,7 +142,7 @@ def _repeated(rows: pa.Table, at: Int64s, sums: Int64s, limits: EngineLimits) ->
 
 
 def _pairs_whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
-    """Yield the same rows; a record that is gone stands in one table with the one after it."""
+    """Yield the same rows; a record that is gone is in one table with the one after it."""
     held: pa.Table | None = None
     for table in chain(tables, [None]):
         whole = held if table is None else table

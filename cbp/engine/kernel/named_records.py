@@ -34,7 +34,7 @@ Named = tuple[Int64s, pa.Table]
 """Groups, by number, and beside each a second key that a record of it names."""
 
 Place = tuple[int, int]
-"""Where a record lies: index of the file, and row."""
+"""The place of a record: index of the file, and row."""
 
 
 def named_by(

@@ -5,7 +5,7 @@
     born records --/                                 others are inserted or deleted
 
 In a bag (a view without a key) equal records cancel out, and the others are ordered by all columns.
-Several equal records cannot be told apart, so all of them get the same zero (no -0.0).
+Equal records cannot be distinguished, so all of them get the same zero (no -0.0).
 
 Invariant: a record that did not change gives no change, even where the diff writes it again since
 the author spelled it otherwise (a double for a FLOAT column, a struct without a null field), or it

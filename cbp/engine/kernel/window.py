@@ -1,7 +1,7 @@
 """A window of groups: the records of every flow as Python objects, and each group's slice.
 
 It is built from whole columns. A group's key is read from the first flow that has the group.
-Arrow columns are compared to verify that all its records have that key. If one hash stands for
+Arrow columns are compared to verify that all its records have that key. If one hash belongs to
 several keys, `_split` separates the window by key; only such a window pays for it.
 """
 
@@ -99,7 +99,7 @@ class Window:
         lookups: Looked-up tables of which the groups are given their records.
         looked_up_by_key: Looked-up tables that the groups read by second key.
         arrived: The inputs' records as columns, and each group's rows in them; empty if there are
-            few or too many, or groups were told apart by key, or share records.
+            few or too many, or groups were distinguished by key, or share records.
     """
 
     keys: list[Any]

@@ -8,7 +8,7 @@ grain: without it, the oldest file would grow with every merge and never be drop
 drops a file records that, like a compaction. So there is no second writer, and a crash, a
 publication or a roll-back finds one order of changes. Files that queues still name leave the table
 but stay on disk (`cbp.engine.commit.garbage_collection`). What must stay, and that
-messages go once their stage has read them, is told by `controller.loop.runs.output_retention`.
+messages go once their stage has read them, is decided by `controller.loop.runs.output_retention`.
 
 Invariants (tests/cbp/engine/outputs/test_retention.py): the records that are left are the end of
 the flow, without gaps; nothing that must stay is dropped; the number of files stays small.

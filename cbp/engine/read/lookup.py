@@ -44,7 +44,7 @@ def look_up(
     """Return a state's records of one key; `key` has a value for each key column.
 
     Raises:
-        NotFoundError: If the stage keeps no such state, or a key column is missing.
+        NotFoundError: If the stage keeps no such state.
     """
     spec = _spec(node, state)
     schema, columns = spec.schema, node.translator.key_of(spec).fields
@@ -66,11 +66,6 @@ def key_bucket(node: StageNode, state: str, key: Mapping[str, Any], *, hash_mask
 
 def _hash_of(columns: Sequence[Field], key: Mapping[str, Any], hash_mask: int) -> int:
     """Return the signed hash of a key."""
-    for column in columns:
-        if column.name not in key:
-            names = ", ".join(column.name for column in columns)
-            hint = f"the key needs a value for each of: {names}"
-            raise NotFoundError(kind="key column", name=column.name, hint=hint)
     hash_ = key_hash([key[c.name] for c in columns], [c.type for c in columns]) & hash_mask
     return hash_ - (1 << 64) if hash_ >= 1 << 63 else hash_
 

@@ -51,7 +51,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a table's log tells of others: its transactions, and its entries of runs, ascending."""
+    """What a table's log says of others: its transactions, and its entries of runs, ascending."""
 
     txns: Mapping[str, int]
     runs: Sequence[RunEntry]
@@ -114,7 +114,7 @@ def _entries_of(
 
 
 def count_entries(full: str, files: Files) -> int:
-    """Return how many entries a file says that it holds; what is damaged is told elsewhere."""
+    """Return how many entries a file says that it holds; damage is reported elsewhere."""
     with suppress(CbpError, ValueError, IndexError, AttributeError):
         together = json.loads(files.read(full).splitlines()[0]).get("together", 1)
         return together if isinstance(together, int) else 1

@@ -176,7 +176,7 @@ def _check_entries(full: str, files: Files) -> None:
 
 def _record(value: Any) -> Mapping[str, Any]:
     if not isinstance(value, dict):
-        message = f"it is a {type(value).__name__}, no object"
+        message = f"it is a {type(value).__name__}, not an object"
         raise TypeError(message)
     return value
 
@@ -225,7 +225,7 @@ def _needed_files(
 
 
 def _unreadable(full: str, why: str, files: Files) -> CbpError | None:
-    """Return the error for a file that is gone, or in whose place something else lies."""
+    """Return the error for a file that is gone, or whose place something else has taken."""
     try:
         files.read_range(full, 0, 1)
     except NotFoundError:

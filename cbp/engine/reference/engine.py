@@ -311,7 +311,7 @@ def _by_position(record: Any, schema: Schema) -> Sequence[Any]:
         return [record.get(name) for name in schema.names]
     values = record if isinstance(record, tuple) else (record,)
     if len(values) != len(schema):
-        message = f"{record!r} is no record of ({schema})"
+        message = f"{record!r} is not a record of ({schema})"
         raise TypeError(message)
     return values
 

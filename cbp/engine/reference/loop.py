@@ -3,7 +3,7 @@
     inputs -> superstep 0 -> messages -> superstep 1 -> ... -> messages that are left
                 '-> state ------------------'-> state ...
 
-The state of a superstep is settled before the next one begins. What is told of a view is what
+The state of a superstep is settled before the next one begins. The changes of a view are what
 became of its records from the first superstep to the last.
 
 Guarantee: an epoch that fails changes nothing (tests/cbp/engine/reference/test_loop.py).

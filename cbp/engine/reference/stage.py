@@ -391,7 +391,7 @@ class ReferenceStage:
         for row in rows:
             (own_key,) = key_of(self.name, self.spec, input_, row)
             if own_key != key:
-                message = f"returned a record of the key {own_key!r} for records of the key {key!r}"
+                message = f"returned key {own_key!r} when combining records of key {key!r}"
                 raise ValueError(message)
 
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 
 import logging
 import time
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import get_args
 
@@ -37,6 +37,7 @@ from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.dataflow.stage import Form
+from cbp.model.flow.retention import KeptFlow
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import TableChange
 
@@ -81,10 +82,12 @@ class Preparer:
             prepared = self._run(plan, enter)
         moments = {name: one.moment for name, one in pinned.items() if one.moment is not None}
         prepared = replace(prepared, lookups=moments)
-        if not prepared.changes or not self.maintains_outputs(plan.epoch):
+        if not prepared.changes or plan.kept is None:
             return prepared
         enter("tidy")
-        return replace(prepared, changes=(*prepared.changes, *self._tidied_outputs(plan)))
+        return replace(
+            prepared, changes=(*prepared.changes, *self._tidied_outputs(plan, plan.kept))
+        )
 
     def correct(
         self, plan: RunPlan, stage: str, state: str, corrections: Sequence[Correction]
@@ -184,7 +187,9 @@ class Preparer:
             )
         return reports
 
-    def _tidied_outputs(self, plan: RunPlan) -> list[TableChange]:
+    def _tidied_outputs(
+        self, plan: RunPlan, kept_flows: Mapping[str, KeptFlow]
+    ) -> list[TableChange]:
         """Drop old records of a run's outputs, and compact the rest.
 
         Only files that were recorded before this run: two changes of a run never touch one file.
@@ -193,7 +198,7 @@ class Preparer:
         for node in (plan.node, *plan.fused):
             for output in node.translator.outputs:
                 table = flow_table(node.name, output.name)
-                path, kept = f"{plan.folder}/{table}", plan.kept.get(f"{node.name}.{output.name}")
+                path, kept = f"{plan.folder}/{table}", kept_flows.get(f"{node.name}.{output.name}")
                 live = live_adds(self.tables.table(path).snapshot, table, plan.unpublished)
                 grain = WHOLE
                 if kept is not None:

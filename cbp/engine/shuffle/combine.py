@@ -4,7 +4,7 @@ Every engine runs them, so that a wrong one shows on any engine. If an increment
 combiners run before the shuffle, in the task that reads a batch, on the batch's records of one
 key. Otherwise they run in the task that has the group, on the records that came for it. The
 results have the schema and the key of the combined records, and take the place of the group's
-first record. A column counts the records that each result stands for, so that a lost record is
+first record. A column counts the records that each result represents, so that a lost record is
 still detected.
 
 Guaranteed: a record that is alone in its group and batch is untouched. That the result
@@ -36,7 +36,7 @@ __all__ = ["combined"]
 def combined(
     table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str
 ) -> tuple[pa.Table, pa.Array]:
-    """Return a batch with its groups combined, and how many records each row stands for.
+    """Return a batch with its groups combined, and how many records each row represents.
 
     Shape:
         table: the input's columns and `_seq`, ascending in `_seq`; so is the result.
@@ -111,14 +111,14 @@ def _combine(
         if not is_authors(exc):
             raise
         raise _failure(exc, group, spec, input_, stage) from exc
-    # The last one stands for all remaining records.
+    # The last one represents all remaining records.
     counts = [1] * (len(combined) - 1) + [len(group) - len(combined) + 1]
     return list(zip(places, combined, counts, strict=False))
 
 
 def _check(row: Row, input_: InputSpec) -> None:
     if len(row) != len(input_.schema):
-        message = f"returned {row!r}, which is no record of ({input_.schema})"
+        message = f"returned {row!r}, which is not a record of ({input_.schema})"
         raise TypeError(message)
     check_row(row, input_.schema, f"{input_.name}.combine")
 

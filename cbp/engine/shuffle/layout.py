@@ -8,7 +8,7 @@ of the same type. A flow uses some slots and leaves the others null:
 
 A record that several groups share (`ALL`, multicast) comes once per task, not per group. It
 belongs to a flow of its own, numbered after the inputs (`ShuffleLayout.shared`). It has no key,
-lies in the task's first bucket, and carries its destinations (`_to`) and the epoch that wrote it
+is in the task's first bucket, and carries its destinations (`_to`) and the epoch that wrote it
 (`_made`).
 
 Sorting by everything left of `p0`, then by `_seq`, gives each flow as one run in the
@@ -31,7 +31,7 @@ from cbp.model.flow.schema import DataType
 __all__ = ["COUNT", "MADE", "TO", "FlowLayout", "ShuffleLayout", "shuffle_layout"]
 
 COUNT = "_count"
-"""How many records of the increment a row stands for: several if combined, 0 if it is a copy."""
+"""How many records of the increment a row represents: several if combined, 0 if it is a copy."""
 
 TO = "_to"
 """Destinations of a shared record, as text (`cbp.engine.shuffle.destinations`)."""
@@ -79,7 +79,7 @@ class ShuffleLayout:
         shared: Positions of the inputs whose records may have several destinations. The shared
             records of the n-th of them are the flow `len(flows) + n`.
 
-    The slot `COUNT` exists if some flow is combined or has copies; null stands for one
+    The slot `COUNT` exists if some flow is combined or has copies; null means one
     record. `TO` and `MADE` exist if `shared` is not empty.
     """
 

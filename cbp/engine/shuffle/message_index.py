@@ -6,7 +6,7 @@ sorts one block of messages at a time by the buckets of the groups that get them
     block 1:  bucket 0 | bucket 3 | bucket 7      block 2:  bucket 0 | bucket 1 | ...
 
 A task that owns some buckets then reads only its part of each block
-(`cbp.engine.task.message_reader`). The index is in the file's footer; the increment tells
+(`cbp.engine.task.message_reader`). The index is in the file's footer; the increment says
 whether there is one.
 
 Guaranteed: messages of one bucket stay in the order in which they were emitted, and so do those

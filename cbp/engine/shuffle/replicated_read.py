@@ -46,7 +46,7 @@ Replicate = Callable[
     [Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
     tuple[Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
 ]
-"""Replaces each shared copy by one copy per group; see `cbp.engine.blackbox.replication`."""
+"""Replaces each shared copy by one copy per group; only the benchmark's baseline does."""
 
 InputFile = Share
 """Rows of one file; a list of them is in order."""
@@ -167,7 +167,7 @@ def _combined(
     *,
     stage: str,
 ) -> pa.Table:
-    """Return the records that a combiner makes of some, routed, each with what it stands for."""
+    """Return the records that a combiner makes of some, routed, each with what it represents."""
     fewer, counts = combined(records, spec, layout, flow, stage=stage)
     table = route(fewer)
     at = table.column_names.index(COUNT)
@@ -303,7 +303,7 @@ def routed(
 def read_input(files: Sequence[InputFile], input_: InputSpec) -> pa.Table:
     """Return the records of some files of an input, with `_seq`, their position.
 
-    For messages that may have addresses, the column `EPOCH` tells which epoch wrote them.
+    For messages that may have addresses, the column `EPOCH` has the epoch that wrote them.
 
     Raises:
         IncrementDamagedError: A file is missing, damaged, or has other records.

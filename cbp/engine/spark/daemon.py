@@ -10,7 +10,7 @@ does after every task looks only at the task's own objects.
 A worker that Spark has ended gets a broken pipe when it reports. That is no error, so the worker
 prints none.
 
-A worker that author's code has changed (`cbp.model.author.process_state`) tells Spark not to use it
+A worker that author's code has changed (`cbp.model.author.process_state`) asks Spark not to use it
 again. Functions of an author's own plan in SQL are looked at, too, though nothing names them.
 
 Spark starts it as `python -m cbp.engine.spark.daemon` (`spark.python.daemon.module`).

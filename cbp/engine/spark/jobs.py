@@ -31,7 +31,7 @@ _UNREADABLE = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a
 
 
 class WorkerVariables(MutableMapping[str, str]):
-    """The environment of Spark's Python workers, by which Spark tells its sets of workers apart.
+    """The environment of Spark's Python workers, by which Spark distinguishes its sets of workers.
 
     PySpark asks for it in the thread that makes a job. It takes the place of
     `SparkContext.environment`.

@@ -85,7 +85,7 @@ _SETTINGS = {
     "spark.sql.files.ignoreCorruptFiles": "false",
     "spark.sql.files.ignoreMissingFiles": "false",
     "spark.hadoop.parquet.page.verify-checksum.enabled": "true",
-    # A disk that fails under a memory map kills a worker by a signal: this tells where.
+    # A disk that fails under a memory map kills a worker by a signal: this says where.
     "spark.python.worker.faulthandler.enabled": "true",
     **_REQUIRED,
     "spark.ui.enabled": "false",

@@ -112,7 +112,7 @@ def map_copy(path: Path, name: str, *, limits: EngineLimits) -> MappedCopy:
         raise CopyDamagedError(message)
     try:
         batch = _only_batch(memory)
-        # The metadata of the rows lies before the first row.
+        # The metadata of the rows is before the first row.
         first = min((start for start, _ in _places(batch, memory)), default=0)
         guard.span(0, first)
     except pa.ArrowException as exc:

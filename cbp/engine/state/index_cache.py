@@ -6,7 +6,7 @@ wanted key. The rows of small files are held in memory without a copy. A large f
 yet is read by row groups while that is cheaper (`access_path.py`). A copy is only a cache:
 
 - It belongs to one data file. Its name holds table id, path and size, and data files
-  never change. The content holds the name too: if a copy of another file lies under this
+  never change. The content holds the name too: if a copy of another file has this
   name for any reason, the copy is made again. A copy is written under a temporary name and
   renamed, never changed in place: a file that shrinks under a map kills the process.
 - Wrong data is never used: every block has a checksum, which is compared before the block is

@@ -124,7 +124,7 @@ def read_deletes(table: str, deletes: Deletes, *, files: Files | None = None) ->
             try:
                 data = port.read_range(path, deletes.offset, deletes.size)
             except NotFoundError as exc:
-                raise FileLostError(path, "it tells which rows are dead") from exc
+                raise FileLostError(path, "it names the deleted rows") from exc
             if len(data) != deletes.size or zlib.crc32(data) != deletes.crc:
                 raise _damaged(table, deletes, "its checksum is wrong")
         bitmap = BitMap64.deserialize(data)

@@ -116,7 +116,7 @@ class SecondOrder:
     ) -> int:
         """Return the first place that is not before (or that is behind) these values.
 
-        The arguments are those of `span`; `behind` tells whether to pass the places that have the
+        The arguments are those of `span`; `behind` says whether to pass the places that have the
         values.
         """
         for column, wanted in zip(self._columns[first:], order[:-1], strict=False):

@@ -290,7 +290,7 @@ def check_parquet(path: str) -> int:
     with open_parquet(path) as file:
         file.check()
         if not file.is_sealed:
-            # Only decoding tells whether a file without a seal can be read.
+            # Only decoding shows whether a file without a seal can be read.
             for batch in file.iter_batches(_DECODED_ROWS):
                 batch.validate(full=True)
         return int(file.metadata.num_rows)

@@ -51,7 +51,7 @@ def sync_files(paths: Sequence[str], *, faults: Faults) -> None:
     """Make closed files and their names durable, all at the same time.
 
     A journal commits everything that waits for it together, so this costs about one flush.
-    Content and names are synced in any order, since nobody is told of a file before both are
+    Content and names are synced in any order, since no record names a file before both are
     durable.
     """
     if not paths:

@@ -1,4 +1,4 @@
-"""Opens a file for reading, whatever lies under its name.
+"""Opens a regular file for reading, and refuses anything else under its name.
 
 A folder, a FIFO or a device can lie where a file was: a restored backup, a mistake of an
 operator. Opening a FIFO that nobody writes to would block for ever, in a thread that holds locks.
@@ -24,11 +24,11 @@ def open_regular(path: str, *, buffering: int = -1) -> BinaryIO:
         buffering: As for `open`.
 
     Raises:
-        FileDamagedError: A folder, a FIFO or a device lies there.
+        FileDamagedError: It is a folder, a FIFO or a device.
         OSError: As for `open`.
     """
     handle = os.open(path, os.O_RDONLY | os.O_NONBLOCK | os.O_CLOEXEC)
     if stat.S_ISREG(os.fstat(handle).st_mode):
         return os.fdopen(handle, "rb", buffering)
     os.close(handle)
-    raise FileDamagedError(path, "a folder, a FIFO or a device lies there, and no file")
+    raise FileDamagedError(path, "it is a folder, a FIFO or a device, not a file")

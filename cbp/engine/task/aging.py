@@ -4,8 +4,8 @@ A version can add `expire=` to a state that is kept. Its groups have no hidden t
 would never expire unless they are called. So the first run that looks at the timers after a change
 of version gives each of them one, as if it were called now. That reads all keys of the state, once.
 
-Groups are told apart by their hash alone here. If a group without a timer has the hash of a group
-that is called or has one, it gets its own timer only when it is called next.
+Groups are distinguished by their hash alone here. If a group without a timer has the hash of a
+group that is called or has one, it gets its own timer only when it is called next.
 """
 
 from __future__ import annotations

@@ -41,7 +41,7 @@ _SLOT_BYTES = 40
 
 
 class Misplaced(Exception):
-    """A message lies in a bucket other than its receiver's, or its file has no index."""
+    """A message is in a bucket other than its receiver's, or its file has no index."""
 
 
 @dataclass

@@ -267,7 +267,7 @@ def decode(text: str) -> list[TaskReport]:
     try:
         return [_report(plain) for plain in json.loads(text)]
     except (ValueError, TypeError, KeyError) as exc:
-        message = f"a task sent {text[:200]!r}, which is no report; restart the service"
+        message = f"a task sent {text[:200]!r}, which is not a report; restart the service"
         raise InvariantError(message) from exc
 
 

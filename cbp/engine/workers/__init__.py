@@ -1,1 +1,1 @@
-"""Worker processes that run tasks: how work and code reach them, and how their ends are told."""
+"""Worker processes that run tasks: how work and code reach them, and how their ends are noticed."""

@@ -208,7 +208,7 @@ class WorkerExecutor(LocalExecutor):
 
     def _replace(self, shared_by: str) -> None:
         """Start a worker in place of one that was ended, beside the next run."""
-        with suppress(OSError):  # the next run starts one, and tells what is wrong
+        with suppress(OSError):  # the next run starts one, and reports what is wrong
             self._keep(shared_by, self._start())
 
     def _keep(self, shared_by: str, worker: _Worker) -> None:

@@ -167,7 +167,7 @@ class _Lines(logging.Handler):
         try:
             text = self.format(record)[:LINE_CHARACTERS_MAX]
             self._send(pickle.dumps(LogLine(record.name, record.levelno, text)))
-        except Exception:  # a log must not end what it tells of
+        except Exception:  # a log must not end what it describes
             self.handleError(record)
 
     def answer(self, request: bytes, watch: ProcessWatch) -> None:

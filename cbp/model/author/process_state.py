@@ -9,7 +9,7 @@ calls of each task:
     loaded()     behind that, before its first call     -> what loading it has changed
     ended()      behind its last call                   -> what the calls have changed
 
-What changed is told with the stage. A process that calls have changed ends behind its task. One
+What changed is reported with the stage. A process that calls have changed ends behind its task. One
 that loading has changed, as a library can that sets a variable, may go on with the same stage.
 
 Guaranteed (tests/cbp/model/author/test_process_state.py): a change of the working directory, the

@@ -81,8 +81,8 @@ class Once:
             TypeError: Always.
         """
         message = (
-            f"the flow {self._flow!r} is an iterator, which is true whether it has records or "
-            f"not; ask its records: rows = list(group.{self._flow})"
+            f"the flow {self._flow!r} is an iterator, which is always true, with or without "
+            f"records; read its records: rows = list(group.{self._flow})"
         )
         raise TypeError(message)
 

@@ -16,7 +16,7 @@ standard library and of installed packages are not looked for there.
 
 Guaranteed (tests/cbp/model/author/test_source_modules.py): if loading fails, what was loaded before
 stays loaded.
-Absent on purpose: reading files; whoever loads passes a function that does.
+Absent on purpose: reading files; the caller passes a function that does.
 """
 
 from __future__ import annotations

@@ -123,7 +123,7 @@ def refuse_twice(view: str, key: object) -> NoReturn:
     """
     message = (
         f"{view!r}: a group emitted two records of the key {key!r}; emit one of them, or "
-        "declare a key that tells them apart"
+        "declare a key that distinguishes them"
     )
     raise AuthorMisuse(ViewKeyTwiceError, message)
 
@@ -160,7 +160,7 @@ def refuse_output_twice(output: str, key: object) -> NoReturn:
     """
     message = (
         f"output {output!r}: a group emitted two records of the key {key!r} in one epoch; emit the "
-        "one that counts, declare a key that tells them apart, or declare latest_by=..."
+        "one that counts, declare a key that distinguishes them, or declare latest_by=..."
     )
     raise AuthorMisuse(OutputKeyTwiceError, message)
 

@@ -155,7 +155,7 @@ class Dataflow:
         return {name: stage.wiring for name, stage in self.stages.items()}
 
     def cycles(self) -> dict[str, tuple[str, ...]]:
-        """Return, for each stage that lies on a cycle, the stages of its cycle."""
+        """Return, for each stage that is on a cycle, the stages of its cycle."""
         return cycles(predecessors(self.wiring()))
 
     def receivers(self, increment: Increment) -> Iterator[tuple[str, str]]:
@@ -213,7 +213,7 @@ def name_mistakes(name: str, sources: Iterable[str], stages: Iterable[str]) -> I
             yield Mistake(
                 "name_invalid",
                 where,
-                f"{name!r} is no valid name: use a-z, 0-9 and '_', beginning with a letter, "
+                f"{name!r} is not a valid name: use a-z, 0-9 and '_', beginning with a letter, "
                 "at most 63 characters",
             )
     for name in stages:

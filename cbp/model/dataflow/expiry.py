@@ -28,7 +28,7 @@ __all__ = ["EXPIRY_SUFFIX", "authored", "expires_at", "hidden_timers"]
 EXPIRY_SUFFIX = "_expiry"
 
 _STEPS = 16
-"""Times that are told apart within one age."""
+"""Times that are distinguished within one age."""
 
 
 def expires_at(time: datetime, expire_ms: int) -> datetime:
@@ -39,7 +39,7 @@ def expires_at(time: datetime, expire_ms: int) -> datetime:
         expire_ms: The age.
 
     Returns:
-        A time that lies between the age, and the age and a sixteenth, ahead.
+        A time between one age, and an age and a sixteenth, ahead.
     """
     step = max(1, expire_ms // _STEPS)
     end_ms = microseconds(time) // 1000 + expire_ms

@@ -179,7 +179,7 @@ class UnitPlan:
 
     Attributes:
         jobs: Maximum number of jobs of a run.
-        cycle: Stages of its cycle; empty if it lies on none.
+        cycle: Stages of its cycle; empty if it is on none.
     """
 
     leader: str

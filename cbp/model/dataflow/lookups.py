@@ -47,7 +47,7 @@ def _mistake(
         return "input_unwired", f"{spec.name} looks up {lookup.name!r}: wire a view or a state"
     if table not in tables:
         message = (
-            f"{table!r} is no view or state of a stage, which a look-up reads by key; known are "
+            f"{table!r} is not a view or state of a stage, which a look-up reads by key; known are "
             f"{listed(sorted(tables)) or 'none'}. A static table is a source behind a stage that "
             "keeps it, such as `latest`"
         )

@@ -123,7 +123,7 @@ def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mi
             yield Mistake(
                 "loopback_wired",
                 at,
-                f"{spec.name}.{name} is a loopback: it wires itself, leave it out",
+                f"{spec.name}.{name} is a loopback, which is wired automatically: leave it out",
                 spec.place,
             )
         elif flow not in flows:

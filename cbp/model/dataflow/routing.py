@@ -228,6 +228,7 @@ def _check_flows(destination: All, flows: Collection[str]) -> None:
             raise FlowUnknown(message)
         if name not in flows:
             message = (
-                f"All names the flow {name!r}, which is no flow here; use one of {', '.join(flows)}"
+                f"All names the flow {name!r}, which is not a flow here; use one of "
+                f"{', '.join(flows)}"
             )
             raise FlowUnknown(message)

@@ -112,8 +112,8 @@ def context_of(
 def hidden() -> AuthorMisuse:
     """Return the error for a `run` that is not given."""
     message = (
-        "`run` is given to a translator one of whose methods reads it as group.run (groups.run); "
-        "read it there and hand its values on. In SQL it is a table: SELECT ... FROM run"
+        "only a translator with a method that reads group.run (groups.run) gets the run; read it "
+        "there and pass its values on. In SQL it is a table: SELECT ... FROM run"
     )
     return AuthorMisuse(RunContextHiddenError, message)
 

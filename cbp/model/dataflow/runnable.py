@@ -583,5 +583,5 @@ def _phase(value: Any) -> Phase:
 def _at_least(least: int, **value: int) -> None:
     ((name, given),) = value.items()
     if not isinstance(given, int) or isinstance(given, bool) or given < least:
-        message = f"{name} is {given!r}; it takes a number from {least} on"
+        message = f"{name} is {given!r}; it must be a whole number, at least {least}"
         raise ValueError(message)

@@ -87,7 +87,7 @@ def sink_mistakes(
         where = f"sinks.{sink.name}"
         if not is_name(sink.name):
             message = (
-                f"{sink.name!r} is no valid name: use a-z, 0-9 and '_', beginning with a letter"
+                f"{sink.name!r} is not a valid name: use a-z, 0-9 and '_', beginning with a letter"
             )
             yield Mistake("name_invalid", where, message)
         yield from _target_mistakes(sink, where)
@@ -108,7 +108,7 @@ def _target_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
         yield Mistake("sink_begin_unknown", f"{where}.begin", message)
     needed, other = ("url", "path") if sink.to == "webhook" else ("path", "url")
     if getattr(sink, other):
-        yield Mistake("sink_field_unfit", f"{where}.{other}", f"{sink.to} has a {needed} instead")
+        yield Mistake("sink_field_unfit", f"{where}.{other}", f"{sink.to} takes a {needed} instead")
     elif sink.to != "webhook" and sink.secret:
         yield Mistake("sink_field_unfit", f"{where}.secret", "only a webhook is signed")
     elif not getattr(sink, needed):
@@ -128,7 +128,7 @@ def _url_mistakes(sink: SinkNode, where: str) -> Iterator[Mistake]:
     except ValueError:
         valid, secret = False, False
     if not valid or any(c.isspace() or not c.isprintable() for c in sink.url):
-        yield Mistake("sink_url_invalid", f"{where}.url", "is no address with http or https")
+        yield Mistake("sink_url_invalid", f"{where}.url", "is not an http or https address")
     elif secret:
         message = "has a user or password in it; sign with `secret` instead"
         yield Mistake("sink_url_invalid", f"{where}.url", message)

@@ -18,7 +18,7 @@ from cbp.model.dataflow.source_options import DeltaOptions, LineOptions, ReadOpt
 from cbp.model.flow.changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.schema import Field
 
-__all__ = ["ACCESS_LOG", "COMBINED_ONLY", "column_mistakes", "line_column", "source_changes"]
+__all__ = ["ACCESS_LOG", "COMBINED_ONLY", "column_mistakes", "source_changes"]
 
 _INTEGERS = ("BIGINT", "INT")
 ACCESS_LOG: Mapping[str, tuple[str, ...]] = MappingProxyType(
@@ -83,12 +83,6 @@ def source_changes(source: SourceNode) -> Iterator[ChangesRead]:
             yield "after"
 
 
-def line_column(source: SourceNode, options: LineOptions) -> str:
-    """Return the column of a checked `text` source that gets the line."""
-    named = _named(options)
-    return next(field.name for field in source.schema.fields if field.name not in named)
-
-
 def _named(options: LineOptions) -> tuple[str, ...]:
     return tuple(name for name in (options.file_name, options.line_number) if name)
 
@@ -100,7 +94,7 @@ def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mista
     if options.sign == options.change_type or all(
         field.name in names for field in source.schema.fields
     ):
-        message = "the schema needs a column of the table, beside those that options name"
+        message = "the schema needs a column of the table besides those that options name"
         yield Mistake("format_type", f"sources.{source.name}.schema", message)
     if source.batch.seconds:
         message = "versions of a table do not wait for more; leave `seconds` out"

@@ -152,7 +152,7 @@ class ReadOptions:
         known = OPTIONS[format_]
         for name, value in options.items():
             if name not in known:
-                message = f"{name!r} is no option of {format_}; use one of {', '.join(known)}"
+                message = f"{name!r} is not an option of {format_}; use one of {', '.join(known)}"
                 raise ValueError(message)
             if not isinstance(value, str):
                 message = f"{name} must be text, not {value!r}; write it in quotes"

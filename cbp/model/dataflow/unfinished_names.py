@@ -47,6 +47,6 @@ def parse_endings(value: Any) -> tuple[str, ...]:
         raise ValueError(message)
     for one in given:
         if not 0 < len(one) <= _CHARACTERS_MAX or "/" in one or "\0" in one:
-            message = f"{one!r} is no end of a file's name"
+            message = f"{one!r} is not the end of a file's name"
             raise ValueError(message)
     return tuple(given)

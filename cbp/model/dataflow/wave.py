@@ -2,11 +2,11 @@
 
 An increment of a source is read by some stages. The epoch of such a run writes increments of the
 stage's flows, which other stages read. This *wave* is followed once through the graph, upstream
-first. A flow that leads back into a cycle is not followed again, so a cell tells of the first
+first. A flow that leads back into a cycle is not followed again, so a cell shows the first
 round of a loop.
 
     upstream    a stage before it has not applied the increment yet
-    waiting     it lies in the queue of the stage
+    waiting     it is in the queue of the stage
     running     a run under way reads it
     failed      the last run that read it failed, and no run has succeeded since
     applied     a run applied it; `run` is `None` if that run is not known any more

@@ -47,7 +47,7 @@ class FlowLimit:
     def __post_init__(self) -> None:
         for name, value in self.to_json().items():
             if type(value) is not int or value < 1:
-                message = f"{name} is {value!r}; a limit is a number from 1 on"
+                message = f"{name} is {value!r}; a limit is a whole number, at least 1"
                 raise ValueError(message)
 
     def to_json(self) -> dict[str, int]:

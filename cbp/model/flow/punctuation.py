@@ -1,12 +1,12 @@
 """Punctuations (closes): close the open frames of a flow without a record of another key.
 
-A punctuation stands between two increments of its flow, behind all that existed when it was made.
+A punctuation is between two increments of its flow, behind all that existed when it was made.
 It closes the open frame of every framed input that reads the flow, or of one input only. The next
 record begins a new frame, whatever its key. A punctuation is made by an operator (`request`), by a
 marker in a drop folder (`marker`), or because no record came for the idle time of the input
 (`idle`).
 
-A roll-back keeps punctuations and arrived increments, unless it is told to drop both. A kept
+A roll-back keeps punctuations and arrived increments, unless it is asked to drop both. A kept
 punctuation can then wait for increments that its flow had and will have again.
 
 The place of a punctuation is recorded before anything behind it is framed. So frames depend only on

@@ -253,7 +253,7 @@ class _Parser:
         word = _QUOTED.match(self._text, self._at) or _WORD.match(self._text, self._at)
         name = word[0] if word else ""
         if name and not _COLUMN.fullmatch(name):
-            self._fail("column_name", f"{name} is no name of a column", _NAMES)
+            self._fail("column_name", f"{name} is not a valid column name", _NAMES)
         return self._word("a column name")
 
     def _skip(self) -> None:
@@ -293,7 +293,7 @@ class _Parser:
         allowed = ", ".join((*_ATOMS, "DECIMAL(p,s)", "ARRAY<T>", "MAP<K,V>", "STRUCT<a: T>"))
         near = _NEAR.get(word.upper())
         write = f"write {near}, or" if near else "use"
-        message = f"column {column!r}: {word!r} is no type; {write} one of {allowed}"
+        message = f"column {column!r}: {word!r} is not a type; {write} one of {allowed}"
         self._fail("type_unknown", message)
 
     def _decimal(self, column: str) -> DataType:

@@ -18,7 +18,7 @@ BINS = 12
 
 @dataclass(frozen=True, slots=True)
 class BucketSize:
-    """What lies in one bucket of a state.
+    """What one bucket of a state holds.
 
     Attributes:
         rows: Live records.

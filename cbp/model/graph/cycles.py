@@ -67,7 +67,7 @@ def components(before: Predecessors) -> tuple[tuple[str, ...], ...]:
 
 
 def cycles(before: Predecessors) -> dict[str, tuple[str, ...]]:
-    """Return, for each stage that lies on a cycle, the stages of its component."""
+    """Return, for each stage that is on a cycle, the stages of its component."""
     return {
         stage: component
         for component in components(before)
@@ -77,7 +77,7 @@ def cycles(before: Predecessors) -> dict[str, tuple[str, ...]]:
 
 
 def shortest_cycle(before: Predecessors, stage: str) -> tuple[str, ...]:
-    """Return a shortest cycle through a stage that lies on one: the stages from it, downstream."""
+    """Return a shortest cycle through a stage that is on one: the stages from it, downstream."""
     after: dict[str, list[str]] = {one: [] for one in before}
     for one in sorted(before):
         for feeding in before[one]:

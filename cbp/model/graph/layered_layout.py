@@ -1,6 +1,6 @@
 """Lay a graph out in layers, from left to right; pure.
 
-A node stands in a layer behind all nodes that feed it. An edge that closes a cycle leads back and
+A node is in a layer behind all nodes that feed it. An edge that closes a cycle leads back and
 does not count for this. An edge that passes over a layer gets a lane of its own there, so that it
 crosses no box.
 

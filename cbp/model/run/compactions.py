@@ -1,7 +1,7 @@
-"""What compactions did: small files merged into larger ones, told from the records of runs. Pure.
+"""What compactions did: small files merged into larger ones, read from the records of runs. Pure.
 
 A record names the files that a compaction wrote, with their sizes, and the files that it replaced.
-The size of a replaced file stands in the record of the run that wrote it, so it is known if that
+The size of a replaced file is in the record of the run that wrote it, so it is known if that
 record is among those that are looked at.
 """
 

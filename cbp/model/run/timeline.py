@@ -19,9 +19,7 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["PHASES", "Phase", "begin_figures", "is_begin", "timeline"]
-
-PHASES = ("start", "plan", "job", "assemble", "tidy", "finish")
+__all__ = ["Phase", "begin_figures", "is_begin", "timeline"]
 
 _PREFIX = "begin_"
 

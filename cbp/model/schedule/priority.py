@@ -5,8 +5,8 @@
     high      four times its waiting time counts
 
 An operator sets it; it changes the order of the starts, never a result. The stage whose weighted
-waiting time is longest goes first (`cbp.model.schedule.scheduler`). The time of whoever waits keeps
-growing, so a priority delays and never starves.
+waiting time is longest goes first (`cbp.model.schedule.scheduler`). The time of a waiting stage
+keeps growing, so a priority delays and never starves.
 
 How long at most? Let w be the weight of a waiting stage X, and W the largest weight of n stages
 that can run. Take the last w / (w + W) of the time that X has waited. A stage that started within

@@ -229,7 +229,7 @@ def _turn(now: datetime, case: _Case) -> tuple[Any, ...]:
     """Return what orders the starts: the smallest goes first.
 
     Among stages that started at the same instant, the one with fewer epochs goes first, so that no
-    stage starves even if the clock stands still.
+    stage starves even if the clock stops.
     """
     view = case.view
     longest = -waited(view.waiting_since, now, view.priority)

@@ -113,7 +113,7 @@ def parse_point(text: str) -> NamedPoint:
         at = zoned(datetime.fromisoformat(text if "-" in text[1:] else ""))
     except ValueError as error:
         message = (
-            f"{text!r} names no point: use the number of a position (1234), the last epoch of a "
+            f"{text!r} is not a roll-back point: use a position (1234), the last epoch of a "
             "stage (count:57), or a time (2026-11-21T10:00+00:00)"
         )
         raise DefinitionError(Mistake("rollback_target_invalid", "to", message)) from error
@@ -206,5 +206,5 @@ def _within(named: int, before: int, after: int) -> DefinitionError:
 
 
 def _ahead(named: str, newest: str) -> DefinitionError:
-    message = f"{named} lies ahead; the newest is {newest}"
+    message = f"{named} is in the future; the newest is {newest}"
     return DefinitionError(Mistake("rollback_target_invalid", "to", message))

@@ -212,7 +212,7 @@ def _unsigned_waiting(
         return None
     waiting = format_count(unsigned, "increment waits", "increments wait")
     message = (
-        f"reads signed records now, and {waiting} there from before "
+        f"now reads signed records, but {waiting} there from before "
         f"{node.wiring[input_]!r} had signs: let the stage read them first, or read new records "
         "only (changes='after')"
     )

@@ -223,7 +223,7 @@ def _choice_mistakes(
     ):
         for name in sorted(names - allowed):
             there = ", ".join(sorted(allowed)) or "none"
-            message = f"{word} names {name!r}; it may name {there}"
+            message = f"{word} names {name!r}, but can only name {there}"
             yield Mistake("choice_unknown", f"stages.{name}", message)
     for name in sorted(choice.keep & choice.rebuild):
         yield Mistake(
@@ -467,7 +467,7 @@ def _second_key_mistake(
     if not new or set(old.split(", ")) == set(new.split(", ")):
         return None
     message = (
-        f"({new}) is to tell its records apart within their group, but several may have the same; "
+        f"({new}) would distinguish the records of a group, but several may have the same values; "
         f"rebuild the state (--rebuild {name}; REST: rebuild={name}), or rename it"
     )
     return Mistake("second_key_changed", f"stages.{name}.states.{state}", message)
@@ -511,8 +511,8 @@ def _cycles_in_part(after: DataflowShape, plan: ChangePlan) -> Iterator[Mistake]
         holds = stage.states or any(shape.loopback for shape in stage.inputs.values())
         if again and holds and name not in plan.emptied:
             message = (
-                f"lies on a cycle with {', '.join(again)}, which begins again, and remembers what "
-                f"it was told before: rebuild it too (--rebuild {name}; REST: rebuild={name}), or "
+                f"is on a cycle with {', '.join(again)}, which begins again, and remembers what "
+                f"it received before: rebuild it too (--rebuild {name}; REST: rebuild={name}), or "
                 "keep all of the cycle"
             )
             yield Mistake("cycle_rebuilt_in_part", f"stages.{name}", message)

@@ -1,4 +1,4 @@
-"""Answers about drop folders: what lies in them, and what became of the files of each source."""
+"""Answers about drop folders: what is in them, and what became of the files of each source."""
 
 from __future__ import annotations
 
@@ -66,7 +66,7 @@ class SourceFilesOut(Model):
 
 
 class SourceFolderOut(Model):
-    """What lies in the drop folder of one source."""
+    """The content of one source's drop folder."""
 
     name: str
     folder: str = Field(description="Where producers put files.")

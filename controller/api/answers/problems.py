@@ -6,7 +6,7 @@
 
 `type` and `error_code` are stable. `title` is what all errors of a type have in common: the first
 sentence of the error's class. `detail` is about this one. Both are for people, and may change.
-Every error class of the product stands in `STATUS` (tests/controller/api/answers/test_problems.py).
+Every error class of the product is in `STATUS` (tests/controller/api/answers/test_problems.py).
 A code that is missing there is answered with 500 and logged, never guessed.
 """
 

@@ -89,7 +89,7 @@ class HostRefusedError(RequestError):
     def __init__(self, host: str) -> None:
         host = shortened(host, 100)
         super().__init__(
-            f"the Host header {host!r} names no host of this service; use the address that it "
+            f"the Host header {host!r} is not a host of this service; use the address that it "
             "listens on, or set CBP_ADVERTISE_URL to the address that clients use and restart it",
             host=host,
         )
@@ -244,7 +244,7 @@ class LedElsewhereError(RequestError):
 
 
 def unforeseen_error(cause: Exception) -> CbpError:
-    """Return what a client is told of an exception that no route expected.
+    """Return what a client sees of an exception that no route expected.
 
     What the disk or the system refuses is no mistake of this service, so it is said as it is.
     """
@@ -255,17 +255,17 @@ def unforeseen_error(cause: Exception) -> CbpError:
         return DiskFullError(path)
     if cause.errno in _OF_THE_SYSTEM:
         why = cause.strerror or str(cause)
-        message = f"{path}: {why}; mend that on the service's machine, then send the request again"
+        message = f"{path}: {why}; fix that on the service's machine, then send the request again"
         return OperatingError(message, path=path, cause=why)
     return InternalError()
 
 
 class InternalError(CbpError):
-    """An unexpected failure; the log has the stack."""
+    """An unexpected failure; the log has the traceback."""
 
     code = "internal_error"
 
     def __init__(self) -> None:
         super().__init__(
-            "unexpected error in the service; its log has the stack: send it with a bug report"
+            "unexpected error in the service; its log has the traceback: send it with a bug report"
         )

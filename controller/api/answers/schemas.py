@@ -106,11 +106,11 @@ class QueueOut(Model):
     bytes: int
     oldest_at: datetime | None = Field(description="Arrival of the oldest unread increment.")
     limits: dict[str, int] = Field(
-        description="What may wait here before the stage that writes the flow is held, by "
-        "`increments`, `records` and `bytes`; empty for a source, which is never held."
+        description="Limits of what may wait here, by `increments`, `records` and `bytes`; at a "
+        "limit the stage that writes the flow is held. Empty for a source, which is never held."
     )
     share: float = Field(
-        description="How near what waits is to the nearest limit; from 1 on the writer is held."
+        description="How full the queue is, by its nearest limit; from 1 on its writer is held."
     )
     unread_records: int = Field(description="Records of the unread increments.")
 
@@ -206,7 +206,7 @@ class StageOut(Model):
     last_success_at: datetime | None
     runnable: str = Field(description="The rule or function that says when it runs.")
     memo: Any = Field(description="What that rule remembers of its last run.")
-    cycle: list[str] = Field(description="Stages of its cycle; empty if it lies on none.")
+    cycle: list[str] = Field(description="Stages of its cycle; empty if it is on none.")
     turns: int = Field(description="Epochs in a row without input from outside its cycle.")
     queues: list[QueueOut]
     outputs: dict[str, str] = Field(description="Maps each flow to its columns.")
@@ -353,7 +353,7 @@ class IncrementOut(Model):
     records: int
     bytes: int
     created_at: datetime
-    rejected: int = Field(description="Records of its files that were put aside; not in it.")
+    rejected: int = Field(description="Records of its files that were rejected, and are not in it.")
     origin: dict[str, Any]
     files: list[FileOut]
 

@@ -9,17 +9,18 @@ Absent on purpose: queues and tables. `overview` has the figures of one dataflow
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping, Sequence
+from typing import Literal
 
 from cbp.errors import CbpError
 from cbp.errors.counts import format_times
 from cbp.model.schedule.waiting import Wait
-from controller.api.answers.schemas import DegradedOut
+from controller.api.answers.schemas import DegradedOut, StageState
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.sinks.standing import trouble_of
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["degraded_now", "sink_troubles"]
+__all__ = ["degraded_now", "sink_troubles", "stage_state"]
 
 
 def degraded_now(
@@ -84,25 +85,45 @@ def _degraded(
     name: str, stages: Sequence[StageRecord], waits: Mapping[str, Wait], outside: Iterable[str]
 ) -> DegradedOut | None:
     """Judge one dataflow; `outside` is what fails beside its stages, in words."""
-    stopped = [_words(s, s.paused_because) for s in stages if s.has_stopped]
-    stopped += [
-        f"{stage}: {w.words}" for stage, w in waits.items() if w.kind == "stopped" and w.error
-    ]
-    retrying = [*outside]
-    retrying += [
-        f"{stage}: {w.words}" for stage, w in waits.items() if w.kind == "retry" and not w.error
-    ]
-    retrying += [_words(s, "is tried again") for s in stages if s.is_failing]
-    if not (stopped or retrying):
+    reasons: dict[StageState, list[str]] = {"stopped": [], "retrying": [*outside]}
+    for stage in stages:
+        wait = waits.get(stage.stage)
+        is_outside = wait is not None and wait.kind == "retry" and wait.error is not None
+        state = stage_state(stage, None if is_outside else wait)
+        if state in reasons:
+            reasons[state].append(_words(stage, wait))
+    every = dict.fromkeys([*reasons["stopped"], *reasons["retrying"]])
+    if not every:
         return None
-    return DegradedOut(
-        dataflow=name,
-        state="stopped" if stopped else "retrying",
-        reason="; ".join(dict.fromkeys([*stopped, *retrying])),
-    )
+    worst: Literal["stopped", "retrying"] = "stopped" if reasons["stopped"] else "retrying"
+    return DegradedOut(dataflow=name, state=worst, reason="; ".join(every))
 
 
-def _words(stage: StageRecord, why: str) -> str:
+def stage_state(
+    stage: StageRecord, wait: Wait | None, *, is_running: bool = False, is_paused: bool = False
+) -> StageState:
+    """Return the state of a stage, as every answer shows it.
+
+    Args:
+        stage: The stage.
+        wait: Why it did not start when it was last looked at.
+        is_running: Whether it has a run under way.
+        is_paused: Whether its dataflow is paused.
+    """
+    if wait is not None and wait.kind == "retry":
+        return "retrying"  # also while a run's result is being completed
+    if is_running:
+        return "running"
+    if stage.has_stopped or (wait is not None and wait.kind == "stopped" and wait.error):
+        return "stopped"
+    if stage.is_paused or is_paused:
+        return "paused"
+    return "retrying" if stage.failures else "waiting"
+
+
+def _words(stage: StageRecord, wait: Wait | None) -> str:
+    is_known = wait is not None and wait.kind in ("retry", "stopped") and wait.words
+    why = stage.paused_because or (wait.words if wait and is_known else "is tried again")
     tries = f", failed {format_times(stage.failures, 'in a row')}" if stage.failures else ""
     again = f", again at {stage.retry_at:%Y-%m-%d %H:%M:%S} UTC" if stage.retry_at else ""
     return f"{stage.stage}: {why}{tries}{again}"

@@ -120,12 +120,12 @@ class Scrape(Collector):
     def _of_stages(self) -> Iterator[Metric]:
         epochs = CounterMetricFamily(
             "cbp_stage_epochs",
-            "Committed epochs; a flat line under load: it stands.",
+            "Committed epochs; a flat line under load means that the stage does not run.",
             labels=_STAGE,
         )
         text = "Failed tries in a row; `cbp runs` has the error."
         failures = GaugeMetricFamily("cbp_stage_failures", text, labels=_STAGE)
-        text = "1 when it stopped by itself; mend the cause, then `cbp retry`."
+        text = "1 when it stopped by itself; fix the cause, then `cbp retry`."
         stopped = GaugeMetricFamily("cbp_stage_stopped", text, labels=_STAGE)
         text = "Age of the oldest increment that the stage has not read."
         lag = GaugeMetricFamily("cbp_stage_lag_seconds", text, labels=_STAGE)

@@ -38,7 +38,7 @@ from controller.api.answers.schemas import (
     StageState,
     StateOut,
 )
-from controller.api.figures.degraded import sink_troubles
+from controller.api.figures.degraded import sink_troubles, stage_state
 from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
 from controller.api.figures.rejected import rejected_by_source
 from controller.api.requests.kept_summaries import KeptSummaries, KeptSummary
@@ -228,7 +228,12 @@ class Overview:
                 newer_files=self._newer_files(record, stage.stage, dataflow),
                 rebuilding=rebuilds.get(stage.stage),
                 runs_with=stage.stage,
-                state=_stage_state(record, stage, waits.get(stage.stage), stage.stage in running),
+                state=stage_state(
+                    stage,
+                    waits.get(stage.stage),
+                    is_running=stage.stage in running,
+                    is_paused=record.is_paused,
+                ),
                 paused_itself=stage.is_paused,
                 waiting=stage.paused_because or _words(waits.get(stage.stage)),
                 priority=stage.priority,
@@ -349,7 +354,7 @@ def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
     """Return what is known of a dataflow whose parts cannot be read."""
     _log.error("dataflow.unreadable", dataflow=record.name, exc_info=error)
     cause = error.message if isinstance(error, CbpError) else f"{type(error).__name__}: {error}"
-    problem = f"its figures cannot be read: {cause}; the log has the stack, `cbp doctor` may help"
+    problem = f"its figures cannot be read: {cause}; see the log, and run `cbp doctor`"
     return DataflowSummary(
         name=record.name,
         version=record.version,
@@ -498,20 +503,6 @@ def _error(stage: StageRecord, wait: Wait | None) -> dict[str, Any] | None:
 
 def _words(wait: Wait | None) -> str:
     return "" if wait is None else wait.words
-
-
-def _stage_state(
-    record: DataflowRecord, stage: StageRecord, wait: Wait | None, running: bool
-) -> StageState:
-    if wait is not None and wait.kind == "retry":
-        return "retrying"  # also while a run's result is being completed
-    if running:
-        return "running"
-    if stage.has_stopped or (wait is not None and wait.kind == "stopped" and wait.error):
-        return "stopped"
-    if stage.is_paused or record.is_paused:
-        return "paused"
-    return "retrying" if stage.failures else "waiting"
 
 
 def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:

@@ -75,7 +75,7 @@ def parse_key(
 
     Args:
         schema: The key's columns; each must be given.
-        parameters: Name and text; `_null=column` stands for a null column.
+        parameters: Name and text; `_null=column` is a null column.
         optional: More columns that may be given.
 
     Raises:
@@ -111,7 +111,7 @@ def _texts_by_column(
     for name, text in parameters:
         column = text if name == NULL_PARAMETER else name
         if column not in schema:
-            expected = f"is no column of the key, which is {schema}"
+            expected = f"is not a column of the key, which is {schema}"
             mistakes.append(_mistake("key_column_unknown", column, expected))
         elif column in texts:
             mistakes.append(_mistake("key_column_twice", column, "is given twice"))

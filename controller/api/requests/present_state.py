@@ -106,7 +106,7 @@ class Answers:
 
 
 class ToldState:
-    """The state as the service tells it: each part once for a request, when it is needed."""
+    """The state as the service returns it: each part once for a request, when it is needed."""
 
     def __init__(self, answers: Answers) -> None:
         self._answers = answers

@@ -39,7 +39,7 @@ class RequestCounts:
         """Return what was counted, to be merged in another process, and begin anew.
 
         Args:
-            counts: Tells by the status whether a request counts.
+            counts: Returns by the status whether a request counts.
         """
         with self._lock:
             requests = [one for one in self._requests.items() if counts(int(one[0][2]))]
@@ -64,7 +64,7 @@ class RequestCounts:
 
 
 class RequestCounter:
-    """ASGI middleware that counts; stands before every other.
+    """ASGI middleware that counts; comes before every other.
 
     Args:
         counts: Where requests are counted.

@@ -1,4 +1,4 @@
-"""Alerts: what is wrong now, who is told, what became of it, and a test."""
+"""Alerts: what is wrong now, which channels are notified, what became of it, and a test."""
 
 from __future__ import annotations
 
@@ -43,7 +43,7 @@ class DeliveryOut(Model):
 class AlertsOut(Model):
     """Alerts, and the ways to people."""
 
-    channels: list[str] = Field(description="Without secrets; empty if nobody is told.")
+    channels: list[str] = Field(description="Without secrets; empty if alerts are sent nowhere.")
     standing: list[AlertOut]
     deliveries: list[DeliveryOut] = Field(description="The last ones, newest first.")
 

@@ -57,7 +57,7 @@ class AuditOut(Model):
     error_code: str | None
     request: str | None = Field(description="The `X-Request-Id` of the answer.")
     address: str
-    count: int = Field(description="How many refused requests this stands for; else 1.")
+    count: int = Field(description="How many refused requests this entry counts; else 1.")
 
 
 @routes.get("/audit")

@@ -29,7 +29,7 @@ class ChangeQuery(Model):
     rebuild: Names = Field([], description="Stages whose past is made again from their input.")
     retained: Names = Field([], description="Added stages that begin with the retained input.")
     expected_version: int | None = Field(None, ge=1, description="Refuse at any other version.")
-    dry_run: bool = Field(False, description="Change nothing, only tell.")
+    dry_run: bool = Field(False, description="Change nothing; return the plan.")
 
     @property
     def choice(self) -> Choice:
@@ -81,7 +81,7 @@ class RefusalOut(Model):
     code: str
     where: str
     message: str
-    line: int = Field(description="Where it stands in the document that was sent, from 1.")
+    line: int = Field(description="Its line in the document that was sent, from 1.")
     column: int
 
 

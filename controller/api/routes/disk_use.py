@@ -18,7 +18,7 @@ routes = router("disk_use")
 
 
 class PlaceUseOut(Model):
-    """What lies in one table, source or folder of records."""
+    """The files of one table, source or folder of records."""
 
     place: str = Field(description="`state/...`, `flows/...`, `sources/...` or `_intentions`.")
     files: int

@@ -1,4 +1,4 @@
-"""Drop folders: what lies in each source's folder, what became of files, and why some stay."""
+"""Drop folders: what is in each source's folder, what became of files, and why some stay."""
 
 from __future__ import annotations
 

@@ -2,7 +2,7 @@
 
 The stream is fed by `controller.events.feed`.
 
-The stream tells that something changed, never what it is now: a client reads that anew. Each event
+The stream says that something changed, never what it is now: a client reads that anew. Each event
 has an id; a client that comes again with the last one it got (`Last-Event-ID`, or `after`) gets
 those behind it. If they are not kept any more, the stream begins with `reset`.
 

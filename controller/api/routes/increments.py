@@ -111,7 +111,7 @@ class GridRowOut(Model):
     records: int
     bytes: int
     created_at: datetime
-    rejected: int = Field(description="Records of its files that were put aside; not in it.")
+    rejected: int = Field(description="Records of its files that were rejected, and are not in it.")
     file: str = Field(description="The file that it came in; empty for the flow of a stage.")
     cells: list[GridCellOut] = Field(description="One for each stage, in their order.")
 

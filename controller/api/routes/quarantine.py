@@ -74,7 +74,7 @@ class QuarantinedOut(Model):
     """One refused file."""
 
     claim: ClaimOut
-    folder_path: str = Field(description="Where the file lies on the service's machine.")
+    folder_path: str = Field(description="The file's path on the service's machine.")
     file_bytes: int | None = Field(description="Its size now; `null` if it is not there.")
     lines: list[ExcerptLineOut] = Field(description="Around its mistakes, or its first lines.")
     content: str | None = Field(description="All of a text file of at most 64 KiB, to be mended.")
@@ -262,7 +262,7 @@ async def restore(
     controller: ControllerDep,
     drop_folder: DropFolderDep,
 ) -> DecidedOut:
-    """Take a decision back: the file lies in quarantine again.
+    """Take a decision back: the file is in quarantine again.
 
     Refused while what was admitted in its place counts; roll back first.
     """

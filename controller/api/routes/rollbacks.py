@@ -61,7 +61,7 @@ class PlanQuery(Model):
 
     to: str = Field(min_length=1, max_length=100, description=_TO)
     drop_later: bool = Field(
-        False, description="Do not queue later arrivals again, nor close again."
+        False, description="Discard later arrivals and closes instead of queueing them again."
     )
     without: list[Annotated[str, Field(min_length=1, max_length=1000)]] = Field(
         default_factory=list,

@@ -182,7 +182,7 @@ def end(session: str, access: AccessDep) -> None:
 
 
 def _checked(wanted: SignIn, access: Access, address: str) -> CodeRecord | Identity:
-    """Return what a code or a token stands for; wrong ones are counted by address."""
+    """Return what a code or a token permits; wrong ones are counted by address."""
     access.attempts.check(address)
     try:
         if wanted.code is not None:

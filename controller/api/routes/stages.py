@@ -81,7 +81,7 @@ class StageDetail(Model):
         description="What stopped it or made its last try fail; `null` if there is nothing."
     )
     run: str | None = Field(description="The run under way; `null` if there is none.")
-    failed_run: str | None = Field(description="The run that failed last, if it is not made good.")
+    failed_run: str | None = Field(description="The last failed run, unless a later one succeeded.")
 
 
 class SpreadOut(Model):

@@ -110,7 +110,7 @@ def history(
 
 
 class _Past:
-    """Tells which run made a change, and whether it still counts."""
+    """Finds which run made a change, and whether it still counts."""
 
     def __init__(
         self,

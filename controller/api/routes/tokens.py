@@ -31,7 +31,7 @@ TokenName = Annotated[str, Path(pattern=_NAME)]
 class TokenIn(Model):
     """The token to make."""
 
-    name: str = Field(pattern=_NAME, description="Names it in the audit log; cannot be used again.")
+    name: str = Field(pattern=_NAME, description="Its name in the audit log; a name is used once.")
     scope: Scope
     expires_days: int | None = Field(
         90, ge=1, le=3660, description="Days until it expires; `null` means never."

@@ -65,7 +65,7 @@ class TableVerdictOut(Model):
     kind: Kind
     status: Literal["open", "equal", "undecided", "differs", "left_out"] = Field(
         description="`undecided`: it could not be compared, or equals only from epoch `since` on. "
-        "`left_out`: it has messages, which are no result."
+        "`left_out`: it has messages, which are not results."
     )
     records: int = Field(description="Records compared, counted on both sides.")
     differing: list[DifferingOut] = Field(description="The first keys that differ.")

@@ -29,7 +29,7 @@ def read_anywhere(endpoint: Endpoint) -> Endpoint:
 
 
 class ReadRoutes:
-    """Tells which paths a process that only reads serves.
+    """Knows which paths a process that only reads serves.
 
     Args:
         routes: All routes of the application, in their order.

@@ -69,7 +69,7 @@ _NEED = "cbp_need"
 def needs(
     scope: Scope, *, changes: bool = True, any_dataflow: bool = False
 ) -> Callable[[Endpoint], Endpoint]:
-    """Declare what a caller needs for a route; stands below the route's own decorator."""
+    """Declare what a caller needs for a route; goes below the route's own decorator."""
 
     def declare(endpoint: Endpoint) -> Endpoint:
         setattr(endpoint, _NEED, Need(scope, changes, any_dataflow))

@@ -1,1 +1,1 @@
-"""What stands before every route: the guard, the caller of a request, and the audit log."""
+"""What comes before every route: the guard, the caller of a request, and the audit log."""

@@ -1,6 +1,6 @@
 """Access control of the API, and the headers of every response.
 
-`Guard` stands before every route, known or not: deny by default. It checks, in this order, the Host
+`Guard` comes before every route, known or not: deny by default. It checks, in this order, the Host
 header (DNS rebinding), the Origin header (pages of other sites) and the credential; only
 `OPEN_PATHS`, the page's files and signing in need none. Then it refuses what can be read in two
 ways. What a caller may do is checked by its route (`controller.api.routing.scopes`). The guard also
@@ -90,7 +90,7 @@ class Guard:
         allowed_hosts: Further names under which clients may reach it.
         bounds: Bounds of bodies; a body is read only after the checks above.
         tls: Whether this service ends TLS itself: then nothing of it is served without, and
-            browsers are told to remember that.
+            browsers are asked to remember that.
     """
 
     def __init__(

@@ -231,8 +231,8 @@ def _print_queued_before(plan: dict[str, Any]) -> None:
     for source, count in plan.get("queued_before", {}).items():
         print_text(
             f"{format_count(count, 'increment')} of {source} had arrived before position "
-            f"{plan['rollback']['position']}: queued still, and applied again; --without leaves "
-            "out what it names",
+            f"{plan['rollback']['position']}, but had not been read: they are applied again "
+            "(leave files out with --without)",
             "yellow",
         )
 

@@ -1,4 +1,4 @@
-"""The command `cbp alerts`: what is wrong, who is told, and a test.
+"""The command `cbp alerts`: what is wrong, which channels are notified, and a test.
 
 cbp alerts           the alerts that hold, and the last tries to send them
 cbp alerts --test    send a test notice by every channel
@@ -17,8 +17,8 @@ from controller.terminal import clock, print_json, print_table, print_text
 __all__ = ["alerts_command"]
 
 NO_CHANNEL = (
-    "nobody is told: set CBP_ALERT_WEBHOOK_URL, or CBP_ALERT_EMAIL_TO and CBP_SMTP_URL, and start "
-    "the service again"
+    "alerts are sent nowhere: set CBP_ALERT_WEBHOOK_URL, or CBP_ALERT_EMAIL_TO and CBP_SMTP_URL, "
+    "and start the service again"
 )
 
 

@@ -204,7 +204,7 @@ def _dropped_copies(settings: Settings) -> Check:
     notes = dropped_copies(settings.cache)
     if not notes:
         return Check("index copies", "ok", "none was found damaged")
-    text = f"{len(notes)} were damaged and made anew, last {notes[-1]['copy']}: {notes[-1]['why']}"
+    text = f"{len(notes)} were damaged and rebuilt, last {notes[-1]['copy']}: {notes[-1]['why']}"
     remedy = (
         "nothing is lost; look at the disk of the cache folder, then remove damaged.jsonl there"
     )

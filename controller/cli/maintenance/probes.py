@@ -57,7 +57,7 @@ def check_java() -> str:
     answer = subprocess.run([java, "-version"], capture_output=True, text=True, timeout=30).stderr
     match = _JAVA_VERSION.search(answer)
     if match is None:
-        message = f"{java} tells no version"
+        message = f"{java} -version prints no version"
         raise LookupError(message)
     # Before Java 9 versions were 1.8 and the like.
     major = int(match[2] or 0) if match[1] == "1" else int(match[1])

@@ -122,7 +122,9 @@ def _became(item: Mapping[str, Any], source: str) -> str:
     index = item.get("index")
     if index is not None:
         return f", increment {index} of {source}, applied{_put_aside(item, source)}{counts}"
-    unknown = "" if item.get("told", True) else f"; not compared with earlier files: {item['why']}"
+    unknown = (
+        "" if item.get("compared", True) else f"; not compared with earlier files: {item['why']}"
+    )
     return f"{counts}{unknown}"
 
 
@@ -161,7 +163,7 @@ def _copy(
         file,
         advance,
         before=lambda sha256: item.update(_foreseen(given, target, file.name, sha256)),
-        patience=_patience(given.waits, lambda: bool(item["told"])),
+        patience=_patience(given.waits, lambda: bool(item["compared"])),
     )
     return item | ({"status": "waits"} if copied.waited else {})
 
@@ -169,9 +171,9 @@ def _copy(
 def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[str, Any]:
     """Return what the service says about a file, or that no service answers."""
     dataflow, source = target
-    fields: dict[str, Any] = {"sha256": sha256, "told": False, "same_as": None}
+    fields: dict[str, Any] = {"sha256": sha256, "compared": False, "same_as": None}
     if not _is_text(name):
-        return fields | {"why": "its name is no text, and cannot be asked about"}
+        return fields | {"why": "its name is not valid text, so the service was not asked about it"}
     try:
         with given.connect() as service:
             at = ("dataflows", dataflow, "sources", source, "identity")
@@ -179,7 +181,7 @@ def _foreseen(given: Session, target: Target, name: str, sha256: str) -> dict[st
     except CbpError as error:  # no service, or none that knows this dataflow
         return fields | {"why": error.message}
     status = "dropped" if answer["outcome"] == "accepted" else answer["outcome"]
-    return fields | {"told": True, "same_as": answer["same_as"], "status": status}
+    return fields | {"compared": True, "same_as": answer["same_as"], "status": status}
 
 
 def _is_text(name: str) -> bool:
@@ -207,7 +209,7 @@ def _patience(waits: Waits, answers: Callable[[], bool]) -> Callable[[], bool]:
 def _upload(service: ServiceClient, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
     dataflow, source = target
     if not _is_text(file.name):
-        why = "its name is no text; rename it, or drop it on the service's machine"
+        why = "its name is not valid text; rename it, or drop it on the service's machine"
         raise FileUnreadableError(file, why)
     answer = service.post(
         "dataflows",
@@ -267,7 +269,7 @@ def _folders(folder: Path) -> list[str]:
 
 def _size(file: Path) -> int:
     if file.exists() and not file.is_file():
-        raise FileUnreadableError(file, "it is no regular file")
+        raise FileUnreadableError(file, "it is not a regular file")
     try:
         return file.stat().st_size
     except OSError as error:

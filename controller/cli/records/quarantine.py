@@ -182,7 +182,7 @@ def restore_command(
     claim: Claim,
     json_: AsJson = False,
 ) -> None:
-    """Take a decision back: the file lies in quarantine again."""
+    """Take a decision back: the file is in quarantine again."""
     _print(_decide(context, (dataflow, source, claim, "restore"), None), as_json=json_)
 
 

@@ -29,7 +29,7 @@ AsText = Annotated[
     typer.Option(
         "--text",
         help="Print the text of all records, to mend them. Only the first 1,000 "
-        "characters of a record are kept, and a byte that is no text in the source's encoding "
+        "characters of a record are kept, and a byte that is not text in the source's encoding "
         "is written as \\xff; stderr counts both.",
     ),
 ]

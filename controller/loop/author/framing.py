@@ -1,7 +1,7 @@
 """Framing: cuts what arrived at framed inputs into frames, in threads beside the tick.
 
 Each output increment is read once per framed input, in order, and replaced by the frames that
-end in it; a punctuation stands between two increments. Frames are a function of the flow and its
+end in it; a punctuation is between two increments. Frames are a function of the flow and its
 punctuations alone. So after a loss of the store the same frames come again, with the same
 numbers, before records that name them are redone.
 

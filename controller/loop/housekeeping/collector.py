@@ -96,13 +96,13 @@ class Housekeeping:
         open_log: Returns the intention log of a folder.
         publisher: Knows the records that tables do not show yet.
         parked: The runs that wait to be finished.
-        keeping: Tells what must be kept of outputs.
+        keeping: Knows what must be kept of outputs.
         punctuations: The punctuations of framed flows.
         exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
         isolation: Keeps failures inside their dataflow.
         held: Returns the dataflows that are being changed or amended; they are skipped.
         retention: How long old versions of a table stay readable.
-        rebuilding: Tells since when stages are rebuilt: the tables before stay readable as well, up
+        rebuilding: Knows since when stages are rebuilt: the tables before stay readable as well, up
             to the retention's number of versions.
         inputs: Decides which inputs are removed.
         every: Epochs of a dataflow between two collections, over all its stages.

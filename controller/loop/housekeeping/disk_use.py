@@ -22,7 +22,7 @@ _TABLES = ("state", "flows", "sources")
 
 @dataclass(frozen=True, slots=True)
 class PlaceUse:
-    """What lies in one table, source or folder of records."""
+    """The files of one table, source or folder of records."""
 
     files: int
     bytes: int

@@ -3,7 +3,7 @@
 Damage in a file that is rarely read is found before the copy that could repair it is gone. A
 *round* reads the folders of all dataflows, file by file, at `RATE_BYTES` a second, or faster if
 needed to end within its time. The next round begins an hour later, or after the time of a round if
-that is shorter. A finding stands until a later round finds the file repaired. It is written beside
+that is shorter. A finding stays until a later round finds the file repaired. It is written beside
 the tables, so that a restart knows it, and it is a trouble of its dataflow: `status`, `ready` and
 the metrics show it. No stage stops for it; a run stops only when it reads the damaged file.
 Damage that a read for a user meets first is a finding, too (`note`), until a round that begins

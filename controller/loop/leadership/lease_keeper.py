@@ -92,7 +92,7 @@ class Leadership:
             return self._term.epoch if self._term else 0
 
     def standing(self) -> Standing:
-        """Return what clients are told about leadership."""
+        """Return what clients see of leadership."""
         role = self.role
         with self._lock:
             if role is Role.LEADS:

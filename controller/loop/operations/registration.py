@@ -57,7 +57,7 @@ from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Arrivals", "Versions"]
 
-ARRIVALS = "told of what arrived"
+ARRIVALS = "brought up to date with what arrived"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
 
 UNFINISHED = "has a new version that is not finished; the log says why"

@@ -192,7 +192,7 @@ class RollbackJobs:
             self._show(id_, status="failed", error=error)
             _log.warning("rollback.failed", job=id_, error=error.as_dict())
         except Exception as cause:  # author's FrameBy, or a store, may raise anything
-            message = f"the roll-back stopped with an error that is none of CBP's: {cause!r:.500}"
+            message = f"the roll-back stopped with an unexpected error: {cause!r:.500}"
             self._show(id_, status="failed", error=InvariantError(message))
             _log.warning("rollback.failed", job=id_, exc_info=cause)
         else:

@@ -23,7 +23,7 @@ def read_compactions(log: IntentionLog, stages: Sequence[StageRecord]) -> list[C
     """Return the newest compaction of each table of a dataflow, by table.
 
     A table that was not compacted in the records that are looked at is left out. Damaged records
-    are, too: whoever needs them names the damage.
+    are, too: a part that needs them names the damage.
     """
     if not stages:
         return []

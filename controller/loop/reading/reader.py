@@ -327,7 +327,7 @@ def _position(cursor: str) -> tuple[int, int]:
 
 
 def _cursor_invalid(cursor: str) -> DefinitionError:
-    message = f"{cursor!r} is no cursor of these pages; use the one that the page before gave"
+    message = f"{cursor!r} is not a cursor of this list; use the cursor of the previous page"
     return DefinitionError(Mistake("cursor_invalid", "cursor", message))
 
 

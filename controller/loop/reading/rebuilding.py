@@ -1,7 +1,7 @@
 """Rebuilds under way: how much of its input a stage still has to read again.
 
 A version that rebuilds a stage queues its retained input, and empties its tables. Until that input
-is read, the tables hold a part of what they will. What was queued stands in the description of the
+is read, the tables hold a part of what they will. What was queued is in the description of the
 version, and what is left of it in the store, so nothing else is recorded, and a restart, another
 instance or a roll-back find the same.
 

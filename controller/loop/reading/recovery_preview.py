@@ -1,6 +1,6 @@
 """Recovery preview: reports what a recovery would do, before anything is done.
 
-    log beyond the store     records to redo, from the newest position if the store lies
+    log beyond the store     records to redo, from the newest position if the store is
                              before it (the position replaces the older records)
     source log beyond it     increments to index and enqueue again
     runs without a record    interrupted: what they read is still queued

@@ -153,6 +153,6 @@ def _require_numeric(schema: Schema, flow: str, column: str) -> None:
 def _position(cursor: str) -> tuple[int, int]:
     match = _CURSOR.match(cursor)
     if match is None:
-        message = f"{cursor!r} is no cursor of these pages; use the one that the page before gave"
+        message = f"{cursor!r} is not a cursor of this list; use the cursor of the previous page"
         raise DefinitionError(Mistake("cursor_invalid", "cursor", message))
     return int(match[1]), int(match[2])

@@ -165,7 +165,7 @@ class Past:
     def reachable(
         self, record: DataflowRecord, log: IntentionLog
     ) -> Callable[[RollbackPoint], bool]:
-        """Return a function that tells whether a point can be reached from a kept position."""
+        """Return a function that returns whether a point can be reached from a kept position."""
         units = self.catalog.units(record)
         wiring = {name: dict(unit.leader.wiring) for name, unit in units.items()}
         origin = self._origin(record, wiring, _framed(units))
@@ -175,7 +175,7 @@ class Past:
     def _holds_nothing_later(
         self, record: DataflowRecord, point: RollbackPoint
     ) -> Callable[[Position], bool]:
-        """Return a function that tells whether a position holds only what came before a point."""
+        """Return a function that returns whether a position holds only what came before a point."""
         at = datetime.fromtimestamp(point.at_ms / 1000, UTC)
 
         def came_before(increment: Increment) -> bool:

@@ -38,7 +38,7 @@ def undone_inputs(
 
     Args:
         generation: The generation that the roll-back would begin.
-        now: Stage -> input -> its connector as it stands now.
+        now: Stage -> input -> its connector as it is now.
     """
     ends = {one.flow: one.index + 1 for one in generation.position.newest}
     dropped = {

@@ -109,14 +109,13 @@ class Finisher:
         began = time.monotonic()
         try:
             with self._publisher.lock(record.name):
-                before = self._publisher.before(record, node.name, intention.epoch)
                 failed = (record.name, node.name) in self._parked.all()
-                if failed and before:
+                if failed and self._publisher.before(record, node.name, intention.epoch):
                     # A try that failed may have begun a publication, which nothing later may join.
                     self._publish(record, stage=node.name, at_once=True)
                 self._open_log(record.folder).put(intention)
                 put_note(self._files, record.folder, intention)
-                self._publisher.add(intention)
+                self._publisher.add(record, intention)
                 self._publish(record, stage=node.name, at_once=failed)
                 self._store.commit(intention, finished_at=self._clock())
         except LogConflictError as error:
@@ -170,25 +169,28 @@ class Finisher:
         if self._term.deposed:
             return
         try:
-            self._publish(record, at_once=at_once)
+            with self._publisher.lock(record.name):
+                self._publish(record, at_once=at_once)
         except LogConflictError as error:
             self._term.depose(error.message)
 
     def _publish(self, record: DataflowRecord, *, stage: str = "", at_once: bool = False) -> None:
-        """Publish what is due; raise the failure of `stage`, park other stages that fail."""
-        with self._publisher.lock(record.name):
-            publication = self._due(record, stage=stage, at_once=at_once)
-            if publication is None:
-                return
-            failures = self._publisher.publish(record, publication)
-            own = failures.pop(stage, None)
-            for name, error in failures.items():
-                if isinstance(error, LogConflictError):
-                    raise error
-                node = self._catalog.compiled(record).stages[name]
-                self._park(record, node, self._publisher.newest(record.name, name), error)
-            if own is not None:
-                raise own
+        """Publish what is due; raise the failure of `stage`, park other stages that fail.
+
+        The caller holds the publisher's lock.
+        """
+        publication = self._due(record, stage=stage, at_once=at_once)
+        if publication is None:
+            return
+        failures = self._publisher.publish(record, publication)
+        own = failures.pop(stage, None)
+        for name, error in failures.items():
+            if isinstance(error, LogConflictError):
+                raise error
+            node = self._catalog.compiled(record).stages[name]
+            self._park(record, node, self._publisher.newest(record.name, name), error)
+        if own is not None:
+            raise own
 
     def _due(self, record: DataflowRecord, *, stage: str = "", at_once: bool) -> Publication | None:
         parked = {name for dataflow, name in self._parked.all() if dataflow == record.name}

@@ -104,13 +104,11 @@ class Publisher:
         with unpublished.lock:
             return max(now_ms, unpublished.last_ms + len(KINDS))
 
-    def add(self, intention: Intention) -> None:
-        """Keep a record; `before` must have been called for its epoch."""
-        unpublished = self._of(intention.dataflow)
+    def add(self, record: DataflowRecord, intention: Intention) -> None:
+        """Keep a record; raises as `before`."""
+        unpublished = self._of(record.name)
         with unpublished.lock:
-            older = (
-                one for one in unpublished.waiting[intention.stage] if one.epoch < intention.epoch
-            )
+            older = self.before(record, intention.stage, intention.epoch)
             unpublished.waiting[intention.stage] = (*older, intention)
             unpublished.last_ms = max(unpublished.last_ms, intention.prepared_ms)
 

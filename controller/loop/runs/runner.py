@@ -4,6 +4,8 @@
                '-- fails: the increment stays queued, the try is counted
                    (`controller.loop.runs.failures`)
 
+`controller.loop.runs.planned_run` draws the whole life of a run.
+
 A run beyond its time limit is cancelled, and fails until an operator resumes its stage. A run that
 gives way to another dataflow (`cbp.model.schedule.places`) is cancelled and tried again. A
 cancelled run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its
@@ -15,30 +17,29 @@ one run under way; a run that was given up records nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from collections.abc import Callable, Sequence
+from dataclasses import replace
 from datetime import datetime
 from functools import partial
-from typing import Any
 
 import structlog
 
-from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer
+from cbp.engine.interface.runs import PreparedRun, RunPreparer
 from cbp.errors import RunCancelledError
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import Intention
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher
-from controller.loop.runs.in_flight import InFlight, StageId, Work
+from controller.loop.runs.in_flight import InFlight, Work
 from controller.loop.runs.output_retention import Keeping
+from controller.loop.runs.planned_run import PlannedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.run_phases import RunPhases
-from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Job", "Runner"]
+__all__ = ["Runner"]
 
 _ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What author's code may raise in a thread of this process; none of these ends the process."""
@@ -46,39 +47,11 @@ _ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, slots=True)
-class Job:
-    """A run that is to be started.
-
-    Attributes:
-        stage: The stage as it was when the run was decided.
-        memo: The Runnable's new memo.
-        dropped: Increments that this run removes although no run ever read them.
-        gave_way: How often runs of its epoch gave way before.
-        frames: Input -> notes on the frames that the run reads.
-    """
-
-    record: DataflowRecord
-    node: StageNode
-    stage: StageRecord
-    run: RunRecord
-    plan: RunPlan
-    memo: Any = None
-    dropped: tuple[Increment, ...] = ()
-    gave_way: int = 0
-    frames: Mapping[str, tuple[FrameNote, ...]] = field(default_factory=dict)
-
-    @property
-    def id(self) -> StageId:
-        """The dataflow and the stage."""
-        return self.record.name, self.node.name
-
-
 class Runner:
     """Executes runs; every method may be called from any thread.
 
     Args:
-        keeping: Tells what must be kept of outputs.
+        keeping: Knows what must be kept of outputs.
         seconds_max: Time limit of a run whose stage has none; 0 means no limit.
     """
 
@@ -102,7 +75,7 @@ class Runner:
         self._failures, self._keeping, self._term = failures, keeping, term
         self._run_phases, self._seconds_max = run_phases, seconds_max
 
-    def start(self, job: Job) -> None:
+    def start(self, job: PlannedRun) -> None:
         """Record a run as intended and hand it to the executor."""
         self._store.intend(job.run)
         self._run_phases.begin(job.run.id, job.run.started_at)
@@ -114,9 +87,9 @@ class Runner:
             self._clock(),
             seconds_max=limit,
             give_up=partial(self._give_up, job),
-            gave_way=job.gave_way,
+            gave_way=job.view.gave_way,
             epoch=job.run.epoch,
-            code=_code_of(job),
+            code=job.code(),
         )
         self._in_flight.submit(work, lambda: self._run(job, work))
 
@@ -126,10 +99,10 @@ class Runner:
         work = Work(key, intention.run, self._clock(), epoch=intention.epoch)
         self._in_flight.submit(work, lambda: self._finisher.finish(record, node, intention))
 
-    def _give_up(self, job: Job, work: Work) -> None:
+    def _give_up(self, job: PlannedRun, work: Work) -> None:
         self._failures.settle(job.run, job.stage, work, RunCancelledError(work.run))
 
-    def _run(self, job: Job, work: Work) -> None:
+    def _run(self, job: PlannedRun, work: Work) -> None:
         _log.info("run.started", epoch=job.run.epoch, attempt=job.run.attempt)
         try:
             prepared = self._prepare(job, work)
@@ -144,7 +117,7 @@ class Runner:
         with self._publisher.lock(job.record.name):
             self._finisher.finish(job.record, job.node, self._intention(job, prepared))
 
-    def _prepare(self, job: Job, work: Work) -> PreparedRun:
+    def _prepare(self, job: PlannedRun, work: Work) -> PreparedRun:
         if work.cancelled_at is not None:
             raise RunCancelledError(job.run.id)
         plan, enter = job.plan, partial(self._run_phases.enter, job.run.id)
@@ -153,7 +126,7 @@ class Runner:
             plan = replace(plan, kept=self._keeping.of(job.record, (plan.node, *plan.fused)))
         return self._preparer.prepare(plan, enter)
 
-    def _intention(self, job: Job, prepared: PreparedRun) -> Intention:
+    def _intention(self, job: PlannedRun, prepared: PreparedRun) -> Intention:
         now_ms = int(self._clock().timestamp() * 1000)
         return Intention(
             dataflow=job.record.name,
@@ -171,26 +144,20 @@ class Runner:
             memo=job.memo,
             figures={
                 **prepared.figures,
-                **_dropped(job.dropped),
+                **_dropped(job.dropped()),
                 **self._run_phases.figures(job.run.id),
             },
             generation=job.record.generation,
-            frames=job.frames,
+            frames=job.frames(),
             codes={one.name: one.translator.code.text for one in (job.node, *job.plan.fused)},
             time_ms=job.plan.time_ms,
             due_ms=prepared.due_ms,
             lookups=prepared.lookups,
         )
 
-    def _unpublished_from(self, job: Job) -> int:
+    def _unpublished_from(self, job: PlannedRun) -> int:
         before = self._publisher.before(job.record, job.node.name, job.run.epoch)
         return before[0].epoch if before else job.run.epoch
-
-
-def _code_of(job: Job) -> str:
-    """Return the functions that a run calls, each with its file and line."""
-    specs = [node.translator for node in (job.node, *job.plan.fused)]
-    return ", ".join(f"{spec.name}.translate ({spec.place})" for spec in specs)
 
 
 def _ordinary(error: BaseException) -> Exception:

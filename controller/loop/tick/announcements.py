@@ -1,7 +1,7 @@
 """What a tick announces: waits of another kind, and dataflows that get into trouble or out of it.
 
 Such changes are in memory only, so their events are written by themselves. A wait for input, and
-what comes and goes with each run, is told by the events of runs.
+what comes and goes with each run, is in the events of runs.
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ def changes(
     """Return the events of what changed between two ticks, in order.
 
     Args:
-        before: Stage -> the kind of its wait, if that is told; stages that go on are absent.
+        before: Stage -> the kind of its wait, if that was announced; stages that go on are absent.
         now: The same, now.
         degraded_before: Dataflows that failed or had stopped.
         degraded_now: The same, now.
@@ -66,7 +66,7 @@ class Announcements:
         self._looked: dict[str, Mapping[StageId, Wait]] = {}
 
     def see(self, looked: Mapping[str, Mapping[StageId, Wait]], troubled: Collection[str]) -> None:
-        """Announce what has changed; a store that fails is told at the next tick.
+        """Announce what has changed; if the store fails, the next tick does it.
 
         Args:
             looked: Dataflow -> the waits of its stages, of those that the tick looked at; the

@@ -5,14 +5,21 @@ from __future__ import annotations
 from collections.abc import Collection, Mapping
 from dataclasses import dataclass
 from datetime import datetime
+from functools import partial
+
+import structlog
 
 from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import Schedule, decide
 from controller.loop.author.runnables import Answers
 from controller.loop.runs.in_flight import StageId
+from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.stage_views import ViewedStage
+from controller.store.base import Store
 
 __all__ = ["Decisions"]
+
+_log = structlog.get_logger(__name__)
 
 
 @dataclass
@@ -25,6 +32,8 @@ class Decisions:
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
 
+    store: Store
+    isolation: Isolation
     answers: Answers
     places: Places
     turns_max: int
@@ -45,3 +54,11 @@ class Decisions:
         )
         chosen_views = (answered.get(key, one.view) for key, one in chosen.items())
         return decide(chosen_views, now=now, places=self.places, turns_max=self.turns_max)
+
+    def stop_failed(self, schedule: Schedule) -> None:
+        """Pause the stages whose Runnable failed; otherwise it would fail again at every tick."""
+        for (dataflow, stage), failure in schedule.failed.items():
+            details = failure.as_dict()
+            _log.warning("runnable.failed", dataflow=dataflow, error=details)
+            stop = partial(self.store.pause_stage, dataflow, stage, failure.message, details)
+            self.isolation.attempt(dataflow, "stopped", stop)

@@ -41,7 +41,7 @@ class Drains:
 
     def end(self, record: DataflowRecord) -> None:
         """Note that a draining dataflow is drained, if nothing is left to do; never waits."""
-        # Whoever lists its folders has the lock, and reads the record under it.
+        # The listing of its folders has the lock, and reads the record under it.
         with self.exclusion.attempt(record.name, "is drained") as free:
             if not free or self._is_left(record):
                 return

@@ -14,10 +14,12 @@ from __future__ import annotations
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
+from functools import partial
 
 from cbp.model.schedule.rest import next_in_turn
 from cbp.model.schedule.waiting import Wait
 from controller.loop.runs.in_flight import StageId
+from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.stage_views import LoadedDataflow
 from controller.store.base import DataflowRecord, Store
 
@@ -27,9 +29,6 @@ TURN_SECONDS = 1.0
 """Time between two turns, however many ticks there are."""
 
 AWAKE = datetime.min.replace(tzinfo=UTC)
-
-Read = Callable[[str], DataflowRecord | None]
-Load = Callable[[DataflowRecord], LoadedDataflow | None]
 
 
 @dataclass(slots=True)
@@ -49,9 +48,9 @@ class _Kept:
     epochs: int = 0
     rests_until: datetime = AWAKE
 
-    def load(self, load: Load) -> None:
-        self.loaded = load(self.record)
-        self.epochs = sum(one.epoch for one in self.loaded.stages) if self.loaded else 0
+    def hold(self, loaded: LoadedDataflow | None) -> None:
+        self.loaded = loaded
+        self.epochs = sum(one.epoch for one in loaded.stages) if loaded else 0
 
 
 class EveryWait(Mapping[StageId, Wait]):
@@ -80,17 +79,12 @@ class EveryWait(Mapping[StageId, Wait]):
 class KeptDataflows:
     """Used by the thread that ticks only, but for `waits`.
 
-    Args:
-        read, load: Read the record of a dataflow, and load its data; `None` if they cannot.
-
     Attributes:
         waits: Why the stages do not start.
     """
 
-    def __init__(
-        self, *, store: Store, clock: Callable[[], datetime], read: Read, load: Load
-    ) -> None:
-        self._store, self._clock, self._read, self._load = store, clock, read, load
+    def __init__(self, store: Store, clock: Callable[[], datetime], isolation: Isolation) -> None:
+        self._store, self._clock, self._isolation = store, clock, isolation
         self._kept: dict[str, _Kept] = {}
         self._waits: dict[str, Mapping[StageId, Wait]] = {}
         self.waits = EveryWait(self._waits)
@@ -118,12 +112,18 @@ class KeptDataflows:
         together = changed.difference(turn)
         records = {one.name: one for one in self._store.dataflows()} if together else {}
         for name in turn:  # read past all that is kept, also by the store
-            if (record := self._read(name)) is not None:
+            read = partial(self._store.dataflow, name)
+            if (record := self._isolation.attempt(name, "read", read)) is not None:
                 records[name] = record
         for name in sorted(changed & records.keys()):
             self._kept[name] = _Kept(revisions[name], records[name])
-            self._kept[name].load(self._load)
+            self._kept[name].hold(self.load(records[name]))
         return gone | changed
+
+    def load(self, record: DataflowRecord) -> LoadedDataflow | None:
+        """Load a dataflow from the store; `None` if it cannot be loaded."""
+        load = partial(LoadedDataflow.of, record, self._store)
+        return self._isolation.attempt(record.name, "loaded", load)
 
     def records(self, names: Iterable[str]) -> list[DataflowRecord]:
         """Return the records of those that there are, by name."""
@@ -152,7 +152,7 @@ class KeptDataflows:
         chosen = [self._kept[name] for name in sorted(names) if name in self._kept]
         for kept in chosen:
             if kept.loaded is None:
-                kept.load(self._load)
+                kept.hold(self.load(kept.record))
         return [kept.loaded for kept in chosen if kept.loaded is not None]
 
     def note(self, name: str, waits: Mapping[StageId, Wait], rests_until: datetime | None) -> None:

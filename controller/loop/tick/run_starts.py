@@ -14,8 +14,9 @@ from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.planned_run import PlannedRun
 from controller.loop.runs.publisher import Publisher
-from controller.loop.runs.runner import Job, Runner
+from controller.loop.runs.runner import Runner
 from controller.loop.tick.run_ids import RunIds
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -88,10 +89,7 @@ class RunStarts:
                 unpublished=partial(self._unpublished, record),
             ),
         )
-        dropped = start.decision.dropped(view.connectors)
-        memo, gave_way = start.decision.memo, view.gave_way
-        frames = start.decision.frames(view.connectors)
-        self.runner.start(Job(record, node, stage, run, plan, memo, dropped, gave_way, frames))
+        self.runner.start(PlannedRun(record, stage, view, start, run, plan))
 
     def _unpublished(self, record: DataflowRecord, writer: str) -> tuple[Intention, ...]:
         """Return the records of a stage that its tables may not show yet."""

@@ -13,7 +13,7 @@ Absent on purpose: threads and timers; the caller of `tick` has them.
 from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
-from dataclasses import replace
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 from typing import TypeVar
@@ -38,9 +38,9 @@ from controller.loop.tick.kept_dataflows import KeptDataflows
 from controller.loop.tick.run_starts import RunStarts
 from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedStage, stopped_wait
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord
 
-__all__ = ["Ticker"]
+__all__ = ["TickSteps", "Ticker"]
 
 LOOKED_AT, DECIDED = "looked at", "decided about"
 
@@ -48,48 +48,51 @@ _T = TypeVar("_T")
 _log = structlog.get_logger(__name__)
 
 
+@dataclass(frozen=True, slots=True)
+class TickSteps:
+    """What does the parts of a tick, in their order."""
+
+    unfinished: UnfinishedRuns
+    recovery: Recovery
+    starving: Starving
+    kept: KeptDataflows
+    framing: InputFraming
+    views: StageViews
+    decisions: Decisions
+    starts: RunStarts
+    drains: Drains
+
+
 class Ticker:
     """Decides what runs, and starts it.
 
     Args:
         holds: Its lock is held during a tick.
-        unfinished, framing, views, decisions, starts, drains: The steps of a tick, in order.
+        steps: Do the parts of a tick.
 
     Attributes:
         waits: Stage -> why it did not start when its dataflow was last looked at.
         looked: What the last tick looked at: dataflow -> its waits; none for one that is gone.
         epochs: Returns dataflow -> how many epochs it has committed.
         stopping: Whether the service stops; then no run starts any more.
-        framing, views, starts: As given.
+        steps: As given.
     """
 
     def __init__(
         self,
         *,
-        store: Store,
         clock: Callable[[], datetime],
         term: CurrentTerm,
         in_flight: InFlight,
-        starving: Starving,
-        recovery: Recovery,
         isolation: Isolation,
         holds: Holds,
-        unfinished: UnfinishedRuns,
-        framing: InputFraming,
-        views: StageViews,
-        decisions: Decisions,
-        starts: RunStarts,
-        drains: Drains,
+        steps: TickSteps,
     ) -> None:
         self.looked: Mapping[str, Mapping[StageId, Wait]] = {}
         self.stopping, self._stopped_by = False, ""
-        self._store, self._clock, self._term = store, clock, term
-        self._in_flight, self._starving = in_flight, starving
-        self._recovery, self._isolation, self._holds = recovery, isolation, holds
-        self._unfinished, self.framing, self.views = unfinished, framing, views
-        self._decisions, self.starts, self._drains = decisions, starts, drains
-        self._kept = KeptDataflows(store=store, clock=clock, read=self._read, load=self._load)
-        self.waits, self.epochs = self._kept.waits, self._kept.epochs
+        self._clock, self._term, self._in_flight = clock, term, in_flight
+        self._isolation, self._holds, self.steps = isolation, holds, steps
+        self._kept, self.waits, self.epochs = steps.kept, steps.kept.waits, steps.kept.epochs
 
     def begin(self) -> None:
         """Begin a term as leader: keep nothing of before."""
@@ -103,31 +106,31 @@ class Ticker:
                 self._say(reason)
                 return Schedule((), self.waits)
             self._stopped_by = ""
-            self.framing.keep_time()
-            self._decisions.keep_time()
-            self._unfinished.finish_parked()
-            self._recovery.settle()
+            self.steps.framing.keep_time()
+            self.steps.decisions.keep_time()
+            self.steps.unfinished.finish_parked()
+            self.steps.recovery.settle()
             # Taken before loading: a run that ends in between then counts as running once more. The
             # other way round its stage could look free while its queue dates from before the end.
-            busy = self._starving.mark(
+            busy = self.steps.starving.mark(
                 self._in_flight.active_runs(), asked_to_end=self._in_flight.asked_to_end
             )
             changed = self._kept.refresh()
             working = {name for name, _ in busy}
-            self._unfinished.publish(self._kept.records, working)
+            self.steps.unfinished.publish(self._kept.records, working)
             unsettled = working | self._unsettled()
             names = self._kept.awake(unsettled)
             schedule = self._decide_and_start(names, busy, unsettled)
             self.looked = {name: self.waits.of(name) for name in changed.union(names)}
             for record in self._kept.records(names):
                 if record.desired == "draining":
-                    self._apart(record, "drained", partial(self._drains.end, record))
+                    self._apart(record, "drained", partial(self.steps.drains.end, record))
             return schedule
 
     def _unsettled(self) -> set[str]:
         """Return the dataflows that something is going on in beside their data."""
         troubled = {trouble.dataflow for trouble in self._isolation.troubles()}
-        return troubled | self._unfinished.parked_dataflows() | self._holds.all()
+        return troubled | self.steps.unfinished.parked_dataflows() | self._holds.all()
 
     def _say(self, reason: str) -> None:
         """Say of every stage why nothing starts."""
@@ -142,13 +145,6 @@ class Ticker:
             self._kept.note(one.record.name, waits, None)
         self._stopped_by = reason
 
-    def _read(self, name: str) -> DataflowRecord | None:
-        return self._isolation.attempt(name, "read", partial(self._store.dataflow, name))
-
-    def _load(self, record: DataflowRecord) -> LoadedDataflow | None:
-        """Load a dataflow from the store; `None` if it cannot be loaded."""
-        return self._apart(record, "loaded", partial(LoadedDataflow.of, record, self._store))
-
     def _decide_and_start(
         self, names: Sequence[str], busy: Mapping[StageId, ActiveRun], unsettled: Collection[str]
     ) -> Schedule:
@@ -156,17 +152,17 @@ class Ticker:
         broken: dict[StageId, Wait] = {}
         loaded_now, moved = self._kept.loaded(names), set[str]()
         for loaded in self._framed(loaded_now, moved):
-            look = partial(self.views.of, loaded, busy, broken)
+            look = partial(self.steps.views.of, loaded, busy, broken)
             for key, viewed in (self._apart(loaded.record, LOOKED_AT, look) or {}).items():
                 views[key] = viewed
         now = self._clock()
-        decide = partial(self._decisions.decide, views, now)
+        decide = partial(self.steps.decisions.decide, views, now)
         schedule = self._isolation.together((name for name, _ in views), DECIDED, decide)
         waits = {**schedule.waits, **broken}
-        for key, never in self.views.never_run(views).items():
+        for key, never in self.steps.views.never_run(views).items():
             if key in waits and waits[key].kind == "input":
                 waits[key] = never
-        self._stop_failed(schedule)
+        self.steps.decisions.stop_failed(schedule)
         if schedule.gives_way is not None:
             work, to = schedule.gives_way
             self._in_flight.give_way(work.run, to)
@@ -203,25 +199,17 @@ class Ticker:
             whole = [viewed.view for viewed in mine if viewed is not None]
             goes_on = name in go_on or one.record.desired == "draining" or len(whole) < len(mine)
             end = None if goes_on else rests_until(whole, by_name[name])
-            ends[name] = None if end is None else min(end, self.framing.next_close(one))
+            ends[name] = None if end is None else min(end, self.steps.framing.next_close(one))
         for name, mine_waits in by_name.items():
             self._kept.note(name, mine_waits, ends.get(name))
 
     def _apart(self, record: DataflowRecord, doing: str, work: Callable[[], _T]) -> _T | None:
         return self._isolation.attempt(record.name, doing, work)
 
-    def _stop_failed(self, schedule: Schedule) -> None:
-        """Pause the stages whose Runnable failed; otherwise it would fail again at every tick."""
-        for (dataflow, stage), failure in schedule.failed.items():
-            details = failure.as_dict()
-            _log.warning("runnable.failed", dataflow=dataflow, error=details)
-            stop = partial(self._store.pause_stage, dataflow, stage, failure.message, details)
-            self._isolation.attempt(dataflow, "stopped", stop)
-
     def _begin(self, start: Start, viewed: ViewedStage, waits: dict[StageId, Wait]) -> bool:
         """Start a run and return whether it started; if not, note the reason in `waits`."""
         try:
-            self.starts.start(start, viewed.record, viewed.stage, viewed.view)
+            self.steps.starts.start(start, viewed.record, viewed.stage, viewed.view)
         except CbpError as error:
             if error.retryable:  # an unreachable database stops nothing: the isolation tries again
                 raise
@@ -251,8 +239,8 @@ class Ticker:
         self, loaded: Sequence[LoadedDataflow], moved: set[str]
     ) -> Iterator[LoadedDataflow]:
         """Frame what arrived, and add to `moved`; yield the data loaded afterwards."""
-        moved.update(self.framing.start(loaded))
+        moved.update(self.steps.framing.start(loaded))
         for one in loaded:
-            again = self._load(one.record) if one.record.name in moved else one
+            again = self._kept.load(one.record) if one.record.name in moved else one
             if again is not None:
                 yield again

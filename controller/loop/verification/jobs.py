@@ -241,7 +241,7 @@ class Verifications:
             job.tell_progress = partial(self._announce, name, id_)
             while len(self._jobs) > KEPT_MAX:
                 self._jobs.popitem(last=False)
-        # What stands if this process dies before the verification ends.
+        # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
         self._keep(job.result("failed", "", _described(cut_off)))
         self._executor.submit(self._guarded, job, record, dataflow, changed)

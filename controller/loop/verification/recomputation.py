@@ -1,6 +1,6 @@
 """Recomputation: chooses the cut of a verification, and makes its tables again from the input.
 
-The cut is a snapshot of the tables, and the input that they show. Input is read where it lies,
+The cut is a snapshot of the tables, and the input that they show. Input is read in place,
 through paths that lead out of the scratch folder, so nothing is copied. The engine is the
 service's own, on the same executor, with separate tables and index copies; or, for small inputs,
 the reference engine in memory.

@@ -199,7 +199,7 @@ class Repetition:
     def _begun(self, unit: PhysicalStage) -> tuple[int, int | None, bool]:
         """Return the first epoch since a version changed a stage, and that time; or epoch 0.
 
-        The last value tells whether the stage began with nothing then.
+        The last value says whether the stage began with nothing then.
         """
         leader = unit.leader.name
         before = self.descriptions.before(self.record)

@@ -63,7 +63,7 @@ class Channel:
         return self._end.fileno()
 
     def close(self) -> None:
-        """Close this end; the other one is told."""
+        """Close this end; the other one sees it."""
         self._end.close()
 
     def send(self, kind: Kind, body: bytes = b"", connection: int | None = None) -> bool:
@@ -81,7 +81,7 @@ class Channel:
                 return True
             aside = _file_with(body)
             try:
-                # The kind in lower case says that the body lies in the last descriptor.
+                # The kind in lower case says that the body is in the last descriptor.
                 socket.send_fds(self._end, [kind.lower()], [*descriptors, aside])
             finally:
                 os.close(aside)

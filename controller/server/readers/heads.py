@@ -31,10 +31,10 @@ def head_length(received: bytes) -> int:
 
 
 class HeadFilter:
-    """Tells what a reader serves.
+    """Knows what a reader serves.
 
     Args:
-        is_served: Tells it of a path.
+        is_served: Returns it for a path.
     """
 
     def __init__(self, is_served: Callable[[str], bool]) -> None:

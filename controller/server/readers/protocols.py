@@ -7,8 +7,8 @@ A connection belongs to one process at a time, between two requests of it:
                     that it has read of it and nothing answered
     passed back     the service serves that request as any other, and then passes it on again
 
-So requests are neither forwarded nor written anew: whoever serves one has the client's own bytes
-and address, and a stream or an upload never goes through another process.
+So requests are neither forwarded nor written anew: the process that serves one has the client's
+own bytes and address, and a stream or an upload never goes through another process.
 """
 
 from __future__ import annotations
@@ -70,7 +70,7 @@ class ReaderProtocol(BoundedProtocol):
     """A connection in a reader; a subclass knows the service.
 
     Attributes:
-        heads: Tells which requests are served here.
+        heads: Knows which requests are served here.
         pass_back: Passes a connection back to the service.
     """
 

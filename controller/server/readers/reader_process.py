@@ -5,7 +5,7 @@ refuse goes back to the service with its connection, so that one process counts 
 attempts, and an error is answered by the one that knows all.
 
     start     the settings come by standard input; `ready` is said once a request can be served
-    life      every second the counts of requests are told; they are a sign of life, too
+    life      every second the counts of requests are sent; they are a sign of life, too
     end       on SIGTERM it answers what it serves; if the service is gone, it ends at once
 """
 

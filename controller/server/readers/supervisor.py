@@ -1,6 +1,6 @@
 """Starts readers, passes them connections, and starts those again that end.
 
-A reader gets connections from when it says that it is ready. It tells every second that it lives;
+A reader gets connections from when it says that it is ready. It says every second that it is alive;
 one that is silent is killed. One that ends, for whatever reason, is started again after a pause
 that grows. While none is ready the service serves all connections itself.
 
@@ -80,7 +80,7 @@ def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
     if settings.tls_cert is not None:
         if settings.readers:
             message = (
-                "readers get connections without TLS; leave CBP_READERS away, or let a proxy in "
+                "readers get connections without TLS; unset CBP_READERS, or let a proxy in "
                 "front of the service end TLS"
             )
             raise DefinitionError(Mistake("readers_without_tls", "readers", message))

@@ -354,11 +354,11 @@ def require_files(path: Path, label: str) -> None:
     """Refuse what is no file, before SQLite opens it: reading a FIFO would block for ever.
 
     Raises:
-        DatabaseDamagedError: A folder, a FIFO, a device or a dangling link lies there.
+        DatabaseDamagedError: A folder, a FIFO, a device or a dangling link is there.
     """
     for one in files_of(path):
         if os.path.lexists(one) and not one.is_file():
-            why = f"{one} is no file, but a folder, a FIFO, or a link that leads nowhere"
+            why = f"{one} is not a file but a folder, a FIFO, or a link that leads nowhere"
             raise DatabaseDamagedError(label, why)
 
 

@@ -2,7 +2,7 @@
 
 The database is a cache of what the folders of the tables say, so a damaged one is never mended:
 it is renamed, with its write-ahead log, and a new one is filled (`cbp recover --rebuild`). The
-renamed files stay, for whoever wants to read the lists of runs and claims in them.
+renamed files stay, for people who want to read the lists of runs and claims in them.
 """
 
 from __future__ import annotations
@@ -103,6 +103,6 @@ def put_damaged_aside(url: str) -> tuple[Path, str] | None:
 
 
 def _free_name(path: Path) -> Path:
-    """Return a name beside the database at which nothing lies."""
+    """Return a free name beside the database."""
     names = (path.with_name(f"{path.name}.damaged-{number}") for number in range(1, _TRIES))
     return next(name for name in names if not any(os.path.lexists(one) for one in files_of(name)))

@@ -1,6 +1,6 @@
 """Store methods for events: rows that tell clients what changed.
 
-`tell` writes them as the last statement of the transaction of the change. So no event tells a
+`tell` writes them as the last statement of the transaction of the change. So no event reports a
 change that did not happen, and none is lost. Ids rise in the order of the commits: README.md says
 how, and why a reader that goes on behind the newest id it saw misses nothing.
 """

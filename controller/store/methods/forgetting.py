@@ -55,7 +55,7 @@ class Forgetting:
             last = connection.execute(newest).scalar_one()
             if last is None:
                 return 0
-            # Keep the newest one: it tells the next number.
+            # Keep the newest one: the next number follows from it.
             ids = (
                 select(increments.c.seq)
                 .where(mine, increments.c.idx < min(below, last), ~waits)

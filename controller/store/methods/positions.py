@@ -1,6 +1,6 @@
 """Store methods that take a dataflow's position, and bring it back or forward.
 
-Each is one transaction, so a position is a consistent cut: no commit lies half inside it. A
+Each is one transaction, so a position is a consistent cut: no commit is half inside it. A
 restored dataflow has the increments in its queues, the last increment of each flow, and what its
 sources' logs brought; older increments are read from their tables.
 """
@@ -182,7 +182,7 @@ def _forget_undone(
 
 
 def close_again(connection: Connection, position: Position) -> None:
-    """Queue the closes that came after the position at which the dataflow now stands.
+    """Queue the closes that came after the position at which the dataflow is now.
 
     After a roll-back: closes that it dropped are in no connector of its position; only their
     requests stay known.
@@ -270,7 +270,7 @@ def store_increments(connection: Connection, position: Position, at: datetime) -
 
 
 def standing(connector: Connector) -> list[tuple[Increment, bool]]:
-    """Return what stands in the table `queue`, with its read marks; frames are not there."""
+    """Return the rows of the table `queue`, with its read marks; frames are not there."""
     if connector.framing is None:
         return [(queued.increment, queued.read) for queued in connector.queue]
     return [(increment, False) for increment in connector.arrived]

@@ -199,7 +199,7 @@ def _assert_all(intention: Intention, input_: str, indexes: set[int], waiting: i
 
 
 Known = dict[tuple[Any, ...], Queued]
-"""What stands in the queues of a dataflow, by the values of its row."""
+"""What waits in the queues of a dataflow, by the values of its row."""
 
 
 def connectors(

@@ -16,12 +16,12 @@ import pyarrow as pa
 import pytest
 
 from cbp import ALL, DataflowBuilder, Input, Output, State, Translate, TranslateArrow, route
-from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.columnar.row_codec import copies_maker
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.errors import AuthorCodeError
 from cbp.model.flow.schema import Schema
 from cbp.testing import run_epochs
+from tests.bench.candidates.ours.blackbox import LocalBlackboxExecutor
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.cbp.engine.small_limits import small_limits
 from tests.driver import Driver

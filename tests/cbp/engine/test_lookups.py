@@ -13,11 +13,11 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.task.task_plan import LookupTable
 from cbp.errors import CbpError
+from tests.bench.candidates.ours.blackbox import LocalBlackboxExecutor
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.cbp.engine.small_limits import small_limits
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow

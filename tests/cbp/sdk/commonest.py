@@ -205,7 +205,7 @@ AT_CALLS = (
         "decimal_times_float",
         "out.prices(price=Decimal('1.1') * 1.5)",
         "TypeError: unsupported operand type(s) for *: 'decimal.Decimal' and 'float'; a DECIMAL is "
-        "no float: write Decimal('1.5') instead of 1.5, or float(value)",
+        "not a float: write Decimal('1.5') instead of 1.5, or float(value)",
     ),
     Mistake(
         "decimal_places",
@@ -305,7 +305,7 @@ AT_CALLS = (
         "two_of_a_key",
         "out.latest(key.url, 1), out.latest(key.url, 2)",
         "'latest': a group emitted two records of the key ('a',); emit one of them, or declare a "
-        "key that tells them apart",
+        "key that distinguishes them",
         "view_key_twice",
     ),
     Mistake(
@@ -419,7 +419,7 @@ AT_DECLARATION = (
         _TOTALS,
         '    totals = Output("url TEXT")  # here\n',
         "type_unknown",
-        "Count.totals: column 'url': 'TEXT' is no type; write STRING, or one of STRING, BIGINT, "
+        "Count.totals: column 'url': 'TEXT' is not a type; write STRING, or one of STRING, BIGINT, "
         "INT, SMALLINT, TINYINT, DOUBLE, FLOAT, BOOLEAN, BINARY, DATE, TIMESTAMP, DECIMAL(p,s), "
         "ARRAY<T>, MAP<K,V>, STRUCT<a: T> in 'url TEXT'",
     ),
@@ -464,7 +464,7 @@ AT_DECLARATION = (
         "class Count(Translate):",
         "class Count:  # here",
         "translator_invalid",
-        "Count: is a class, and no translator; derive it from cbp.Translate, TranslateRecords, "
+        "Count: is a class but not a translator; derive it from cbp.Translate, TranslateRecords, "
         "TranslateArrow, TranslateRun or TranslateSql",
     ),
 )

@@ -374,7 +374,7 @@ def test_a_record_is_its_own_group_unless_its_input_says_otherwise() -> None:
             groupwise(urls=URLS, associate=Output("t INT")),
             "name_invalid",
             "Made.associate",
-            "taken",
+            "reserved",
         ),
         (
             groupwise(urls=Input("u INT", route_by="u", order_by=route(lambda r: r.u, "INT"))),
@@ -408,7 +408,7 @@ def test_a_mistake_names_the_authors_file_and_line() -> None:
 
 def test_an_unknown_type_of_a_computed_key_is_found_at_once() -> None:
     """`by` checks its types when it is called."""
-    with pytest.raises(DefinitionError, match="'VARIANT' is no type"):
+    with pytest.raises(DefinitionError, match="'VARIANT' is not a type"):
         by(lambda r: r, "VARIANT")
 
 

@@ -10,8 +10,7 @@ from typing import Any
 
 import pytest
 
-from controller.demo.errors import CheckFailedError
-from controller.demo.options import DemoOptions
+from controller.demo import CheckFailedError, DemoOptions
 from tests.controller.cli.conftest import Cbp
 
 

@@ -33,7 +33,12 @@ def start(tmp_path: Path, *more: str) -> subprocess.Popen[str]:
     environment = {name: v for name, v in os.environ.items() if not name.startswith("CBP_")}
     return subprocess.Popen(
         [sys.executable, "-m", "controller.cli", *ARGUMENTS, *more],
-        env={**environment, "TMPDIR": str(temporary), "CBP_PORT": str(free_port())},
+        env={
+            **environment,
+            "TMPDIR": str(temporary),
+            "CBP_PORT": str(free_port()),
+            "PYTHONIOENCODING": "ascii",  # nothing that it prints needs more
+        },
         cwd=tmp_path,
         stdout=subprocess.PIPE,
         stderr=subprocess.STDOUT,

@@ -135,3 +135,17 @@ def test_a_free_port_is_taken():
         probe.bind(("127.0.0.1", 0))
         free = probe.getsockname()[1]
     assert choose_port(free) == free
+
+
+def test_a_kill_ends_the_whole_group_and_the_log_goes_on(start: Start, settings: Settings):
+    """A service that is started again writes behind the lines of the one that was killed."""
+    pipe = settings.root / "pid"
+    os.mkfifo(pipe)
+    service = start(f"print('first', flush=True){STUBBORN}")
+    grandchild = int(pipe.read_text())
+    service.kill()
+    assert not is_alive(service.pid)
+    assert not is_alive(grandchild)
+    with pytest.raises(ServiceFailedError) as caught:
+        start("print('second')").wait_until_ready(60)
+    assert caught.value.details["last_lines"] == ["first", "second"]

@@ -179,8 +179,8 @@ class Emission:
         if len(unknown):
             key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
             message = (
-                f"state {state.name!r} was emitted for the key {key!r}, which is no group of this "
-                "call; emit it where that key is called"
+                f"state {state.name!r} was emitted for the key {key!r}, which is not a group of "
+                "this call; emit it where that key is called"
             )
             raise AuthorMisuse(StateKeyForeignError, message)
         return group_indexes

@@ -1,7 +1,7 @@
 """Expiry of state in a call of many groups: `cbp.engine.kernel.expiry`, on whole columns.
 
-A translator in SQL has it too: `called_groups` tells which groups its plan reads, and `CallExpiry`
-completes its results.
+A translator in SQL has it too: `called_groups` returns which groups its plan reads, and
+`CallExpiry` completes its results.
 """
 
 from __future__ import annotations

@@ -114,7 +114,7 @@ class Groups:
 
     def __setattr__(self, name: str, value: object) -> NoReturn:
         """Refuse: the engine compares these values with what was emitted."""
-        message = f"groups.{name} is given, and cannot be set; use a name of your own for it"
+        message = f"groups.{name} is read-only; assign to another name"
         raise AttributeError(message)
 
     def __getattr__(self, name: str) -> NoReturn:

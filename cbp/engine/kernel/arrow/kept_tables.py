@@ -99,7 +99,7 @@ class KeptTables:
 
     def __getattr__(self, name: str) -> NoReturn:
         message = (
-            f"groups.{self._name} is kept state, and no table: read groups.{self._name}.get(keys) "
+            f"groups.{self._name} is kept state, not a table: read groups.{self._name}.get(keys) "
             f"or groups.{self._name}.all(); it has no {name!r}"
         )
         raise AttributeError(message)
@@ -198,7 +198,7 @@ def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64
     if len(unknown):
         key = tuple(keys.slice(int(unknown[0]), 1).to_pylist()[0].values())
         message = (
-            f"state {state!r} was asked for the key {key!r}, which is no group of this call; read "
-            "it where that key is called, or look it up from another stage"
+            f"state {state!r} was asked for the key {key!r}, which is not a group of this call; "
+            "read it where that key is called, or look it up from another stage"
         )
         raise AuthorMisuse(StateKeyForeignError, message)

@@ -1,4 +1,4 @@
-"""Tells whether Spark computes the same from the same records whenever it runs a plan; by Catalyst.
+"""Finds whether Spark computes the same from the same records whenever it runs a plan; by Catalyst.
 
 Three things make a plan depend on the moment or on chance. Spark answers each of them:
 

@@ -6,7 +6,7 @@ Python tasks names no file, so the next run can use it too.
 
 Guaranteed: a plan is cached only if running it again computes everything again (`runs_again`):
 within a plan, Spark keeps the results of shuffles, broadcasts and subqueries, the time at which it
-was made, and seeds of chance (`cbp.engine.spark.sql.determinism`). The job of each run tells the
+was made, and seeds of chance (`cbp.engine.spark.sql.determinism`). The job of each run gives the
 leaves what to read (`cbp.engine.spark.sql.sql_tasks`).
 """
 

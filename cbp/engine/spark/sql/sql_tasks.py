@@ -183,7 +183,7 @@ def _numbered(
     """Return the task's number from the first record, and the keys that follow it."""
     arriving = (batch for batch in batches if batch.num_rows)
     first = next(arriving)
-    assert first.column("_flow")[0].as_py() == NUMBERS, "a task is told its number"
+    assert first.column("_flow")[0].as_py() == NUMBERS, "a task gets its number"
     part = plan.owner(first.column("_bucket")[0].as_py())
     return part, chain([first.slice(1)], arriving)
 

@@ -15,12 +15,12 @@ from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine
 from cbp.engine.run.executor import Executor, LocalExecutor
 from cbp.engine.task.stage_task import StageTask
 from controller.settings import Settings
 from tests.bench.candidates.candidate import Figures, Place
+from tests.bench.candidates.ours.blackbox import LocalBlackboxExecutor
 from tests.bench.candidates.ours.engine_driver import STEPS, DataflowDrive, StageRun
 from tests.bench.candidates.ours.initial_state import load_counts, load_state
 from tests.bench.candidates.ours.scan import ScanTask
@@ -138,8 +138,8 @@ def _executor(place: Place, name: str) -> Executor:
     rewrites, replicates = name in ("blackbox", "paper-a"), name == "blackbox"
     if place.spark is None:
         return LocalBlackboxExecutor(replicates=replicates) if rewrites else LocalExecutor(kind)
-    from cbp.engine.blackbox.spark_executor import SparkBlackboxExecutor
     from cbp.engine.spark import SparkExecutor
+    from tests.bench.candidates.ours.blackbox_on_spark import SparkBlackboxExecutor
 
     if rewrites:
         return SparkBlackboxExecutor(place.spark, replicates=replicates)

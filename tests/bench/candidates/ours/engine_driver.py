@@ -171,6 +171,7 @@ class DataflowDrive:
             inputs,
             fused=tuple(fused),
             unpublished=tuple(self._waiting[stage]),
+            kept={} if self.engine.preparer.maintains_outputs(epoch) else None,
             own_messages=self.dataflow.own_messages(),
             lookups=looked_up_tables(self.dataflow, str(self.folder), (node, *fused)),
         )

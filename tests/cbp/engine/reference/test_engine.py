@@ -426,7 +426,7 @@ def test_a_crash_is_no_mistake_of_the_author() -> None:
     ("record", "message"),
     [
         ({"k": "a", "x": 1}, "no column 'x'"),
-        (("a", "b"), "is no record of"),
+        (("a", "b"), "is not a record of"),
         ({"k": 1}, "column 'k' is declared STRING, got 1"),
     ],
 )

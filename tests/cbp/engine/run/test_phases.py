@@ -15,7 +15,6 @@ from hypothesis import given, settings
 from hypothesis import strategies as st
 
 from cbp import DataflowBuilder
-from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.reference.engine import ReferenceEngine
@@ -26,6 +25,7 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.dataflow import Dataflow
 from tests import chains
+from tests.bench.candidates.ours.blackbox import LocalBlackboxExecutor
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.chains import SCHEMA, Broken, Mixed, Pair, Spread, Tally, Zipped, chain
 from tests.driver import Driver

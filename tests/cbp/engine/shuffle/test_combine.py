@@ -26,7 +26,6 @@ from cbp import (
     TranslateRecords,
     route,
 )
-from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference.stage import ReferenceStage
@@ -36,6 +35,7 @@ from cbp.engine.shuffle.layout import shuffle_layout
 from cbp.errors import AuthorCodeError, DefinitionError
 from cbp.testing import check_split, run_epochs
 from tests import chains
+from tests.bench.candidates.ours.blackbox import LocalBlackboxExecutor
 from tests.cbp.engine.epochs import assert_same
 from tests.chains import Sums, WrongSums
 from tests.driver import Driver

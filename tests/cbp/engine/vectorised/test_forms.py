@@ -17,11 +17,11 @@ import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.blackbox.blackbox import LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.storage.engine_limits import EngineLimits
 from stages.translators.url_count_arrow import UrlCountArrow
 from tests import keys
+from tests.bench.candidates.ours.blackbox import LocalBlackboxExecutor
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver

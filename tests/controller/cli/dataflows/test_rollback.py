@@ -69,7 +69,7 @@ def test_the_files_that_it_undoes_are_named(cbp: Cbp) -> None:
 
 def test_what_is_not_dropped_is_said(cbp: Cbp) -> None:
     """In the plan and in the answer, also without a question; nothing is said where all goes."""
-    words = "3 increments of urls had arrived before position 4: queued still"
+    words = "3 increments of urls had arrived before position 4, but had not been read"
     assert words in cbp(*BACK, "--dry-run", "--drop-later").out
     plan = cbp(*BACK, "--dry-run", "--drop-later", "--json").json
     assert plan["queued_before"] == {"urls": 3}

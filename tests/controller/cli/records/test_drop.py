@@ -99,7 +99,7 @@ def test_the_answer_says_at_once_what_a_file_is(
     assert (outcome.status, shown in outcome.out + outcome.err) == (status, True)
     other = file.rename(file.with_name("b.jsonl.gz"))
     (item,) = cbp("drop", "clicks", "urls", other, "--json").json["items"]
-    assert (item["status"], item["same_as"], item["told"]) == (became, judged.same_as, True)
+    assert (item["status"], item["same_as"], item["compared"]) == (became, judged.same_as, True)
 
 
 def test_nothing_is_copied_through_a_link(cbp: Cbp, incoming: Path, file: Path) -> None:

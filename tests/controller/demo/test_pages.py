@@ -2,27 +2,31 @@
 
 from __future__ import annotations
 
-import json
 from collections import Counter
+from collections.abc import Sequence
 from pathlib import Path
 
 import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
-from controller.demo.corpus.pages import (
+from cbp.engine.reference.engine import ReferenceEngine
+from controller.demo.pages import (
     LAST,
-    Module,
+    CorpusTooSmallError,
     Page,
-    all_names,
+    expected_touched,
     find_modules,
     installed_folders,
     read_page,
-    sample,
     split,
-    write_pages,
 )
-from controller.demo.errors import CorpusTooSmallError
+from controller.demo.run import document
+from controller.registry import Registry
+from controller.settings import load_settings
+
+DATAFLOW = Registry(load_settings().allowed_packages).compile(document())
+NAMES = st.sampled_from(["a", "a.x", "a.y", "b", "b.x", "c", "c.x", "d.x"])
 
 
 def write(folder: Path, files: dict[str, str | bytes]) -> Path:
@@ -33,9 +37,9 @@ def write(folder: Path, files: dict[str, str | bytes]) -> Path:
     return folder
 
 
-def links(folder: Path, name: str) -> tuple[str, ...]:
+def links(folder: Path, name: str) -> list[str]:
     modules = find_modules([folder])
-    page = read_page(next(m for m in modules if m.name == name), all_names(modules))
+    page = read_page(name, modules[name], modules)
     assert page is not None
     return page.links
 
@@ -57,16 +61,14 @@ def test_modules_are_found_by_dotted_name(tmp_path: Path):
             "b/__pycache__/c.py": "",
         },
     )
-    actual = find_modules([tmp_path])
-    assert [(m.name, m.site) for m in actual] == [("a", "a"), ("b", "b"), ("b.c", "b")]
+    assert list(find_modules([tmp_path])) == ["a", "b", "b.c"]
 
 
 def test_a_package_hides_the_module_of_its_name(tmp_path: Path):
     """As Python does: `a/__init__.py` wins over `a.py`, and the first folder over the second."""
     one = write(tmp_path / "one", {"a.py": "", "a/__init__.py": "", "c.py": ""})
     two = write(tmp_path / "two", {"c.py": ""})
-    actual = {m.name: m.path for m in find_modules([one, two])}
-    assert actual == {"a": one / "a" / "__init__.py", "c": one / "c.py"}
+    assert find_modules([one, two]) == {"a": one / "a" / "__init__.py", "c": one / "c.py"}
 
 
 def test_links_are_what_is_imported(tmp_path: Path):
@@ -88,7 +90,7 @@ def f():
 g = lambda: __import__("not_seen")
 """
     write(tmp_path, {"a.py": source, "b/__init__.py": "", "b/c.py": ""})
-    assert links(tmp_path, "a") == ("b", "b.c", "gzip", "json", "os", "os.path", "zlib")
+    assert links(tmp_path, "a") == ["b", "b.c", "gzip", "json", "os", "os.path", "zlib"]
 
 
 def test_relative_imports_are_resolved(tmp_path: Path):
@@ -105,28 +107,27 @@ def test_relative_imports_are_resolved(tmp_path: Path):
             "top/inner/sibling.py": "from . import z\nfrom .. import up",
         },
     )
-    assert links(tmp_path, "top") == ("top.up",)
-    assert links(tmp_path, "top.inner") == ("top.inner", "top.inner.sibling", "top.up")
-    assert links(tmp_path, "top.inner.sibling") == ("top.inner", "top.up")
+    assert links(tmp_path, "top") == ["top.up"]
+    assert links(tmp_path, "top.inner") == ["top.inner", "top.inner.sibling", "top.up"]
+    assert links(tmp_path, "top.inner.sibling") == ["top.inner", "top.up"]
 
 
 @pytest.mark.parametrize("source", [b"def", b"\xff\xfe", b"a = '\x00'", b"print 1"])
 def test_a_file_that_is_no_python_is_skipped(tmp_path: Path, source: bytes):
     """A broken file of somebody's package does not end the demo."""
     write(tmp_path, {"a.py": source})
-    (module,) = find_modules([tmp_path])
-    assert read_page(module, frozenset()) is None
+    assert read_page("a", tmp_path / "a.py", ()) is None
 
 
 def test_a_warning_in_a_foreign_file_is_silent(tmp_path: Path):
     """Invalid escapes in other people's strings are their business."""
     write(tmp_path, {"a.py": r"x = '\d'" + "\nimport os"})
-    assert links(tmp_path, "a") == ("os",)
+    assert links(tmp_path, "a") == ["os"]
 
 
 def test_a_file_that_vanishes_is_skipped(tmp_path: Path):
     """A package may be removed while the demo reads."""
-    assert read_page(Module("a", tmp_path / "a.py", False), frozenset()) is None
+    assert read_page("a", tmp_path / "a.py", ()) is None
 
 
 def test_this_interpreter_has_thousands_of_pages():
@@ -135,7 +136,7 @@ def test_this_interpreter_has_thousands_of_pages():
 
 
 def pages_of(sizes: list[int]) -> list[Page]:
-    return [Page(f"s{s}.m{n}", f"s{s}", ()) for s, size in enumerate(sizes) for n in range(size)]
+    return [Page(f"s{s}.m{n}", f"s{s}", []) for s, size in enumerate(sizes) for n in range(size)]
 
 
 @given(st.lists(st.integers(1, 40), min_size=16, max_size=30), st.integers(1, 5))
@@ -170,20 +171,54 @@ def test_too_small_a_corpus_says_what_to_do(sizes: list[int]):
     assert caught.value.code == "demo_corpus_too_small"
 
 
-@given(st.integers(0, 50), st.one_of(st.none(), st.integers(0, 60)))
-def test_a_sample_has_the_wanted_size(size: int, limit: int | None):
-    """A limit gives exactly so many distinct modules, in order."""
-    modules = [Module(f"m{n:02}", Path("x"), False) for n in range(size)]
-    taken = sample(modules, limit)
-    assert len(taken) == (size if limit is None else min(limit, size))
-    assert taken == sorted(set(taken), key=lambda module: module.name)
+def page(url: str, *links: str) -> Page:
+    return Page(url, url.partition(".")[0], list(links))
 
 
-def test_pages_are_written_as_json_lines(tmp_path: Path):
-    """One object per line with the columns of the source `pages`, non-ASCII kept."""
-    write_pages(tmp_path / "p.jsonl", [Page("ä.b", "ä", ("c", "d")), Page("e", "e", ())])
-    lines = (tmp_path / "p.jsonl").read_text(encoding="utf-8").splitlines()
-    assert list(map(json.loads, lines)) == [
-        {"url": "ä.b", "site": "ä", "links": ["c", "d"]},
-        {"url": "e", "site": "e", "links": []},
-    ]
+def test_what_is_touched_counted_by_hand():
+    """Two pages: links to a.x, b and c; d is crawled, has no link and was unknown; a.y had one."""
+    before = [page("a", "b.x", "a.y"), page("e", "a")]
+    now = [page("a.y", "a.x", "b"), page("d", "b", "c")]
+    assert expected_touched(now, before) == {
+        # a, b, c; and a.x, b, c with the totals of a, b, c
+        "count_in_links": (3, 6),
+        # a, b, c, d; and a.x, b, c, a.y, d with the totals of a, b, c, d
+        "merge": (4, 9),
+        # a.x, b, c; and a.y, which leaves
+        "threshold": (4, 3),
+    }
+
+
+def states(engine: ReferenceEngine) -> dict[str, set[tuple[object, ...]]]:
+    names = {"count_in_links": "counts", "merge": "known", "threshold": "queue"}
+    return {
+        stage: {tuple(r.values()) for r in engine.state(stage, name)}
+        for stage, name in names.items()
+    }
+
+
+@st.composite
+def histories(draw: st.DrawFn) -> tuple[list[Page], list[Page]]:
+    urls = draw(st.lists(NAMES, unique=True, max_size=8))
+    links = st.lists(NAMES, unique=True, max_size=4)
+    pages = [page(url, *draw(links)) for url in urls]
+    cut = draw(st.integers(0, len(pages)))
+    return pages[:cut], pages[cut:]
+
+
+@given(histories())
+def test_what_is_touched_is_what_changes_in_the_reference_engine(
+    history: tuple[list[Page], list[Page]],
+):
+    """The records written are exactly those that are new in the oracle's state."""
+    engine = ReferenceEngine(DATAFLOW)
+    before, now = history
+
+    def feed(pages: Sequence[Page]) -> dict[str, set[tuple[object, ...]]]:
+        engine.feed("pages", [one.record() for one in pages])
+        engine.run_until_idle()
+        return states(engine)
+
+    old, new = feed(before), feed(now)
+    for stage, (_, written) in expected_touched(now, before).items():
+        assert written == len(new[stage] - old[stage])

@@ -1,6 +1,6 @@
-"""Writes the generated parts of the guides anew: `python -m controller.guides.write`.
+"""Writes the generated parts of the guides anew: `python -m tests.guides.write`.
 
-A guide names a part by two comments; what lies between them is replaced. A test fails while a
+A guide names a part by two comments; what is between them is replaced. A test fails while a
 guide is not what this module would write (tests/test_documents.py).
 """
 
@@ -8,8 +8,8 @@ from __future__ import annotations
 
 import re
 
-from controller.guides.generated_parts import PARTS
 from controller.guides.library import PAGES
+from tests.guides.generated_parts import PARTS
 
 __all__ = ["main", "renew"]
 

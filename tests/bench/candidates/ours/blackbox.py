@@ -2,12 +2,12 @@
 
 For the shuffle, state is one more input flow: every task gets all state records of its buckets,
 calls the author as the direct engine does, and writes all records again. A record for `ALL` or an
-address is copied for each of its groups before the shuffle (`cbp.engine.blackbox.replication`).
+address is copied for each of its groups before the shuffle (`replication.py`).
 If `replicates` is false, each task gets one copy instead, which is the paper's "broadcast support"
 alone. This mode is the baseline that the direct engine is measured against. Both run the same
 author's code and leave the same tables, so each can continue where the other stopped.
 
-Guaranteed: the results of the direct engine (tests/cbp/engine/blackbox/test_blackbox.py).
+Guaranteed: the results of the direct engine (test_blackbox.py).
 Not supported: tables with deletion vectors, which this mode never writes, and translators in SQL,
 which look up their state themselves. Both are refused.
 
@@ -24,10 +24,8 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from cbp.engine.blackbox.replication import replication, state_flow
 from cbp.engine.columnar.file_slices import share_of
 from cbp.engine.delta.deletion_vectors import rows_of
-from cbp.engine.interface.form_checks import require_epochs, require_python
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle.broadcast import Shared
@@ -53,17 +51,19 @@ from cbp.engine.task.stage_task import arranged_batches, counting_bytes
 from cbp.engine.task.state_writer import dropped, new_files
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
-from cbp.errors import InvariantError, TableFeatureError
+from cbp.errors import DataflowInvalidError, InvariantError, Mistake, TableFeatureError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import Lane
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
+from tests.bench.candidates.ours.replication import replication, state_flow
 
 __all__ = [
     "BlackboxTask",
     "LocalBlackboxExecutor",
     "moves_nothing_else",
     "require_all_state",
+    "require_plain",
     "with_state_as_input",
 ]
 
@@ -105,6 +105,29 @@ def with_state_as_input(
             replicate=replication if replicates else None,
         ),
     )
+
+
+def require_plain(dataflow: str, nodes: Sequence[StageNode]) -> None:
+    """Refuse what a task that gets its state with its input would compute differently.
+
+    A translator in Spark SQL reads its state files itself, and would ignore the state that
+    arrives. A loop within a run would end after one superstep, and one that is called once for the
+    whole run would see only the groups that are called.
+
+    Raises:
+        DataflowInvalidError: Rule `black_box_in_sql` or `black_box_in_loop`, by stage.
+    """
+    mistakes = []
+    for node in nodes:
+        spec = node.translator
+        if spec.form == "sql":
+            said = f"{spec.name} is written in Spark SQL, which the black-box mode does not run"
+            mistakes.append(Mistake("black_box_in_sql", f"stages.{node.name}", said, spec.place))
+        if spec.has_one_task:
+            said = f"{spec.name} has one task for all groups, which the black-box mode does not run"
+            mistakes.append(Mistake("black_box_in_loop", f"stages.{node.name}", said, spec.place))
+    if mistakes:
+        raise DataflowInvalidError(dataflow, mistakes)
 
 
 def moves_nothing_else(task: TaskPlan) -> bool:
@@ -258,8 +281,7 @@ class LocalBlackboxExecutor(LocalExecutor):
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Raise for translators in SQL, and for loops within a run."""
-        require_python(dataflow, nodes)
-        require_epochs(dataflow, nodes)
+        require_plain(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers."""

@@ -17,8 +17,6 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.blackbox import replication
-from cbp.engine.blackbox.blackbox import BlackboxTask, LocalBlackboxExecutor
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.shuffle.multicast_bindings import read_bindings
@@ -29,6 +27,8 @@ from stages.flows import pagerank as ready_pagerank
 from stages.flows.clustering_by_messages import clustering_by_messages as clustering
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.translators.url_count_sql import UrlCountSql
+from tests.bench.candidates.ours import replication
+from tests.bench.candidates.ours.blackbox import BlackboxTask, LocalBlackboxExecutor
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 from tests.loops import Components, loop_of

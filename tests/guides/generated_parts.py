@@ -17,8 +17,8 @@ from pydantic import SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
 from cbp.model.dataflow import source_options
-from controller.guides.damages import DAMAGES
 from controller.settings import Settings
+from tests.guides.damages import DAMAGES
 
 __all__ = ["PARTS", "default_of", "describe_options", "describe_settings"]
 
@@ -102,7 +102,7 @@ def _shown(value: Any) -> str:
 
 
 def _unit(name: str, value: Any) -> str:
-    """Return what stands behind a default: its unit, or its size in a larger one."""
+    """Return what follows a default: its unit, or its size in a larger one."""
     words = name.split("_")
     if "bytes" in words:
         sizes = (f" ({value >> shift} {unit})" for unit, shift in _SIZES if value >> shift)

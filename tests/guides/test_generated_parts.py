@@ -6,8 +6,8 @@ import pytest
 
 from cbp.model.dataflow.source_options import OPTIONS
 from controller.guides import find_guide
-from controller.guides.generated_parts import default_of, describe_options, describe_settings
 from controller.settings import Settings
+from tests.guides.generated_parts import default_of, describe_options, describe_settings
 
 
 def test_every_setting_is_described() -> None:

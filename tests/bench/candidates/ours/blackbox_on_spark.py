@@ -12,13 +12,6 @@ from typing import Any
 
 import pyarrow as pa
 
-from cbp.engine.blackbox.blackbox import (
-    BlackboxTask,
-    moves_nothing_else,
-    require_all_state,
-    with_state_as_input,
-)
-from cbp.engine.interface.form_checks import require_epochs, require_python
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.executor import SparkExecutor
 from cbp.engine.spark.shuffle import shuffled
@@ -27,16 +20,23 @@ from cbp.engine.task.reports import JobLane, TaskReport, encode
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import Lane
+from tests.bench.candidates.ours.blackbox import (
+    BlackboxTask,
+    moves_nothing_else,
+    require_all_state,
+    require_plain,
+    with_state_as_input,
+)
 
 __all__ = ["SparkBlackboxExecutor"]
 
 
 class SparkBlackboxExecutor(SparkExecutor):
-    """Carries out the tasks of a run on Spark, state included; see `cbp.engine.blackbox.blackbox`.
+    """Carries out the tasks of a run on Spark, state included; see `blackbox.py`.
 
     Args:
         spark: The session.
-        replicates: See `cbp.engine.blackbox.blackbox.with_state_as_input`.
+        replicates: See `with_state_as_input`.
     """
 
     def __init__(self, spark: Any, *, replicates: bool = True) -> None:
@@ -45,8 +45,7 @@ class SparkBlackboxExecutor(SparkExecutor):
 
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Raise as the session's executor does, for translators in SQL, and for loops in a run."""
-        require_python(dataflow, nodes)
-        require_epochs(dataflow, nodes)
+        require_plain(dataflow, nodes)
         super().refuse(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:

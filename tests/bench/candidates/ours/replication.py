@@ -9,7 +9,7 @@ groups; the direct engine's single copy per task is measured against that.
 
 Guaranteed: the destinations of `cbp.model.dataflow.routing`. A destination that reaches no group
 keeps its text, so that tasks count it like any dead letter
-(tests/cbp/engine/blackbox/test_blackbox.py).
+(test_blackbox.py).
 Memory: the distinct keys of every flow that an `ALL` here names, and the bindings of every epoch
 whose messages are read. Each file of bindings is read once, however many addresses are looked up.
 

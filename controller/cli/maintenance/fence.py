@@ -1,0 +1,76 @@
+"""The commands `cbp repair` and `cbp release`: what becomes of a table that other programs write.
+
+cbp repair TABLE     undo what they wrote, and put the fence back
+cbp release TABLE    leave the table to them, for good
+"""
+
+from __future__ import annotations
+
+import time
+from pathlib import Path
+from typing import Annotated
+
+import typer
+
+from controller.cli.session import AsJson
+from controller.terminal import print_json, print_text
+
+__all__ = ["release_command", "repair_command"]
+
+Table = Annotated[Path, typer.Argument(help="Folder of the table.", show_default=False)]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+
+
+def repair_command(table: Table, yes: Yes = False, json_: AsJson = False) -> None:
+    """Undo what other programs wrote into a table, and put its fence back.
+
+    Their versions stay readable in the table's history. Run `cbp resume` afterwards.
+    """
+    _ask(f"What other programs wrote into {table} will no longer show.", yes or json_)
+    # Imported here, as below: other commands do not wait for the engine to load.
+    from cbp.engine.commit.change_feed import feed_of_repair
+    from cbp.engine.delta.repair import repair
+    from cbp.engine.storage.files import files_for
+
+    path = str(table.absolute())
+    files = files_for(path)
+    repaired = repair(path, files=files, now_ms=_now_ms(), feed=feed_of_repair(path, files))
+    undone = [
+        {"version": one.version, "operation": one.operation, "engine": one.engine}
+        for one in repaired.undone
+    ]
+    if json_:
+        document = {"version": repaired.version, "shows": repaired.shows, "undone": undone}
+        print_json({"repaired": str(table), **document})
+        return
+    for entry in undone:
+        print_text(f"undone: version {entry['version']}, {entry['operation']} by {entry['engine']}")
+    print_text(
+        f"{table} shows version {repaired.shows} again, as version {repaired.version}", "green"
+    )
+
+
+def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> None:
+    """Let other programs write to a table; the service never writes it again.
+
+    Runs that are recorded and not published yet are published first.
+    """
+    _ask(f"Other programs may then write to {table}; the service no longer will.", yes or json_)
+    from cbp.engine.commit.release import hand_over
+    from cbp.engine.storage.files import files_for
+
+    path = str(table.absolute())
+    version = hand_over(path, files=files_for(path), now_ms=_now_ms())
+    if json_:
+        print_json({"released": str(table), "version": version})
+    else:
+        print_text(f"{table} is released, from version {version} on", "green")
+
+
+def _ask(consequence: str, confirmed: bool) -> None:
+    if not confirmed:
+        typer.confirm(f"{consequence} Continue?", abort=True, err=True)
+
+
+def _now_ms() -> int:
+    return int(time.time() * 1000)

@@ -1,1 +1,0 @@
-"""The documents of the demo: installed modules as pages."""

@@ -1,1 +1,0 @@
-"""Reads the tables of the demo, and checks them."""

@@ -1,1 +1,0 @@
-"""The service that the demo starts, and how far its dataflow is."""

@@ -1,0 +1,1 @@
+"""Writes the parts of the guides that are made from the code: `python -m tests.guides.write`."""
