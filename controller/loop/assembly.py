@@ -66,6 +66,7 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import Keeping
 from controller.loop.runs.parked import ParkedRuns
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry import RetryPolicy
 from controller.loop.runs.run_phases import RunPhases
 from controller.loop.runs.runner import Runner
@@ -187,6 +188,7 @@ class Parts:
     amendments: Amendments
     rollback_jobs: RollbackJobs
     housekeeping: Housekeeping
+    retained: RetainedInputs
     reading: Reading
     explaining: Explaining
     snapshots: Snapshots
@@ -251,6 +253,7 @@ def assemble(given: Environment) -> Parts:
         lane_counts=lane_counts,
         run_counts=run_counts,
     )
+    retained = RetainedInputs(store, files, catalog, Descriptions(files), open_log)
     runner = Runner(
         store=store,
         preparer=engine.preparer,
@@ -260,6 +263,7 @@ def assemble(given: Environment) -> Parts:
         finisher=finisher,
         failures=failures,
         keeping=keeping,
+        retained=retained,
         term=term,
         run_phases=run_phases,
         seconds_max=given.run_seconds_max,
@@ -532,6 +536,7 @@ def assemble(given: Environment) -> Parts:
             clock=clock,
         ),
         housekeeping=housekeeping,
+        retained=retained,
         reading=Reading(
             store=store,
             records=engine.records,
