@@ -58,6 +58,7 @@ NOT_DURABLE = {
     "controller/ingest/admission/claims.py:remove_unclaimed_uploads": "what was never acknowledged",
     "controller/ingest/admission/uploads.py:_claim": "a second copy; the first has the claim",
     "controller/ingest/admission/uploads.py:_give_up": "what was never acknowledged",
+    "controller/ingest/admission/uploads.py:held": "what is only looked at",
     "controller/ingest/folder/folder_check.py:_try_move": "a probe",
     "controller/loop/records/dataflow_folder.py:remove_purged": "of a purge; done at each start",
     "controller/loop/leadership/terms.py:_remove": "what no name leads to; done again at each term",

@@ -168,6 +168,47 @@ class DataflowCalls(Calls):
         )
         return answer_of(Claim, answer)
 
+    def replace(
+        self, name: str, source: str, content: Path | bytes, *, file: str, reason: str
+    ) -> Claim:
+        """Put a file in the place of an accepted one; what differs is applied soon after.
+
+        Args:
+            name: Name of the dataflow.
+            source: Name of the source.
+            content: The new file, or its bytes.
+            file: The name of the accepted file.
+            reason: Kept for good.
+
+        Raises:
+            ConflictRefusedError: Code `replace_refused` if a stage cannot follow.
+        """
+        answer = self.rest.post(
+            "dataflows",
+            name,
+            "sources",
+            source,
+            "replacements",
+            content=content.read_bytes() if isinstance(content, Path) else content,
+            content_type="application/octet-stream",
+            query={"name": file, "reason": reason},
+            idempotency_key=_key(),
+        )
+        return answer_of(Claim, answer)
+
+    def retract(self, name: str, source: str, *, file: str, reason: str) -> Claim:
+        """Take back all records of an accepted file; args and errors as for `replace`."""
+        answer = self.rest.post(
+            "dataflows",
+            name,
+            "sources",
+            source,
+            "retractions",
+            query={"name": file, "reason": reason},
+            idempotency_key=_key(),
+        )
+        return answer_of(Claim, answer)
+
     def claims(
         self,
         name: str,

@@ -54,6 +54,8 @@
     |  |- CorrectionUnfinishedError  a correction is prepared, and finished later
     |  |- DataflowFailedError     an unforeseen failure in one dataflow
     |  |- RollbackImpossibleError  a dataflow cannot be rolled back that far
+    |  |- ReplaceRefusedError     a file of a source cannot be replaced or retracted
+    |  |- RecordsAbsentError      what a replacement takes back is not among what is kept
     |  |- RebuildIncompleteError  some dataflows could not be rebuilt from their folders
     |  |- SparkSettingError       Spark does not check the records of a retried stage
     |  |- SparkJobError           Spark could not do a run's job
@@ -140,6 +142,8 @@ from cbp.errors.operating import (
     NotFoundError,
     OperatingError,
     RebuildIncompleteError,
+    RecordsAbsentError,
+    ReplaceRefusedError,
     RollbackImpossibleError,
     RunCancelledError,
     RunGaveWayError,
@@ -215,9 +219,11 @@ __all__ = [
     "Place",
     "PlacementDiffersError",
     "RebuildIncompleteError",
+    "RecordsAbsentError",
     "RecordsReturnedError",
     "RemovalRefusedError",
     "RepairImpossibleError",
+    "ReplaceRefusedError",
     "RollbackImpossibleError",
     "RouteFlowError",
     "RouteKeyError",

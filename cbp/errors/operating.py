@@ -28,6 +28,8 @@ __all__ = [
     "NotFoundError",
     "OperatingError",
     "RebuildIncompleteError",
+    "RecordsAbsentError",
+    "ReplaceRefusedError",
     "RollbackImpossibleError",
     "RunCancelledError",
     "RunGaveWayError",
@@ -257,6 +259,46 @@ class RollbackImpossibleError(OperatingError):
     def __init__(self, dataflow: str, why: str, **more: Any) -> None:
         super().__init__(
             f"{dataflow!r} cannot be rolled back there: {why}", dataflow=dataflow, why=why, **more
+        )
+
+
+class ReplaceRefusedError(OperatingError):
+    """A file cannot be replaced or retracted; nothing was changed."""
+
+    code = "replace_refused"
+    retryable = False
+
+    def __init__(
+        self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
+    ) -> None:
+        super().__init__(
+            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. What else can "
+            f"be done: `cbp rollback {dataflow} ... --without FILE` takes the file out, and the "
+            "corrected one can be dropped then",
+            dataflow=dataflow,
+            source=source,
+            why=why,
+            stages=dict(stages or {}),
+        )
+
+
+class RecordsAbsentError(OperatingError):
+    """Records that a replacement takes back are not among those that are kept."""
+
+    code = "records_absent"
+    retryable = False
+
+    def __init__(self, stage: str, input_: str, records: int, increments: Sequence[int]) -> None:
+        named = ", ".join(map(str, increments))
+        super().__init__(
+            f"stage {stage!r}, input {input_!r}: {format_count(records, 'record')} that increment "
+            f"{named} takes back cannot be found in the increments before it: these were dropped "
+            "by a roll-back, or are no longer kept. Nothing was changed; roll back to before the "
+            "replacement with --without it, or rebuild the stage",
+            stage=stage,
+            input=input_,
+            records=records,
+            increments=list(increments),
         )
 
 

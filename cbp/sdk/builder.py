@@ -99,7 +99,8 @@ class DataflowBuilder:
         `batch` is the number of waiting files that become one increment. `location` is a prefix
         of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken in like dropped files.
         `same_name` applies to a file that has the name of an accepted file but other content:
-        `"quarantine"` moves it to quarantine, `"add"` takes it as data. Files whose names end in
+        `"quarantine"` moves it to quarantine, `"add"` takes it as data, `"replace"` takes back the
+        records of the earlier one. Files whose names end in
         one of `unfinished` are not whole yet, and stay where they are.
         """
         if name in self._sources:
@@ -134,6 +135,7 @@ class DataflowBuilder:
         *,
         buckets: int | Flow = BUCKETS_DEFAULT,
         fuse: bool | Flow = True,
+        any_order: bool | Flow | str = False,
         **wiring: Flow | str,
     ) -> StageFlows:
         """Add a stage, wire its inputs to flows, and return handles to its outputs.
@@ -143,14 +145,19 @@ class DataflowBuilder:
             translator: The translator that the stage executes.
             buckets: Number of hash partitions of its groups and state; a power of two.
             fuse: Whether the stage can run together with its neighbours, as one job.
-            **wiring: Maps each input name to the flow that it reads. An input can be named
-                `buckets` or `fuse`: a flow passed to that parameter is wired.
+            any_order: Whether a group's answer depends on nothing but its records, whatever their
+                order and epochs, so that it can be computed anew if a file of a source is replaced.
+                `cbp.testing.check_any_order` tests it.
+            **wiring: Maps each input name to the flow that it reads. An input can be named as a
+                parameter, such as `buckets`: a flow passed to that parameter is wired.
         """
-        for option, given in (("buckets", buckets), ("fuse", fuse)):
-            if isinstance(given, Flow):
+        options = {"buckets": buckets, "fuse": fuse, "any_order": any_order}
+        for option, given in options.items():
+            if isinstance(given, Flow | str):
                 wiring[option] = given
         buckets = BUCKETS_DEFAULT if isinstance(buckets, Flow) else buckets
         fuse = True if isinstance(fuse, Flow) else fuse
+        any_order = any_order is True
         if name in self._stages:
             self._mistakes.append(
                 Mistake("name_twice", f"stages.{name}", "two stages have this name; rename one")
@@ -162,7 +169,12 @@ class DataflowBuilder:
             self._mistakes.extend(error.mistakes)
             return StageFlows(name, ())
         self._stages[name] = StageNode(
-            name, spec, MappingProxyType(wired), buckets=buckets, fuse=fuse
+            name,
+            spec,
+            MappingProxyType(wired),
+            buckets=buckets,
+            fuse=fuse,
+            any_order=any_order,
         )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
 

@@ -48,7 +48,7 @@ from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.output_keys import latest_by_mistakes, shared_key_mistakes
 from cbp.sdk.state_compiler import StateCompiler
 from cbp.sdk.supersteps import supersteps_mistakes
-from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table
+from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table, writes_remote
 
 __all__ = ["Compiler"]
 
@@ -161,6 +161,7 @@ class Compiler:
             self._record_wise,
             reads_run=self._reads_run(declarations, states),
             lookups=lookups,
+            writes_remote=writes_remote(self._stage),
         )
 
     def _lookups(

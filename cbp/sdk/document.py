@@ -15,6 +15,8 @@ Options of a stage:
 - `close_idle_seconds: {pages: 300}` closes the open frame of the framed input `pages` after 300
   seconds without a record.
 - `run_seconds_max: 600` is the time limit of the stage's runs, in seconds.
+- `any_order: true` says that the answer of a group depends on its records alone, whatever their
+  order, so that a replaced file can be followed (`cbp.model.dataflow.replacement`).
 - `keep: {totals: {hours: 48}}` sets how long increments of the output `totals` are kept once all
   readers have read them. `hours: 0` lets them go at once. Outputs without `keep` are kept for good;
   messages that only their own stage reads go once they were read.
@@ -32,7 +34,9 @@ A third one: `location: "s3://bucket/orders/"` takes in the objects below a pref
 if they were dropped. The service's settings say which locations are allowed.
 
 `same_name: add` takes in a file that has the name of an accepted one but other content. Without it
-such a file goes to quarantine. `unfinished: [".part", ".wip"]` gives the ends of the names under
+such a file goes to quarantine. With `same_name: replace` it replaces the earlier one: its records
+are taken back, if all stages that read the source can follow.
+`unfinished: [".part", ".wip"]` gives the ends of the names under
 which producers write, in place of the usual ones (`cbp.model.dataflow.unfinished_names`).
 
 Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
@@ -114,6 +118,7 @@ _STAGE = {
     "close_idle_seconds",
     "run_seconds_max",
     "keep",
+    "any_order",
 }
 
 
@@ -325,6 +330,11 @@ class _Reader:
         if not isinstance(fuse, bool):
             self._note("fuse_invalid", f"{where}.fuse", f"expected true or false, got {fuse!r}")
             fuse = True
+        any_order = node.get("any_order", False)
+        if not isinstance(any_order, bool):
+            message = f"expected true or false, got {any_order!r}"
+            self._note("any_order_invalid", f"{where}.any_order", message)
+            any_order = False
         rule = self._noted(lambda: read_rule(node.get("runnable"), f"{where}.runnable"))
         for input_, flow in wiring.items():
             if not isinstance(flow, str):
@@ -368,6 +378,7 @@ class _Reader:
             self._idle(f"{where}.close_idle_seconds", node.get("close_idle_seconds", {})),
             self._seconds(f"{where}.run_seconds_max", node.get("run_seconds_max")),
             self._retention_wishes(f"{where}.keep", node.get("keep", {})),
+            any_order=any_order,
         )
 
     def _retention_wishes(self, where: str, value: Any) -> Mapping[str, RetentionWish]:

@@ -10,7 +10,7 @@ import re
 from collections.abc import Iterable, Iterator, Sequence
 from types import FunctionType
 
-from cbp.model.author.bytecode import reads_of_a_local, texts_of
+from cbp.model.author.bytecode import nested, reads_of_a_local, texts_of
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec
 from cbp.model.flow.schema import Schema
 from cbp.sdk.declare import Timers
@@ -29,6 +29,11 @@ _COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 def reads_run(stage: object) -> bool:
     """Tell whether a method of a translator, or a function on it, reads `run` of a group."""
     return any("run" in reads_of_a_local(f.__code__) for f in _functions(stage))
+
+
+def writes_remote(stage: object) -> bool:
+    """Tell whether a method of a translator, or a function on it, names `out.<state>.remote`."""
+    return any("remote" in one.co_names for f in _functions(stage) for one in nested(f.__code__))
 
 
 def reads_run_table(stage: object, texts: Iterable[str]) -> bool:

@@ -34,6 +34,11 @@ also compare the view, `last` or the state with a plain Python computation over 
     >>> batch.view("count.counts")
     [counts(url='a', n=2), counts(url='b', n=1)]
 
+A stage that says `any_order: true`, so that files of its sources can be replaced, promises more:
+its result depends on the records alone. `check_any_order` gives them in other orders, too.
+
+    >>> _ = check_any_order(UrlCount, [["a", "b"], [], ["a"]])
+
 In an output with a key, a record whose other columns are all null is a tombstone: it says that the
 key is gone, and equals one that never came. A view says `delete` instead.
 
@@ -64,7 +69,7 @@ engine is tested against it. Nothing here reads a clock or starts a process.
 
 from cbp.testing.dataflow_runs import run_dataflow
 from cbp.testing.result import Result
-from cbp.testing.split_check import check_split
+from cbp.testing.split_check import check_any_order, check_split
 from cbp.testing.translator_runs import run_epochs
 
-__all__ = ["Result", "check_split", "run_dataflow", "run_epochs"]
+__all__ = ["Result", "check_any_order", "check_split", "run_dataflow", "run_epochs"]

@@ -33,7 +33,7 @@ from cbp.testing.translator_runs import (
     run_epochs,
 )
 
-__all__ = ["check_split"]
+__all__ = ["check_any_order", "check_split"]
 
 
 _Parts = Callable[[list[Any]], list[list[Any]]]
@@ -96,6 +96,43 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
         if problem := batch.difference(split):
             message = f"{spec.name}: one batch against {how}: {problem}"
             raise AssertionError(message)
+    return batch
+
+
+def check_any_order(checked: Author, epochs: Any) -> Result:
+    """Check what a stage with `any_order: true` promises: the result depends on the records alone.
+
+    Besides what `check_split` checks, the records are given in other orders: backwards, and
+    shuffled three times, each as one batch and in epochs of one record.
+
+    Args:
+        checked: A translator, as in `run_epochs`.
+        epochs: As in `run_epochs`.
+
+    Returns:
+        The result of the batch, to compare with an oracle.
+
+    Raises:
+        AssertionError: Results differ. Names the first state or output that differs, and where.
+    """
+    batch = check_split(checked, epochs)
+    spec = spec_of(checked() if isinstance(checked, type) else checked)
+    everything, _ = _together(spec, epochs, NO_TABLES)
+    dice = random.Random(7)
+    orders = {"backwards": {name: rows[::-1] for name, rows in everything.items()}}
+    for number in range(3):
+        orders[f"shuffled ({number})"] = {
+            name: dice.sample(rows, len(rows)) for name, rows in everything.items()
+        }
+    for how, records in orders.items():
+        alone = [{name: [row]} for name, rows in records.items() for row in rows]
+        for parts in ([records], alone):
+            if problem := batch.difference(run_epochs(checked, parts)):
+                message = (
+                    f"{spec.name}: the result depends on the order of its records: one batch "
+                    f"against the same {how}, in {format_count(len(parts), 'epoch')}: {problem}"
+                )
+                raise AssertionError(message)
     return batch
 
 

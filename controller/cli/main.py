@@ -59,6 +59,7 @@ from controller.cli.records import (
     infer,
     quarantine,
     rejects,
+    replace,
     sinks,
     snapshot,
     sources,
@@ -134,6 +135,8 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
     },
     "Bring data in": {
         "drop": drop.drop_command,
+        "replace": replace.replace_command,
+        "retract": replace.retract_command,
         "infer": infer.infer_command,
         "sources": sources.sources_command,
         "rejects": rejects.rejects_command,

@@ -55,6 +55,7 @@ from controller.ingest.admission.intake import Intake
 from controller.ingest.admission.lost_quarantine import restore_quarantined
 from controller.ingest.admission.readmission import Author, Decided, Decisions
 from controller.ingest.admission.rejects_table import RejectsTables
+from controller.ingest.admission.replacement_requests import ReplacementRequests
 from controller.ingest.admission.source_log import SourceLog
 from controller.ingest.admission.table_feed import TableFeeds
 from controller.ingest.admission.uploads import Uploads
@@ -119,7 +120,7 @@ class DropFolder:
 
     Attributes:
         troubles: Sources that currently take in nothing, by their folder.
-        buckets: Takes in objects of buckets; see `BucketIntake.fetch`.
+        buckets, replacements: Take in objects of buckets; replace files that were taken in.
     """
 
     def __init__(
@@ -196,7 +197,9 @@ class DropFolder:
             clock=clock,
             new_id=new_id,
         )
-
+        self.replacements = ReplacementRequests(
+            store, self._uploads, self._intake, self._open_place, self._called, new_id
+        )
         self._feeds = TableFeeds(store, files, self._uploads, tables)
         self.buckets = BucketIntake(
             BucketFeed(

@@ -66,6 +66,7 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import Keeping
 from controller.loop.runs.parked import ParkedRuns
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry import RetryPolicy
 from controller.loop.runs.run_phases import RunPhases
 from controller.loop.runs.runner import Runner
@@ -188,6 +189,7 @@ class Parts:
     amendments: Amendments
     rollback_jobs: RollbackJobs
     housekeeping: Housekeeping
+    retained: RetainedInputs
     reading: Reading
     explaining: Explaining
     snapshots: Snapshots
@@ -252,6 +254,7 @@ def assemble(given: Environment) -> Parts:
         lane_counts=lane_counts,
         run_counts=run_counts,
     )
+    retained = RetainedInputs(store, files, catalog, Descriptions(files), open_log)
     runner = Runner(
         store=store,
         preparer=engine.preparer,
@@ -261,6 +264,7 @@ def assemble(given: Environment) -> Parts:
         finisher=finisher,
         failures=failures,
         keeping=keeping,
+        retained=retained,
         term=term,
         run_phases=run_phases,
         seconds_max=given.run_seconds_max,
@@ -528,6 +532,7 @@ def assemble(given: Environment) -> Parts:
             clock=clock,
         ),
         housekeeping=housekeeping,
+        retained=retained,
         reading=Reading(
             store=store,
             records=engine.records,

@@ -69,6 +69,7 @@ class Controller:
         snapshots: Finds versions of all tables that belong together.
         journal: What the last recoveries did.
         disk_uses: Measures how much space tables take.
+        retained: Finds what stages have read, and refuses what they cannot follow.
         verifications, scrubs: Start verifications and scrubs, and report their results.
     """
 
@@ -101,7 +102,7 @@ class Controller:
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
         self.stage_facts, self.lineages = parts.stage_facts, parts.lineages
         self.verifications, self.scrubs = parts.verifications, parts.scrubs
-        self.disk_uses = parts.disk_uses
+        self.disk_uses, self.retained = parts.disk_uses, parts.retained
         self._rebuilding = parts.rebuilding
 
     # what exists

@@ -192,8 +192,13 @@ class Checker:
         lies = {name.partition("-")[0] for name in kept}
         require(listed == lies, f"P1: {source} lists {listed} as quarantined, and there lie {lies}")
 
-    def _look(self, entry: SourceEntry, rows: list[Record]) -> None:
+    def _look(self, entry: SourceEntry, rows: list[Record], gone: list[Record]) -> None:
         """Check the records of an accepted file, unless it was read by all and is gone."""
+        taken = [f"{self.world.folder}/{file.path}" for file in entry.increment.gone]
+        back = [row for path in taken for row in self._parquet(path)]
+        require(
+            multiset(back) == multiset(gone), f"P1: {entry.increment.name} takes {back}, not {gone}"
+        )
         paths = [f"{self.world.folder}/{file.path}" for file in entry.increment.files]
         if self.world.plan.inputs_seconds is not None and not all(map(os.path.exists, paths)):
             return
@@ -384,8 +389,8 @@ class Checker:
         dataflow = self.history.now.dataflow
         alone = ReferenceEngine(dataflow, self.history.closes)
         for source in dataflow.sources:
-            for rows in self.history.replay.outputs(source):
-                alone.feed(source, rows)
+            for index, rows in enumerate(self.history.replay.outputs(source)):
+                alone.feed(source, rows, self.history.replay.gone(source, index))
         alone.run_until_idle()
         looking = {node.name for node in self._nodes() if node.lookups}
         for flow in dataflow.flows():

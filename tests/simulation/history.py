@@ -16,6 +16,7 @@ from __future__ import annotations
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
+from functools import partial
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -32,10 +33,13 @@ from controller.loop.records.description_log import Description, Descriptions
 from tests.simulation.model import Broken, Record
 from tests.simulation.operations import framed_flows
 from tests.simulation.operator import Back, Operator, milliseconds
+from tests.simulation.replaced_files import difference
 from tests.simulation.replay import Recorded, Replay
 from tests.simulation.world import NAME, World
 
 __all__ = ["Era", "History", "require"]
+
+Look = Callable[[SourceEntry, list[Record], list[Record]], None]
 
 
 def require(holds: Any, message: str) -> None:
@@ -82,7 +86,7 @@ class History:
     Args:
         world: Whose folders are read.
         operator: Who knows what was asked for.
-        look: Told every accepted file and the records that it has to have.
+        look: Told every entry, the records that it has to bring, and to take back.
 
     Attributes:
         eras: Oldest first.
@@ -92,9 +96,7 @@ class History:
         undone: Those of them that a roll-back has undone.
     """
 
-    def __init__(
-        self, world: World, operator: Operator, look: Callable[[SourceEntry, list[Record]], None]
-    ) -> None:
+    def __init__(self, world: World, operator: Operator, look: Look) -> None:
         self.world, self._operator, self._look = world, operator, look
         self._files = LocalFiles()
         self._framed = bool(framed_flows(world.plan.document))
@@ -144,6 +146,11 @@ class History:
             if any(view.bag for node in unit.members for view in node.translator.views)
         ]
         return sum(one.figures.get("groups", 0) > 0 for records in with_bags for one in records)
+
+    @property
+    def replacements(self) -> int:
+        """How many increments take records back."""
+        return sum(bool(one.increment.gone) for log in self.entries.values() for one in log)
 
     @property
     def replay(self) -> Replay:
@@ -406,14 +413,20 @@ class History:
         for source, entries in self.entries.items():
             for entry in entries[replay.fed[source] : ends.get(source, 0)]:
                 rows = [row for file in entry.files for row in self.world.rows(source, file)]
-                self._look(entry, rows)
+                rows, taken_back = difference(entry, rows, partial(self._rows_of, source))
+                self._look(entry, rows, taken_back)
                 # What a roll-back took away is in no frame.
                 index = replay.fed[source]
                 taken = any(name == source and index in part for _, name, part in era.dropped)
-                replay.feed(source, [] if taken and source in framed else rows)
+                replay.feed(source, [] if taken and source in framed else rows, taken_back)
         for _, source, indexes in era.dropped:
             replay.drop(source, indexes)
         replay.apply(era.records, self._operator.corrections)
+
+    def _rows_of(self, source: str, claim: str) -> list[Record]:
+        """Return the records that the file of a claim must have."""
+        files = (file for entry in self.entries[source] for file in entry.files)
+        return self.world.rows(source, next(one for one in files if one.claim == claim))
 
 
 def _ends(position: Position) -> dict[str, int]:

@@ -25,6 +25,7 @@ Steps:
     ("power",)                        killed, and what was not synced is lost
     what operators do                 see `operations`, `decisions` and `sinking`
     what another system does          see `followed_tables`
+    files that replace others         see `replaced_files`
 
 Kinds of fault: `crash`; `enospc`, `eio`; `unknown`, the effect happened and the caller gets an
 error; `power`, a crash that loses what was not synced. Several may be due at once, so that some
@@ -47,6 +48,7 @@ from tests.simulation.followed_tables import with_followed_table, with_versions
 from tests.simulation.lookups import with_lookups, with_runs_within
 from tests.simulation.operations import Step, operated
 from tests.simulation.priorities import with_priorities
+from tests.simulation.replaced_files import replaceable, with_replaced_files
 from tests.simulation.sinking import sinkable, with_sinks
 from tests.simulation.stages import SCHEMA, TRANSLATORS
 
@@ -97,6 +99,7 @@ DECIDED_SHARE = 0.12
 PRIORITIZED_SHARE = 0.12
 SUNK_SHARE = 0.15
 FOLLOWED_SHARE = 0.15
+REPLACED_SHARE = 0.12
 KEEPS = ({"hours": 0}, {"hours": 0}, {"hours": 5 / 3600}, {"bytes": 1})
 LEASED_SHARE = 0.3
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
@@ -214,6 +217,18 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
         document, steps = with_sinks(
             sunk, document, steps, power, lambda at: _fault(sunk, power, at)
         )
+    replacing = random.Random(f"replaced {power} {seed}")
+    if replacing.random() < REPLACED_SHARE and replaceable(steps, inputs_seconds):
+        replaced = with_replaced_files(
+            replacing,
+            document,
+            steps,
+            len(files),
+            deaths,
+            lambda at: _fault(replacing, power, at),
+        )
+        document, steps = replaced.document, replaced.steps
+        files, rows = files + replaced.files, rows + replaced.rows
     return Plan(
         seed=seed,
         document=document,

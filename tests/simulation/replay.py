@@ -89,9 +89,9 @@ class Replay(ReferenceEngine):
 
     # what happened
 
-    def feed(self, source: str, records: Any) -> None:
+    def feed(self, source: str, records: Any, gone: Any = ()) -> None:
         """Add one increment to a source; see `ReferenceEngine.feed`."""
-        super().feed(source, records)
+        super().feed(source, records, gone)
         self.fed[source] += 1
 
     def close_at(self, closes: Sequence[Punctuation]) -> None:
@@ -280,8 +280,12 @@ class Replay(ReferenceEngine):
         for output in spec.outputs:
             self._append(f"{leader}.{output.name}", [])
 
-    def _append(self, flow: str, rows: list[Row]) -> None:
-        super()._append(flow, rows + self._corrected.pop(flow, []))
+    def _append(self, flow: str, rows: list[Row], gone: Sequence[Row] = ()) -> None:
+        super()._append(flow, rows + self._corrected.pop(flow, []), gone)
+
+    def gone(self, source: str, index: int) -> list[Row]:
+        """Return what an increment of a source takes back."""
+        return self._gone.get(f"{source}/{index}", [])
 
     def _compare_sizes(self, leader: str, intention: Intention) -> None:
         for name, increment in intention.outputs.items():

@@ -124,6 +124,7 @@ class _Play:
         self.outcome.figures["wakes"] = history.wakes
         self.outcome.figures["lookups"] = history.lookups
         self.outcome.figures["bags"] = history.bags
+        self.outcome.figures["replacements"] = history.replacements
         self.outcome.figures["corrections"] = len(history.corrections)
         self.outcome.figures["closes"] = len(history.closes)
         self.outcome.figures["rollbacks"] = history.now.generation
@@ -209,6 +210,10 @@ class _Play:
                 world.drop(*arguments)
             case "upload":
                 world.upload(*arguments)
+            case "overwrite":
+                world.overwrite(*arguments)
+            case "retract":
+                world.retract(*arguments)
             case "version":
                 if world.followed is not None:
                     world.followed.commit(*arguments)

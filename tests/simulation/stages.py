@@ -313,6 +313,21 @@ class Heaped(Translate):
         out.o(key.k, len(rows))
 
 
+class Held(Translate):
+    """What each group has, in any order, so that it can be computed anew."""
+
+    items = Input(SCHEMA, route_by="k")
+    top = View("k BIGINT, n BIGINT, times BIGINT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = times = 0
+        for row in group.top:
+            n, times = row.n, row.times
+        for item in group.items:
+            n, times = n + item.n, times + 1
+        out.top(key.k, n, times)
+
+
 class Balance(Translate):
     """A view of another one, from its signed changes."""
 
@@ -396,6 +411,7 @@ TRANSLATORS: dict[str, type] = {
         Listed,
         Stocked,
         Heaped,
+        Held,
         Balance,
         Looks,
         Joins,

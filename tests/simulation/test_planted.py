@@ -19,7 +19,7 @@ from cbp.engine.commit.table_entries import Entry
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.expiry import Expiry
 from cbp.engine.kernel.window import Window
-from cbp.engine.run import assembly
+from cbp.engine.run import assembly, recomputation
 from cbp.engine.storage import parquet_writer as sink
 from cbp.engine.storage.files import Files, LocalFiles, Written
 from cbp.engine.task.writers import TaskWriters
@@ -33,6 +33,7 @@ from controller.ingest import drop_folder
 from controller.ingest.admission.claims import Claims, OpenClaims
 from controller.ingest.admission.identity import NEW, Identities
 from controller.ingest.admission.readmission import Decisions
+from controller.ingest.admission.replacement import Replacements
 from controller.ingest.admission.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
 from controller.loop.housekeeping.collector import Housekeeping
@@ -47,6 +48,7 @@ from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs import output_retention as keeping
 from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.store.sql import SqlStore
 from tests.sampling import sampled
 from tests.simulation import operations, plan, planting
@@ -571,6 +573,42 @@ def test_a_fault_of_views_is_found(
 ) -> None:
     """So is one in the changes of views, with records that are kept and those given anew."""
     monkeypatch.setattr(plan, "VIEWED_SHARE", 1.0)
+    assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
+
+
+def what_is_gone_still_counts(patch: pytest.MonkeyPatch) -> None:
+    """Groups are computed anew from all of their records, and nothing is taken out."""
+    patch.setattr(recomputation, "rows_left", lambda rows, gone: (rows, gone.slice(0, 0)))
+
+
+def only_what_came_is_computed_anew(patch: pytest.MonkeyPatch) -> None:
+    """A group is given the run's records alone, without those from before."""
+    patch.setattr(RetainedInputs, "of", lambda self, record, node: {})
+
+
+def a_replacement_forgets_what_an_earlier_one_took_back(patch: pytest.MonkeyPatch) -> None:
+    """The history of a name is its newest file alone."""
+    history = Replacements._history
+
+    def planted(self: Any, *given: Any) -> Any:
+        yield next(history(self, *given))
+
+    patch.setattr(Replacements, "_history", planted)
+
+
+REPLACEMENTS = (
+    what_is_gone_still_counts,
+    only_what_came_is_computed_anew,
+    a_replacement_forgets_what_an_earlier_one_took_back,
+)
+
+
+@pytest.mark.parametrize("plant", sampled(REPLACEMENTS, every=2), ids=lambda p: p.__name__)
+def test_a_fault_of_replacements_is_found(
+    bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """What is taken back counts no longer, and everything else still does."""
+    monkeypatch.setattr(plan, "REPLACED_SHARE", 1.0)
     assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
 
 

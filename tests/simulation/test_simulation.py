@@ -81,7 +81,8 @@ def test_every_seed_keeps_every_promise(seeds: Sequence[int], played: Played) ->
     assert played.figures["errors"] > played.seeds / 2
     assert played.figures["epochs"] > played.seeds
     operations = ("corrections", "closes", "rollbacks", "versions", "decisions", "priorities")
-    for operation in (*operations, "wakes", "lookups", "bags", "passes", "versions_followed"):
+    more = ("wakes", "lookups", "bags", "passes", "versions_followed", "replacements")
+    for operation in (*operations, *more):
         assert played.figures[operation] > played.seeds / 50, operation
 
 

@@ -16,7 +16,7 @@ import random
 import shutil
 from collections.abc import Callable, Iterable, Iterator
 from concurrent.futures import Executor, Future, wait
-from contextlib import contextmanager
+from contextlib import contextmanager, suppress
 from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from functools import partial
@@ -73,6 +73,7 @@ from tests.simulation.faults import Strikes
 from tests.simulation.followed_tables import SOURCE, FollowedTable
 from tests.simulation.model import Broken, Deliveries, Record
 from tests.simulation.plan import Plan
+from tests.simulation.replaced_files import REPLACED_SOURCE
 from tests.simulation.stages import TRANSLATORS
 
 __all__ = ["NAME", "Bench", "World"]
@@ -522,6 +523,23 @@ class World:
         stream = io.BytesIO(self.plan.files[file])
         self.drop_folder.upload(record, dataflow, source, f"u{file}", stream)
         self.deliveries.bring(source, f"u{file}", file, certain=True)
+
+    def overwrite(self, name: str, file: int) -> None:
+        """Bring a file that replaces the one of its name, if there is one."""
+        self._bring_replaced(name, file, self.drop_folder.upload, io.BytesIO(self.plan.files[file]))
+
+    def retract(self, name: str, file: int) -> None:
+        """Take a file back, if it counts."""
+        with suppress(NotFoundError):
+            self._bring_replaced(
+                name, file, self.drop_folder.replacements.ask, None, Author("o", "wrong")
+            )
+
+    def _bring_replaced(self, name: str, file: int, bring: Any, *more: Any) -> None:
+        self.deliveries.bring(REPLACED_SOURCE, name, file, certain=False)
+        record, dataflow = self.store.dataflow(NAME), self.controller.dataflow(NAME)
+        bring(record, dataflow, REPLACED_SOURCE, name, *more)
+        self.deliveries.bring(REPLACED_SOURCE, name, file, certain=True)
 
     def rows(self, source: str, file: ArrivedFile) -> list[Record]:
         """Return the records that an accepted file must have."""

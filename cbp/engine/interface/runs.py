@@ -84,6 +84,8 @@ class RunPlan:
         due_ms: A time before which no timer of the stages is due, in milliseconds since 1970; 0 if
             it is not known, `None` if no timer is pending.
         lookups: The tables that the stages look up, by `stage.lookup`.
+        retained: Maps each input to what it read before, if the run reads a replacement: those
+            increments that still count, oldest first.
         recomputes: Whether the run is compared with another one, so that its tasks run in processes
             in which no run of a dataflow has left anything.
     """
@@ -102,7 +104,13 @@ class RunPlan:
     time_ms: int = 0
     due_ms: int | None = 0
     lookups: Mapping[str, LookedUp] = field(default_factory=dict)
+    retained: Mapping[str, tuple[Increment, ...]] = field(default_factory=dict)
     recomputes: bool = False
+
+    @property
+    def replaces(self) -> bool:
+        """Whether it reads an increment that takes records back (`Increment.gone`)."""
+        return any(one.gone for increments in self.inputs.values() for one in increments)
 
     @property
     def wakes(self) -> bool:

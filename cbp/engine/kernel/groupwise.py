@@ -216,7 +216,9 @@ class BucketRun:
         ends: list[list[int]] = [[] for _ in self._emits]
         sources = (*window.inputs, *window.states)
         flows: list[Iterator[Any]] = [
-            self._given(source).groups() for source in sources if source.name not in self._hidden
+            repeat(()) if self._forgets(source) else self._given(source).groups()
+            for source in sources
+            if source.name not in self._hidden
         ]
         flows += [source.groups() for source in window.kept]
         flows += [_handles(source) for source in window.lookups]
@@ -233,7 +235,7 @@ class BucketRun:
                 keys,
                 flows,
                 done,
-                self.spec.translate,
+                self._translate(window),
                 self._group,
                 self.emitted.out,
                 buffers,
@@ -258,6 +260,22 @@ class BucketRun:
             timers = self._expiry.changed_timers(state, window, called, wrote[state.name])
             self._settlement.settle_timers(hidden, window, timers)
 
+    def _forgets(self, source: Source) -> bool:
+        """Return whether the author is given nothing of a state, since its groups begin anew."""
+        return bool(self.spec.anew) and (source.origin is not None or source.stream is not None)
+
+    def _translate(self, window: Window) -> Callable[..., object]:
+        """Return the author's function; it is not called for groups of which nothing stays."""
+        translate = self.spec.translate
+        if not self.spec.anew:
+            return translate
+        emptied = iter(_emptied(window, self.spec.anew).tolist())
+
+        def call(key: Any, group: Any, out: Any) -> object:
+            return None if next(emptied) else translate(key, group, out)
+
+        return call
+
     def _given(self, source: Source) -> Source:
         """Return a source for the author; state records that are compared later are copied."""
         copies = self._copies.get(source.name)
@@ -279,7 +297,9 @@ class BucketRun:
             for state in states:
                 stack.enter_context(state)
             inputs = [self._lazily(source, states) for source in window.inputs]
-            flows = [*inputs, *(state.read(partial(self._drain, states)) for state in states)]
+            drain = partial(self._drain, states)
+            read = (iter(()) if self.spec.anew else state.read(drain) for state in states)
+            flows = [*inputs, *read]
             sources = (*window.inputs, *window.states)
             read_once = (source for source in sources if source.name not in self._hidden)
             for source, rows in zip(read_once, flows, strict=True):
@@ -290,7 +310,8 @@ class BucketRun:
                 if idle:
                     self._emit_idle(window, states, flows[len(window.inputs) :])
                 else:
-                    refuse_returned(self.spec.translate(window.keys[0], self._group, out))
+                    translate = self._translate(window)
+                    refuse_returned(translate(window.keys[0], self._group, out))
                 self._drain(states)
                 wrote = self._wrote(states, idle=idle)
                 for state in states:
@@ -408,6 +429,8 @@ class BucketRun:
         """Call the groups of the window again, to find the line that emitted the wrong record."""
         checked, window = Emitted(self.spec, checked=True), self._read()
         called = None if self._expiry is None else self._expiry.called(window)
+        if self.spec.anew:
+            called = ~_emptied(window, self.spec.anew)
         for at, key in enumerate(window.keys):
             checked.begin(key)
             if called is not None and not called[at]:
@@ -416,6 +439,8 @@ class BucketRun:
                 if source.name in self._hidden:
                     continue
                 rows = iter(source.of(at)) if source.chunks is None else _all(source.chunks())
+                if self._forgets(source):
+                    rows = iter(())
                 setattr(self._group, source.name, Once(rows, source.name))
             self._hand_over(window, at)
             try:
@@ -426,6 +451,12 @@ class BucketRun:
             f"stage {self.stage!r}: {self.spec.name} emitted what does not fit ({exc}), "
             "but not when it was called again: it is not deterministic"
         )
+
+
+def _emptied(window: Window, input_: str) -> npt.NDArray[np.bool_]:
+    """Return of which groups nothing stays: those with a record of this input."""
+    (source,) = (one for one in window.inputs if one.name == input_)
+    return source.sizes > 0
 
 
 def _handles(source: Source) -> Iterator[LookedUp]:

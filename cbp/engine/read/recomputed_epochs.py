@@ -13,6 +13,7 @@ import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
+from types import MappingProxyType
 
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.lookups import looked_up_tables
@@ -62,6 +63,7 @@ class RecomputedEpochs:
         inputs: Mapping[str, tuple[Increment, ...]],
         time_ms: int = 0,
         lookups: Mapping[str, LookedUp] | None = None,
+        retained: Mapping[str, tuple[Increment, ...]] = MappingProxyType({}),
     ) -> tuple[str, PreparedRun]:
         """Prepare an epoch; return the id of its run, and the run.
 
@@ -71,6 +73,7 @@ class RecomputedEpochs:
             inputs: Input name to the increments to read.
             time_ms: The time that the run gives to its author's code.
             lookups: The tables that it looks up; `None` means those of this folder as they are.
+            retained: What its inputs read before, as in `RunPlan`.
 
         Raises:
             CbpError: See `RunPreparer.prepare`.
@@ -94,6 +97,7 @@ class RecomputedEpochs:
             own_messages=self.dataflow.own_messages(),
             time_ms=time_ms,
             lookups=lookups,
+            retained=retained,
             recomputes=True,
         )
         return run, self.engine.preparer.prepare(plan)

@@ -53,6 +53,7 @@ class Replay:
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
     _framings: dict[_Pair, Framing] = field(init=False, default_factory=dict)
     _memos: dict[str, Any] = field(init=False, default_factory=dict)
+    _read: dict[str, dict[str, tuple[Increment, ...]]] = field(init=False, default_factory=dict)
     _recomputed: RecomputedEpochs = field(init=False)
 
     def __post_init__(self) -> None:
@@ -109,7 +110,9 @@ class Replay:
             name: tuple(waiting[name].find(index) for index in decision.read.get(name, ()))
             for name in node.wiring
         }
-        run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs)
+        read = self._read.setdefault(stage, {name: () for name in node.wiring})
+        run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs, retained=read)
+        self._read[stage] = {name: (*read[name], *inputs[name]) for name in node.wiring}
         self._recomputed.record(
             Intention(
                 self.dataflow.name,

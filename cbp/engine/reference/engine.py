@@ -10,6 +10,7 @@ the model, the values and the hash (tests/cbp/engine/reference/test_engine.py).
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
@@ -17,10 +18,12 @@ from typing import Any
 
 from cbp.engine.columnar.values import Row, own_row, typed_row
 from cbp.engine.reference.call import record_type
+from cbp.engine.reference.routing import key_of
 from cbp.engine.reference.stage import ReferenceStage, ordered_rows, whole
 from cbp.engine.reference.views import read_changes
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.run_context import NO_RUN, context_of
 from cbp.model.dataflow.stage import InputSpec, LookupSpec
 from cbp.model.flow.connector import Connector, Decision
@@ -70,6 +73,8 @@ class ReferenceEngine:
         }
         self._figures: dict[str, list[Mapping[str, int]]] = {name: [] for name in self._stages}
         self._contents: dict[str, list[list[Row]]] = {flow: [] for flow in self._schemas}
+        self._gone: dict[str, list[Row]] = {}
+        self._read: dict[tuple[str, str], list[Increment]] = {}
         self._connectors = {
             name: {input_.name: Connector(input_.name) for input_ in stage.translator.inputs}
             for name, stage in dataflow.stages.items()
@@ -85,20 +90,21 @@ class ReferenceEngine:
         read = {n: {**s.wiring, **s.lookups} for n, s in dataflow.stages.items()}
         self._order = list(chain.from_iterable(components(predecessors(read))))
 
-    def feed(self, source: str, records: Iterable[Any]) -> None:
+    def feed(self, source: str, records: Iterable[Any], gone: Iterable[Any] = ()) -> None:
         """Add one increment to a source.
 
         Args:
             source: Name of the source.
             records: Each is a dict by column name (a missing column is null), a tuple by
                 position, or the bare value if the source has one column.
+            gone: Records of earlier increments that it takes back, likewise.
 
         Raises:
             NotFoundError: If there is no such source.
             TypeError: If a record does not fit the source's schema, or `records` is a single
                 record instead of a list.
         """
-        self._append(source, self.rows_of(source, records))
+        self._append(source, self.rows_of(source, records), self.rows_of(source, gone))
 
     def rows_of(self, source: str, records: Iterable[Any]) -> list[Row]:
         """Return records as typed rows of a source; args and errors are those of `feed`."""
@@ -215,7 +221,12 @@ class ReferenceEngine:
             node.translator, epoch=len(self._figures[name]), time=self.time, inputs=read
         )
         lookups = {spec.name: self._looked_up(name, spec) for spec in node.translator.lookups}
-        outputs = self._stages[name].run(inputs, epochs=loopbacks, context=context, lookups=lookups)
+        anew = self._compute_anew(name, inputs, read)
+        outputs = self._stages[name].run(
+            inputs, epochs=loopbacks, context=context, lookups=lookups, anew=anew
+        )
+        for input_name, increments in read.items():
+            self._read.setdefault((name, input_name), []).extend(increments)
         self._figures[name].append(self._stages[name].figures)
         for input_name, connector in connectors.items():
             connectors[input_name] = connector.after(
@@ -224,6 +235,54 @@ class ReferenceEngine:
         self._memos[name] = decision.memo
         for output, rows in outputs.items():
             self._append(f"{name}.{output}", rows)
+
+    def _compute_anew(
+        self,
+        name: str,
+        inputs: dict[str, list[list[Row]]],
+        read: Mapping[str, Sequence[Increment]],
+    ) -> set[Row] | None:
+        """Give an epoch that reads a replacement all records that count of its groups.
+
+        Returns:
+            The keys of these groups; `None` for other epochs.
+        """
+        if not any(one.gone for increments in read.values() for one in increments):
+            return None
+        node = self._dataflow.stages[name]
+        gone = {
+            one.name: self._gone_rows(node.wiring[one.name], one, read[one.name])
+            for one in node.translator.inputs
+        }
+        spec = node.translator
+        keys = {
+            key
+            for one in spec.inputs
+            for row in (*chain.from_iterable(inputs[one.name]), *gone[one.name])
+            for key in key_of(name, spec, one, row)
+        }
+        for one in spec.inputs:
+            flow, before = node.wiring[one.name], self._read.get((name, one.name), [])
+            rows = [row for past in before for row in self._input_rows(flow, past, one)]
+            rows += chain.from_iterable(inputs[one.name])
+            taken = Counter(
+                identity(row) for row in (*self._gone_rows(flow, one, before), *gone[one.name])
+            )
+            left = []
+            for row in rows:
+                if taken[identity(row)]:
+                    taken[identity(row)] -= 1
+                elif keys.intersection(key_of(name, spec, one, row)):
+                    left.append(row)
+            inputs[one.name] = [left]
+        return keys
+
+    def _gone_rows(
+        self, flow: str, input_: InputSpec, increments: Iterable[Increment]
+    ) -> list[Row]:
+        """Return what increments of a source take back, as an input reads it."""
+        rows = [row for one in increments for row in self._gone.get(one.name, ())]
+        return _project(rows, self._schemas[flow], input_)
 
     def _looked_up(self, stage: str, spec: LookupSpec) -> dict[Row, list[Row]]:
         """Return the records of a looked-up table, by key, with the columns of the look-up."""
@@ -245,12 +304,14 @@ class ReferenceEngine:
         schema = self._schemas[flow]
         return _project(read_changes(self._rows(flow, increment), schema, input_), schema, input_)
 
-    def _append(self, flow: str, rows: list[Row]) -> None:
+    def _append(self, flow: str, rows: list[Row], gone: Sequence[Row] = ()) -> None:
         index = len(self._contents[flow])
         self._contents[flow].append(rows)
         # Nothing is on disk: the file only carries the index and the number of records.
         files = (DataFile(f"{flow}/{index}", len(rows), 0),) if rows else ()
-        increment = Increment(flow, index, index, files)
+        taken = (DataFile(f"{flow}/{index}", len(gone), 0),) if gone else ()
+        self._gone[f"{flow}/{index}"] = list(gone)
+        increment = Increment(flow, index, index, files, gone=taken)
         for stage, input_ in self._dataflow.receivers(increment):
             if (stage, input_) in self._framings:
                 self._enqueue(stage, input_, self._frames(stage, input_, increment))

@@ -71,6 +71,7 @@ class ReferenceStage:
     _watches: Watches = field(init=False)
     _bound: Bindings = field(init=False)
     _context: RunContext = field(init=False)
+    _anew: Collection[Key] | None = field(init=False, default=None)
     _lookups: Mapping[str, Mapping[Key, Sequence[Row]]] = field(init=False)
 
     def __post_init__(self) -> None:
@@ -84,6 +85,7 @@ class ReferenceStage:
         epochs: Mapping[str, Sequence[int]] | None = None,
         context: RunContext = NO_RUN,
         lookups: Mapping[str, Mapping[Key, Sequence[Row]]] = MappingProxyType({}),
+        anew: Collection[Key] | None = None,
     ) -> dict[str, list[Row]]:
         """Execute one epoch.
 
@@ -92,6 +94,8 @@ class ReferenceStage:
             epochs: Loopback name to the epochs of this stage that wrote its increments.
             context: What the author's code may know of the run.
             lookups: Look-up name to key to the records of that key, as tuples of its columns.
+            anew: The keys of groups that are computed anew: each is given no state, and one without
+                records has none afterwards. `None`: an ordinary epoch.
 
         Returns:
             Output name to its records, in the order in which they were emitted.
@@ -103,7 +107,7 @@ class ReferenceStage:
         self._fresh = Fresh(self.spec, stage=self.name)
         self._translate = self._fresh.function
         self._watches = Watches(self.spec, stage=self.name)
-        self._context, self._lookups = context, lookups
+        self._context, self._lookups, self._anew = context, lookups, anew
         run = partial(self._superstep, epochs or {})
         if self.spec.supersteps > 1:
             done = run_supersteps(self.spec, self.state, inputs, run, self._visiting_order)
@@ -140,6 +144,10 @@ class ReferenceStage:
                 else:
                     self._run_groups(part, self._parts(inputs, epochs if first else {}), done)
         self._check_author()
+        for state in self.spec.replaced if self._anew is not None else ():
+            written = done.local.get(state.name, {})
+            keys = sorted(self._anew or (), key=self._visiting_order)
+            done.local[state.name] = {key: written.get(key, []) for key in keys}
         # State changes only now, so that an epoch that fails half-way changes nothing.
         self._bound = done.bindings
         self._settle_states(done)
@@ -337,12 +345,16 @@ class ReferenceStage:
             make = record_type(state.name, state.schema)
             flows[state.name] = [
                 make(*own_row(row, state.schema))
-                for row in _in_order(state, self.state[state.name].get(key, ()))
+                for row in _in_order(state, self._known(state, key))
             ]
         for state in self.spec.kept:
             rows = self.state[state.name].get(key, [])
             flows[state.name] = KeptRecords(kept_shape(state), ListedRecords(state, rows))
         return flows | self._looked_up(key)
+
+    def _known(self, state: StateSpec, key: Key) -> Sequence[Row]:
+        """Return what a group is given of its state."""
+        return () if self._anew is not None else self.state[state.name].get(key, ())
 
     def _looked_up(self, key: Key) -> dict[str, Any]:
         """Return what a group reads of looked-up tables."""

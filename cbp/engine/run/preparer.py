@@ -28,6 +28,7 @@ from cbp.engine.run.assembly import (
 from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.phases import joined, phases, reading, with_members
+from cbp.engine.run.recomputation import computing_anew
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.failpoints import Faults
@@ -78,8 +79,11 @@ class Preparer:
         """Run stages over their increments; see `RunPreparer.prepare`."""
         pinned = {name: self.tables.pinned(one) for name, one in plan.lookups.items()}
         plan = replace(plan, lookups=pinned)
-        with self.tables.in_use(pinned.values()):
-            prepared = self._run(plan, enter)
+        with (
+            self.tables.in_use(pinned.values()),
+            computing_anew(plan, files=self.files, faults=self.faults) as run,
+        ):
+            prepared = self._run(run, enter)
         moments = {name: one.moment for name, one in pinned.items() if one.moment is not None}
         prepared = replace(prepared, lookups=moments)
         if not prepared.changes or plan.kept is None:

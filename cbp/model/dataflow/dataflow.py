@@ -26,6 +26,7 @@ from cbp.model.dataflow.node_mistakes import changes_mistakes, source_mistakes, 
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
 from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
 from cbp.model.dataflow.reading_together import TOGETHER, stages_together
+from cbp.model.dataflow.replacement import hindrances
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import Increment
@@ -230,6 +231,8 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
         yield Mistake("stages_missing", "stages", "a dataflow needs at least one stage")
     for source in dataflow.sources.values():
         yield from source_mistakes(source)
+        if source.same_name == "replace":
+            yield from _unfollowed(source, dataflow)
     flows = dataflow.flows()
     if len(flows) > FLOWS_MAX:
         message = f"{len(flows)} flows of sources and outputs; at most {FLOWS_MAX}"
@@ -244,6 +247,13 @@ def _mistakes(dataflow: Dataflow) -> Iterator[Mistake]:
     messages = dataflow.own_messages()
     yield from sink_mistakes(dataflow.sinks, flows, views=changes, messages=messages)
     yield from _never_run(dataflow)
+
+
+def _unfollowed(source: SourceNode, dataflow: Dataflow) -> Iterator[Mistake]:
+    """Yield a mistake for each reader that cannot follow where files replace others."""
+    for one in hindrances(source, dataflow.sources, dataflow.stages, dataflow.sinks):
+        message = f"source {source.name!r} says `same_name: replace`, and {one.why}"
+        yield Mistake("replacement_unfollowed", one.reader, message)
 
 
 def _never_run(dataflow: Dataflow) -> Iterator[Mistake]:

@@ -145,7 +145,7 @@ def changes_mistakes(
 ) -> Iterator[Mistake]:
     """Find inputs that read a view's changes without saying how, or say so of another flow.
 
-    A source that follows a table can be read either way.
+    A source that follows a table, or has a column `sign`, can be read either way.
     """
     for spec in stage.translator.inputs:
         flow = stage.wiring.get(spec.name, "")

@@ -39,7 +39,7 @@ BINARY_FORMATS = ("parquet", "avro", "delta")
 """Formats whose records are not lines of the file."""
 
 DUPLICATES = ("accept", "skip", "quarantine")
-SAME_NAME = ("quarantine", "add")
+SAME_NAME = ("quarantine", "add", "replace")
 BATCH_FILES, BATCH_BYTES = 1_000, 64 << 20
 """What an increment of several files has at most, by default. So many small files take about a
 second, and meanwhile the other sources of the dataflow wait."""
@@ -118,6 +118,8 @@ class StageNode:
         keep: Maps output names to how long their increments are kept; increments of other
             outputs are kept for good.
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
+        any_order: Whether a group's answer depends on nothing but its records, whatever their order
+            and epochs, so that it can be computed anew (`cbp.model.dataflow.replacement`).
         together: The rule by which its runs read what waits
             (`cbp.model.dataflow.reading_together`); `None` if they do not. `Dataflow` sets it.
     """
@@ -136,6 +138,7 @@ class StageNode:
     keep: Mapping[str, RetentionWish] = field(default_factory=dict)
     lookups: Mapping[str, str] = field(default_factory=dict)
     together: RunnableSpec | None = None
+    any_order: bool = False
 
     @property
     def runnable(self) -> RunnableSpec:

@@ -77,6 +77,9 @@ def column_mistakes(source: SourceNode, options: ReadOptions) -> Iterator[Mistak
 
 def source_changes(source: SourceNode) -> Iterator[ChangesRead]:
     """Yield how inputs can read a source as the changes of a view: it has the columns of these."""
+    signs = (field.type.kind for field in source.schema.fields if field.name == SIGN)
+    if source.format != "delta" and next(signs, "") in SIGN_TYPES:
+        yield "signed"  # each record has its sign, as its producer wrote it
     if source.format == "delta" and source.options.get("sign", SIGN) == SIGN:
         yield "signed"
         if source.options.get("change_type") == CHANGE_TYPE:

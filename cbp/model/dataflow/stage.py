@@ -363,6 +363,10 @@ class TranslatorSpec:
         absent: For a part of a translator (`parts`): inputs that are empty in every call.
         reads_run: Whether its code reads `group.run` (`cbp.model.dataflow.run_context`).
         lookups: Tables of other stages that its groups look up.
+        writes_remote: Whether its code names `.remote`, so that a group can have records of others.
+        anew: For a run that computes its groups anew (`cbp.engine.run.recomputation`): the author's
+            code is given no state, and groups with a record of this input are not called, so that
+            nothing stays of them. `""`: an ordinary run.
     """
 
     name: str
@@ -380,6 +384,8 @@ class TranslatorSpec:
     absent: tuple[InputSpec, ...] = ()
     reads_run: bool = False
     lookups: tuple[LookupSpec, ...] = ()
+    writes_remote: bool = False
+    anew: str = ""
 
     @property
     def record_wise(self) -> bool:

@@ -87,6 +87,8 @@ class Increment:
         files: In order; records are ordered by (file, row).
         bindings: For messages: files that map addresses to keys (`cbp.model.dataflow.routing`).
             They are kept as long as the increment.
+        gone: For a source: files with records of earlier increments that count no longer
+            (`cbp.model.dataflow.replacement`).
     """
 
     flow: str
@@ -94,11 +96,12 @@ class Increment:
     framing_key: FramingKey
     files: tuple[DataFile, ...] = ()
     bindings: tuple[DataFile, ...] = ()
+    gone: tuple[DataFile, ...] = ()
 
     @property
     def kept(self) -> tuple[DataFile, ...]:
         """All files that must be kept while the increment waits."""
-        return (*self.files, *self.bindings)
+        return (*self.files, *self.bindings, *self.gone)
 
     @property
     def name(self) -> str:
@@ -123,12 +126,12 @@ class Increment:
             "framing_key": self.framing_key,
             "files": [file.to_json() for file in self.files],
             **({"bindings": [f.to_json() for f in self.bindings]} if self.bindings else {}),
+            **({"gone": [f.to_json() for f in self.gone]} if self.gone else {}),
         }
 
     @classmethod
     def from_json(cls, value: Mapping[str, Any]) -> Increment:
         """Read what `to_json` wrote."""
-        files, bindings = (
-            tuple(DataFile(*file) for file in value.get(name, ())) for name in ("files", "bindings")
-        )
-        return cls(value["flow"], value["index"], value["framing_key"], files, bindings)
+        kinds = ("files", "bindings", "gone")
+        files = (tuple(DataFile(*file) for file in value.get(name, ())) for name in kinds)
+        return cls(value["flow"], value["index"], value["framing_key"], *files)

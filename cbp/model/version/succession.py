@@ -37,6 +37,7 @@ from cbp.errors import Mistake
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.fusion import PhysicalStage, keep_leaders, physical_stages
+from cbp.model.dataflow.replacement import hindrances
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
@@ -274,6 +275,14 @@ def _from_retained(
         return _empty(node, input_), Mistake(
             "input_not_retained", f"stages.{node.name}.inputs.{input_}", message
         )
+    if any(i.gone for i in increments):
+        for one in hindrances(after.sources[flow], after.sources, {node.name: node}):
+            message = (
+                f"files of {flow!r} were replaced, so retained increments take records back, and "
+                f"{one.why}; begin with the next increment"
+            )
+            where = f"stages.{node.name}.inputs.{input_}"
+            return _empty(node, input_), Mistake("replacement_unfollowed", where, message)
     # As on arrival: an empty increment is not enqueued inside a cycle.
     given = tuple(
         i

@@ -110,6 +110,8 @@ STATUS: Mapping[str, int] = {
     "correction_unfinished": 503,
     "dataflow_failed": 500,
     "rollback_impossible": 409,
+    "replace_refused": 409,
+    "records_absent": 409,
     "input_not_retained": 409,
     "dataflow_unsettled": 409,
     "verification_busy": 409,

@@ -119,6 +119,8 @@ def _became(item: Mapping[str, Any], source: str) -> str:
     if item["status"] == "quarantined":
         return f", quarantined: {_why(item)}"
     counts = f"; it has {earlier}, and is applied as well" if same else ""
+    if same.get("by") == "replaced":
+        counts = f"; it replaces the file of this name{at}"
     index = item.get("index")
     if index is not None:
         return f", increment {index} of {source}, applied{_put_aside(item, source)}{counts}"

@@ -189,4 +189,8 @@ def _same(same: dict[str, Any] | None) -> str:
     at = "" if same.get("index") is None else f" (increment {same['index']})"
     if same["by"] == "name_and_content":
         return f"the same name and content came before{at}"
+    if same["by"] in ("replaced", "retracted"):
+        verb = "replaces" if same["by"] == "replaced" else "takes back"
+        why = f": {one_line(same['why'])} ({one_line(same['who'])})" if same.get("why") else ""
+        return f"{verb} the file of this name{at}{why}"
     return f"has the content of {one_line(same['file'])}{at}"

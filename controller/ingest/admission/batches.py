@@ -27,8 +27,9 @@ from pathlib import Path
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import sync_files
-from controller.ingest.admission.identity import Identities, put_aside_reason
+from controller.ingest.admission.identity import Identities, is_asked_for, put_aside_reason
 from controller.ingest.admission.intake import Intake, Outcome, arrived, require_promised
+from controller.ingest.admission.replacement import replaces
 from controller.ingest.admission.source_log import SourceEntry, SourceLog
 from controller.ingest.errors import device_errors
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
@@ -63,6 +64,8 @@ class _Judged:
     refused: list[tuple[ClaimRecord, FileRejectedError]] = field(default_factory=list)
     known: list[tuple[ClaimRecord, Judged]] = field(default_factory=list)
     in_parts: int = 0
+    replacing: int | None = None
+    """Position of the first file that takes the place of an earlier one."""
 
     @property
     def whole(self) -> bool:
@@ -132,6 +135,9 @@ class Batches:
         index = self._store.next_index(place.dataflow, place.name)
         read = self._read(place, claimed, index, stopping, seconds=self._limits.scan_seconds)
         judged = self._judge(place, claimed, read, {}, index)
+        if judged.replacing is not None:  # a replacement is an increment of its own
+            self._discard(place, read, index)
+            return self.take(place, claimed[: judged.replacing], stopping)
         return self._carry_out(place, claimed, read, judged, index, stopping, whole=False)
 
     def take_whole(
@@ -260,7 +266,13 @@ class Batches:
         judge = self._identities.judge_in_turn(place, [claim for claim, _ in sound])
         for (claim, outcome), judged in zip(sound, judge, strict=True):
             claim = replace(claim, same_as=judged.same_as)
-            if judged.outcome == "accepted":
+            if replaces(judged.same_as):
+                if made.replacing is None:
+                    ids = [one.id for one, _ in claimed]
+                    made.replacing = ids.index(claim.id)
+                named = Judged("quarantined", {**(judged.same_as or {}), "by": "name"})
+                made.refused.append((replace(claim, index=None), put_aside_reason(named)))
+            elif judged.outcome == "accepted":
                 made.accepted.append((claim, outcome))
             elif judged.same_as is not None and judged.same_as["by"] == "name":
                 # Its records are in no increment: with a manifest it refuses the others.
@@ -323,8 +335,11 @@ class Batches:
 
 
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
-    """Return the files before the first that is a manifest, which is rejected by itself."""
+    """Return the files before the first that is taken in by itself.
+
+    That is a manifest, which is rejected, or a file that somebody asked to replace another.
+    """
     for number, (claim, _) in enumerate(claimed):
-        if claim.path == MANIFEST_NAME or is_sealed(claim.path):
+        if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_asked_for(claim):
             return claimed[:number]
     return claimed

@@ -3,10 +3,13 @@
     name and content of an accepted file       a retry: skipped
     content of one, but another name           data, unless the source says otherwise
     name of one, but other content             put aside, unless the source says `same_name: add`
+                                               or `replace`
     neither                                    data
 
 A day that is sent again, corrected, has the name of the first one. Its records would count twice,
-and nobody could tell: so a person decides whether it is an addition (`readmission`).
+and nobody could tell: so a person decides whether it is an addition (`readmission`) or replaces the
+earlier file (`replacement`). A file is then compared with the newest one of its name only: what was
+replaced counts no longer, and may come again.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
 increment was dropped by a roll-back is accepted no longer: both may come again as new. The known
@@ -21,16 +24,54 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
+from controller.ingest.admission.replacement import REPLACED, RETRACTED, replaces
 from controller.ingest.folder.source_folders import SourcePlace
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord, Judged, Store
 
-__all__ = ["NEW", "Identities", "NamedContent", "addition_key", "put_aside_reason"]
+__all__ = [
+    "NEW",
+    "Identities",
+    "NamedContent",
+    "addition_key",
+    "client_key",
+    "is_asked_for",
+    "is_retraction",
+    "put_aside_reason",
+    "replacement_key",
+    "retraction_key",
+]
 
 
 NEW = Judged("accepted")
 
-_ADDITION = "addition:"
+_ADDITION, _REPLACEMENT, _RETRACTION = "addition:", "replacement:", "retraction:"
+
+
+def replacement_key(number: str) -> str:
+    """Return the key of an upload that replaces the file of its name."""
+    return f"{_REPLACEMENT}{number}"
+
+
+def retraction_key(number: str) -> str:
+    """Return the key of an empty upload that takes back the file of its name."""
+    return f"{_RETRACTION}{number}"
+
+
+def client_key(key: str) -> str:
+    """Return a client's key of an ordinary upload; it is never taken for one of those above."""
+    ours = key.startswith((_ADDITION, _REPLACEMENT, _RETRACTION))
+    return f"client:{key}" if ours else key
+
+
+def is_retraction(claim: ClaimRecord) -> bool:
+    """Return whether a claim takes back the file of its name."""
+    return claim.key.startswith(_RETRACTION)
+
+
+def is_asked_for(claim: ClaimRecord) -> bool:
+    """Return whether somebody asked that a claim replace or take back the file of its name."""
+    return claim.key.startswith((_REPLACEMENT, _RETRACTION))
 
 
 def addition_key(claim: str, number: str) -> str:
@@ -47,6 +88,9 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
     """Return why a file goes to quarantine that equals an earlier one in content or in name."""
     earlier = judged.same_as or {}
     file, index = earlier.get("file"), earlier.get("index")
+    if earlier.get("by") == "nothing":
+        message = "no file of this name counts, so there is nothing to replace or to take back"
+        return FileRejectedError(rule="nothing_to_replace", message=message)
     if earlier.get("by") != "name":
         message = (
             f"its content equals that of {file!r}, increment {index}; its source says "
@@ -57,8 +101,8 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
         f"a file of this name was taken in before, with other content, as increment {index}; "
         "nothing of this one was taken in, since its records might count twice. If it brings "
         "further records, readmit it: it is added. If every file is new data whatever its name, "
-        "say `same_name: add` at the source. If it corrects the earlier file, take that one out "
-        "with a roll-back first"
+        "say `same_name: add` at the source. If it corrects the earlier file, `cbp replace` takes "
+        "that one back; so does a source that says `same_name: replace`"
     )
     return FileRejectedError(rule="same_name", message=message)
 
@@ -169,6 +213,8 @@ def _compared(claim: ClaimRecord) -> NamedContent:
 
 def _is_added(place: SourcePlace, file: NamedContent) -> bool:
     """Return whether a file is data although its name is known."""
+    if file.key.startswith((_REPLACEMENT, _RETRACTION)):
+        return False
     return place.source.same_name == "add" or _is_admitted(file)
 
 
@@ -185,15 +231,42 @@ def _judged(
 ) -> Judged:
     """Compare a file with the earlier ones of its content, then with the newest of its name."""
     known = [one for one in same_content if one is not None]
+    if any(one.id == file.id for one in known):
+        return NEW
+    replaced = _replaced(place, file, same_name)
+    if replaced is not None:
+        return replaced
+    if same_name is not None and replaces(same_name.same_as):
+        # What it replaced counts no longer, and is not what a file of this name may equal.
+        known = [one for one in known if one.path != file.path or one.id == same_name.id]
     # As the store does: the claim of this name, or else the first by name.
     same = min(known, key=lambda one: (one.path != file.path, one.path), default=None)
-    if same is not None and same.id == file.id:
-        return NEW
     duplicates = "accept" if _is_admitted(file) else place.source.duplicates
     judged = NEW if same is None else _of_content(duplicates, file.path, same)
     if judged.outcome != "accepted" or same_name is None or _is_added(place, file):
         return judged
     return Judged("quarantined", _earlier("name", same_name))
+
+
+def _replaced(
+    place: SourcePlace, file: NamedContent, same_name: ClaimRecord | None
+) -> Judged | None:
+    """Judge a file that may take the place of the newest one of its name; `None` if it does not."""
+    asked = file.key.startswith((_REPLACEMENT, _RETRACTION))
+    retracted = same_name is not None and (same_name.same_as or {}).get("by") == RETRACTED
+    if asked and same_name is None:
+        return Judged("quarantined", {"by": "nothing", "file": file.path})
+    if same_name is None or same_name.id == file.id:
+        return None
+    if not (asked or retracted or place.source.same_name == "replace") or _is_admitted(file):
+        return None
+    if file.key.startswith(_RETRACTION):
+        if retracted:
+            return Judged("duplicate", _earlier("name_and_content", same_name))
+        return Judged("accepted", _earlier(RETRACTED, same_name))
+    if same_name.sha256 == file.sha256 and not retracted:
+        return Judged("duplicate", _earlier("name_and_content", same_name))
+    return Judged("accepted", _earlier(REPLACED, same_name))
 
 
 def _of_content(duplicates: str, path: str, same: ClaimRecord) -> Judged:

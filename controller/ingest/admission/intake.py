@@ -27,7 +27,19 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import sync_files
 from cbp.errors import CbpError, FileLostError, OperatingError
-from controller.ingest.admission.identity import Identities, NamedContent, put_aside_reason
+from cbp.model.flow.increment import DataFile
+from controller.ingest.admission.identity import (
+    Identities,
+    NamedContent,
+    is_retraction,
+    put_aside_reason,
+)
+from controller.ingest.admission.replacement import (
+    Brought,
+    Difference,
+    Replacements,
+    replaces,
+)
 from controller.ingest.admission.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.ingest.errors import device_errors
 from controller.ingest.folder.manifest import MANIFEST_NAME, Promise, is_sealed, read_manifest
@@ -39,9 +51,10 @@ from controller.ingest.folder.source_folders import (
     move_all,
     reason_path,
 )
+from controller.ingest.formats.content import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reading.file_reader import FileRead, FileReader, ReadRequest, read_file
-from controller.ingest.reading.increment_parts import PartNames
+from controller.ingest.reading.increment_parts import PartNames, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
 from controller.store.base import ClaimRecord, IncrementRecord, Judged, Store
 
@@ -61,6 +74,7 @@ class Pending:
         claim: With the content's digest; with its index if it is to be accepted.
         path: The claimed copy.
         names: Names the parts of its increment, which exist if it is to be accepted.
+        gone: Parts with records that it takes back.
     """
 
     claim: ClaimRecord
@@ -69,6 +83,22 @@ class Pending:
     names: PartNames
     read: FileRead
     read_at: datetime
+    gone: tuple[WrittenPart, ...] = ()
+
+    @property
+    def parts(self) -> tuple[WrittenPart, ...]:
+        """All parts of its increment."""
+        return (*self.read.parts, *self.gone)
+
+    @property
+    def brought(self) -> Brought:
+        """What it brings, under the temporary names, which are full paths."""
+        files = [
+            tuple(DataFile(path, p.records, p.bytes) for path, p in zip(paths, parts, strict=True))
+            for parts in (self.read.parts, self.gone)
+            for paths in (self.names.temporaries(parts),)
+        ]
+        return Brought(*files)
 
 
 class Group:
@@ -137,6 +167,7 @@ class Intake:
         self._store, self._files, self._clock = store, files, clock
         self._limits, self._faults, self._reader = limits, faults, reader
         self._identities = Identities(store)
+        self._replacements = Replacements(store, files, limits)
 
     def begin(self, place: SourcePlace) -> Group:
         """Return an empty group for files of a source; its `settle` must be called at the end."""
@@ -200,7 +231,7 @@ class Intake:
         """
         try:
             with device_errors(place.increments):
-                parts = [path for one in pending for path in one.names.temporaries(one.read.parts)]
+                parts = [path for one in pending for path in one.names.temporaries(one.parts)]
                 sync_files(parts, faults=self._faults)
                 entries = [self._entry(one) for one in pending]
             if parts:
@@ -319,24 +350,95 @@ class Intake:
             faults=self._faults,
         )
         try:
-            read = self._reader(_request(place, claim, path, names, self._limits), stopping)
+            if is_retraction(claim):
+                read = FileRead((), claim.sha256, {})
+            else:
+                read = self._reader(_request(place, claim, path, names, self._limits), stopping)
             require_promised(claim, read.sha256)
             before = [one.claim for one in pending]
             file = NamedContent(claim.path, read.sha256, claim.id, claim.key)
             judged = self._identities.judge(place, file, before)
+            gone: tuple[WrittenPart, ...] = ()
             if judged.outcome != "accepted":
                 names.discard()
+            elif replaces(judged.same_as):
+                read, gone = self._replaced(place, claim, judged, names, read, pending)
+                judged = replace(judged, same_as={**_asked(claim), **(judged.same_as or {})})
         except Exception:
             names.discard()
             raise
         accepted = index if judged.outcome == "accepted" else None
         claim = replace(claim, sha256=read.sha256, same_as=judged.same_as, index=accepted)
-        return Pending(claim, path, judged, names, read, self._clock())
+        return Pending(claim, path, judged, names, read, self._clock(), gone)
+
+    def compare(
+        self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
+    ) -> Difference:
+        """Return what a file would change that replaces another; changes nothing.
+
+        Args:
+            place: Their source.
+            claim: Stands for the file; it is recorded nowhere.
+            path: The file.
+            earlier: Id of the claim of the file that it would replace.
+
+        Raises:
+            FileRejectedError: The file cannot be read, or the earlier one is not kept any more.
+        """
+        index = self._store.next_index(place.dataflow, place.name)
+        names = PartNames(
+            self._files,
+            place.folder,
+            flow=place.name,
+            index=index,
+            claim=claim.id,
+            faults=self._faults,
+        )
+        try:
+            parts: tuple[WrittenPart, ...] = ()
+            if not is_retraction(claim):
+                request = _request(place, claim, path, names, self._limits)
+                parts = self._reader(request, never).parts
+            return self._replacements.difference(place, names.temporaries(parts), earlier, {})
+        finally:
+            names.discard()
+
+    def _replaced(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        judged: Judged,
+        names: PartNames,
+        read: FileRead,
+        pending: Sequence[Pending],
+    ) -> tuple[FileRead, tuple[WrittenPart, ...]]:
+        """Write what differs from the earlier file in place of what was read; return both parts."""
+        earlier = str((judged.same_as or {})["claim"])
+        made = self._replacements.difference(
+            place,
+            names.temporaries(read.parts),
+            earlier,
+            {one.claim.id: (one.claim, one.brought) for one in pending},
+        )
+        names.discard()
+        came, gone = self._replacements.write(place, names.index, claim.id, made)
+        notes = {
+            **read.notes,
+            "records_came": made.came.num_rows,
+            "records_gone": made.gone.num_rows,
+        }
+        return replace(read, parts=came, notes=notes), gone
 
     def _entry(self, pending: Pending) -> SourceEntry:
         file = arrived(pending.claim, pending.read.notes)
-        increment = pending.names.publish(pending.read.parts)
+        increment = pending.names.publish(pending.read.parts, pending.gone)
         return SourceEntry(increment, (file,), pending.read_at)
+
+
+def _asked(claim: ClaimRecord) -> dict[str, Any]:
+    """Return who asked for a replacement, and why, as far as it is known."""
+    said = claim.same_as or {}
+    return {name: said[name] for name in ("who", "why") if name in said}
 
 
 def arrived(

@@ -12,8 +12,8 @@ from __future__ import annotations
 
 import hashlib
 import os
-from collections.abc import Callable
-from contextlib import suppress
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
 from dataclasses import replace
 from datetime import datetime
 from pathlib import Path
@@ -22,7 +22,12 @@ from typing import BinaryIO
 from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError
 from controller.ingest.admission.claims import Claims, upload_name
-from controller.ingest.admission.identity import Identities, NamedContent, put_aside_reason
+from controller.ingest.admission.identity import (
+    Identities,
+    NamedContent,
+    client_key,
+    put_aside_reason,
+)
 from controller.ingest.admission.intake import Intake
 from controller.ingest.errors import UploadTooLargeError, device_errors
 from controller.ingest.folder.folder_check import require_folders
@@ -33,6 +38,9 @@ from controller.store.base import ClaimRecord, Store, Uploaded
 __all__ = ["Uploads"]
 
 _READ_BYTES = 1 << 20
+
+_Held = tuple[ClaimRecord, Path]
+"""A claim that is recorded nowhere, and its file."""
 
 
 class Uploads:
@@ -61,7 +69,7 @@ class Uploads:
 
     def receive(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
         """Store a file from a stream; durable when it returns. See `DropFolder.upload`."""
-        return self.receive_as(place, evidence(name), stream, key)
+        return self.receive_as(place, evidence(name), stream, client_key(key))
 
     def receive_as(
         self,
@@ -71,6 +79,7 @@ class Uploads:
         key: str,
         *,
         before_claim: Callable[[ClaimRecord], object] | None = None,
+        asked: Mapping[str, str] | None = None,
     ) -> Uploaded:
         """Like `receive`, for a name that is evidence already.
 
@@ -80,6 +89,7 @@ class Uploads:
             stream: Is read to its end.
             key: As for `receive`.
             before_claim: Called with the claim once the file is durable, before the claim is.
+            asked: Who asked for it, and why, if it replaces a file; kept in `same_as`.
         """
         identity = self._new_id()
         part = place.incoming / upload_name(identity)
@@ -88,24 +98,45 @@ class Uploads:
             with device_errors(str(part)):
                 require_folders(place, self._files)
                 size, sha256 = self._write(place, part, stream)
-                claim = ClaimRecord(
-                    id=identity,
-                    dataflow=place.dataflow,
-                    source=place.name,
-                    sequence=0,
-                    path=path,
-                    bytes=size,
-                    status="claiming",
-                    created_at=self._clock(),
-                    sha256=sha256,
-                    key=key,
-                )
+                claim = self._new_claim(place, identity, path, size, sha256, key)
+                claim = replace(claim, same_as=asked)
                 return self._claim(place, claim, part, before_claim)
         except Exception:
             self._give_up(identity, part)
             raise
         finally:
             self.active.discard(identity)
+
+    @contextmanager
+    def held(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> Iterator[_Held]:
+        """Give a file that is looked at and not taken in, with a claim that is not recorded."""
+        identity = self._new_id()
+        part = place.incoming / upload_name(identity)
+        self.active.add(identity)
+        try:
+            with device_errors(str(part)):
+                require_folders(place, self._files)
+                size, sha256 = self._write(place, part, stream)
+            yield self._new_claim(place, identity, path, size, sha256, key), part
+        finally:
+            part.unlink(missing_ok=True)
+            self.active.discard(identity)
+
+    def _new_claim(
+        self, place: SourcePlace, identity: str, path: str, size: int, sha256: str, key: str
+    ) -> ClaimRecord:
+        return ClaimRecord(
+            id=identity,
+            dataflow=place.dataflow,
+            source=place.name,
+            sequence=0,
+            path=path,
+            bytes=size,
+            status="claiming",
+            created_at=self._clock(),
+            sha256=sha256,
+            key=key,
+        )
 
     def _claim(
         self,
@@ -125,7 +156,8 @@ class Uploads:
         file = NamedContent(claim.path, claim.sha256, claim.id, claim.key)
         judged, settled = self._identities.foresee(place, file)
         if not settled or judged.outcome == "accepted":
-            claim = replace(claim, same_as=judged.same_as)
+            said = {**(claim.same_as or {}), **(judged.same_as or {})}
+            claim = replace(claim, same_as=said or None)
             return Uploaded(self._claims.make(place, part, claim))
         claim = replace(claim, same_as={**(judged.same_as or {}), "at_once": True})
         if judged.outcome == "duplicate":

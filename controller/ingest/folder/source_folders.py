@@ -24,6 +24,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
+from cbp.model.dataflow.replacement import is_signed
 from controller.ingest.errors import DropFolderError
 from controller.store.base import DataflowRecord
 
@@ -100,6 +101,7 @@ class SourcePlace:
         folder: The dataflow's folder.
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it was found to be allowed.
+        signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
     """
 
     dataflow: str
@@ -107,6 +109,7 @@ class SourcePlace:
     folder: str
     root: Path
     table: str = ""
+    signed: bool = False
 
     @classmethod
     def of(
@@ -114,7 +117,8 @@ class SourcePlace:
     ) -> SourcePlace:
         """Return the place of a source; names were checked when it was registered."""
         root = drop_root / dataflow.name / source.name
-        return cls(dataflow.name, source, local_path(record.folder), root)
+        signed = is_signed(source, dataflow.stages)
+        return cls(dataflow.name, source, local_path(record.folder), root, signed=signed)
 
     @property
     def name(self) -> str:

@@ -52,11 +52,20 @@ class PartWriter:
         folder: The source's folder of increments; a local path.
         index: Index of the increment.
         claim: Id that names the files.
+        first: Number of the first part.
     """
 
     def __init__(
-        self, folder: str, *, index: int, claim: str, schema: Schema, limits: IngestLimits
+        self,
+        folder: str,
+        *,
+        index: int,
+        claim: str,
+        schema: Schema,
+        limits: IngestLimits,
+        first: int = 0,
     ) -> None:
+        self._first = first
         self._folder, self._index, self._claim = folder, index, claim
         self._schema, self._limits = arrow_schema(schema), limits
         self._parts: list[WrittenPart] = []
@@ -110,7 +119,7 @@ class PartWriter:
         if table.num_rows == 0:
             return
         if self._open is None:
-            name = flow_file(self._index, len(self._parts), self._claim)
+            name = flow_file(self._index, self._first + len(self._parts), self._claim)
             self._open = _Part(self._folder, name, self._schema)
         self._open.write(table)
         if self._open.bytes >= self._limits.part_bytes:
@@ -145,21 +154,28 @@ class PartNames:
         """Return the paths of the parts, which the caller syncs before it calls `publish`."""
         return [f"{self.folder}/{_temporary(part.name)}" for part in parts]
 
-    def publish(self, parts: Sequence[WrittenPart]) -> Increment:
+    def publish(self, parts: Sequence[WrittenPart], gone: Sequence[WrittenPart] = ()) -> Increment:
         """Give the parts their final names and return the increment.
+
+        Args:
+            parts: The increment's records.
+            gone: Records that it takes back.
 
         The names are durable once the caller has synced the folder.
 
         Raises:
             OSError: A rename failed; `discard` removes what is there.
         """
-        for part in parts:
+        for part in (*parts, *gone):
             self._faults("increment_file.before")
             os.rename(f"{self.folder}/{_temporary(part.name)}", f"{self.folder}/{part.name}")
             self._named.add(part.name)
             self._faults("increment_file.after")
-        files = (DataFile(f"{self._within}/{p.name}", p.records, p.bytes) for p in parts)
-        return Increment(self._flow, self.index, self.index, tuple(files))
+        files, taken = (
+            tuple(DataFile(f"{self._within}/{p.name}", p.records, p.bytes) for p in some)
+            for some in (parts, gone)
+        )
+        return Increment(self._flow, self.index, self.index, files, gone=taken)
 
     def discard(self) -> None:
         """Remove the parts of this increment as far as possible; may be called again.

@@ -76,10 +76,25 @@ class Inputs:
         log, dataflow = self.open_log(record.folder), self.catalog.compiled(record)
         oldest, unpublished = log.oldest_position(), self.sinks.needed(record, dataflow, log)
         replayed = {} if oldest is None else {i.flow: i.index + 1 for i in oldest.newest}
+        if self._may_be_recomputed(record.name, dataflow.sources, replayed):
+            return {}
         return {
             name: self._expiry(record, source, replayed.get(name, 0), needed, unpublished.get(name))
             for name, source in dataflow.sources.items()
         }
+
+    def _may_be_recomputed(
+        self, name: str, sources: Collection[str], replayed: Mapping[str, int]
+    ) -> bool:
+        """Return whether a replacement waits, or can wait again: its groups need all inputs."""
+        connectors = self.store.connectors(name).values()
+        if any(one.gone for inputs in connectors for c in inputs.values() for one in c.waiting):
+            return True
+        return any(
+            one.increment.gone
+            for source in sources
+            for one in self.store.oldest_increments(name, source, first=replayed.get(source, 0))
+        )
 
     def remove(self, record: DataflowRecord, plans: Mapping[str, Expiry]) -> None:
         """Carry out a plan; may be interrupted anywhere, and repeated."""
@@ -138,7 +153,7 @@ class Inputs:
 
 
 def _held(record: IncrementRecord) -> Held:
-    files = record.increment.files
+    files = record.increment.kept
     return Held(
         record.increment.index,
         sum(file.bytes for file in files),

@@ -53,6 +53,7 @@ from controller.loop.recovery.named_files import Unread, left_out, unread_of_sou
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
 from controller.loop.recovery.superseded import (
     file_names,
+    require_chains,
     stay_dropped,
     superseded_in,
     without_increments,
@@ -182,6 +183,8 @@ class Rollbacks:
             request=request,
         )
         unread = self._unread_of_sources(record, position) if drop_later else {}
+        gone = increments_dropped([*log.generations, generation])
+        require_chains(position, gone, self._store)
         undone = [i for s, n in epochs.items() for i in records_of(log, s, point.epochs[s], n)]
         return RollbackPlan(
             generation=generation,
@@ -348,7 +351,7 @@ class Rollbacks:
         for name, stage in position.stages.items():
             for connector in stage.connectors.values():
                 for increment in connector.held:
-                    for file in increment.files:
+                    for file in (*increment.files, *increment.gone):
                         if not self._files.exists(f"{record.folder}/{file.path}"):
                             why = f"increment {increment.name}, which {name!r} read, is gone"
                             raise RollbackImpossibleError(record.name, why, file=file.path)

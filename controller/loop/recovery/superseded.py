@@ -21,7 +21,7 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from controller.store.base import Store
 
-__all__ = ["file_names", "stay_dropped", "superseded_in", "without_increments"]
+__all__ = ["file_names", "require_chains", "stay_dropped", "superseded_in", "without_increments"]
 
 
 def stay_dropped(
@@ -92,6 +92,44 @@ def superseded_in(
             raise RollbackImpossibleError(position.dataflow, why, source=source, increment=index)
         seen |= {(source, name, sha256) for name, sha256 in files}
     return superseded
+
+
+def require_chains(position: Position, gone: Mapping[str, Sequence[range]], store: Store) -> None:
+    """Refuse a position whose replacements do not fit what is left of the files that they replace.
+
+    Args:
+        position: The position to which a roll-back would go, without what it leaves out.
+        gone: Source -> increments that this roll-back or an earlier one took away.
+        store: Only read.
+
+    Raises:
+        RollbackImpossibleError: A replacement stays, and what it replaces does not; or two stay
+            that replace the same file.
+    """
+    waiting = {
+        (one.flow, one.index)
+        for stage in position.stages.values()
+        for connector in stage.connectors.values()
+        for one in connector.waiting
+        if "." not in one.flow
+    }
+    by_earlier: dict[tuple[str, int], int] = {}
+    for (source, index), origin in sorted(store.origins(position.dataflow, waiting).items()):
+        same = origin.get("same_as") or {}
+        if same.get("by") not in ("replaced", "retracted"):
+            continue
+        earlier = int(same["index"])
+        why = ""
+        if any(earlier in part for part in gone.get(source, ())):
+            why = f"would be left out: leave out {source}/{index}, too"
+        elif (source, earlier) in by_earlier:
+            other = by_earlier[source, earlier]
+            why = f"is replaced by {source}/{other} as well: leave out one of the two"
+        by_earlier[source, earlier] = index
+        if why:
+            file = same.get("file")
+            why = f"increment {source}/{index} replaces {file!r} of {source}/{earlier}, which {why}"
+            raise RollbackImpossibleError(position.dataflow, why, source=source, increment=index)
 
 
 def _files(store: Store, dataflow: str, source: str, index: int) -> list[tuple[str, str]]:

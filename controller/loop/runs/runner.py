@@ -36,6 +36,7 @@ from controller.loop.runs.in_flight import InFlight, Work
 from controller.loop.runs.output_retention import Keeping
 from controller.loop.runs.planned_run import PlannedRun
 from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.run_phases import RunPhases
 from controller.store.base import DataflowRecord, Store
 
@@ -52,6 +53,7 @@ class Runner:
 
     Args:
         keeping: Knows what must be kept of outputs.
+        retained: Finds what inputs have read, for a run that reads a replacement.
         seconds_max: Time limit of a run whose stage has none; 0 means no limit.
     """
 
@@ -66,6 +68,7 @@ class Runner:
         finisher: Finisher,
         failures: Failures,
         keeping: Keeping,
+        retained: RetainedInputs,
         term: CurrentTerm,
         run_phases: RunPhases,
         seconds_max: float,
@@ -73,6 +76,7 @@ class Runner:
         self._store, self._preparer, self._clock = store, preparer, clock
         self._in_flight, self._publisher, self._finisher = in_flight, publisher, finisher
         self._failures, self._keeping, self._term = failures, keeping, term
+        self._retained = retained
         self._run_phases, self._seconds_max = run_phases, seconds_max
 
     def start(self, job: PlannedRun) -> None:
@@ -122,6 +126,8 @@ class Runner:
             raise RunCancelledError(job.run.id)
         plan, enter = job.plan, partial(self._run_phases.enter, job.run.id)
         enter("plan")
+        if plan.replaces:
+            plan = replace(plan, retained=self._retained.of(job.record, plan.node))
         if self._preparer.maintains_outputs(plan.epoch):
             plan = replace(plan, kept=self._keeping.of(job.record, (plan.node, *plan.fused)))
         return self._preparer.prepare(plan, enter)

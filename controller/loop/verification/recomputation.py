@@ -261,7 +261,11 @@ class Recomputation:
             rows = self.engine.increments.read(
                 self.record.folder, [increment], offset=0, limit=increment.records
             )
-            reference.feed(increment.flow, rows)
+            taken = replace(increment, files=increment.gone, gone=())
+            gone = self.engine.increments.read(
+                self.record.folder, [taken], offset=0, limit=taken.records
+            )
+            reference.feed(increment.flow, rows, gone)
             if self.request.split == "increments":
                 reference.run_until_idle(limits)
             watched.tell("recomputes", done, total, "increments")
@@ -345,8 +349,9 @@ class Recomputation:
         for number, part in enumerate(parts):
             records = [self._increment(source, index) for index in part]
             files = tuple(file for one in records for file in one.increment.files)
+            gone = tuple(file for one in records for file in one.increment.gone)
             came = records[0].created_at
-            yield came, len(part), Increment(source, number, number, files)
+            yield came, len(part), Increment(source, number, number, files, gone=gone)
 
     def _increment(self, source: str, index: int) -> IncrementRecord:
         name, folder = self.record.name, self.record.folder
@@ -354,7 +359,7 @@ class Recomputation:
             record = self.store.increment(name, source, index)
         except NotFoundError as error:
             raise InputNotRetainedError(name, source, index) from error
-        for file in record.increment.files:
+        for file in record.increment.kept:
             if not self.files.exists(f"{folder}/{file.path}"):
                 raise InputNotRetainedError(name, source, index)
         return record
@@ -371,5 +376,8 @@ def output_tables(dataflow: Dataflow) -> dict[str, str]:
 
 def _below(depth: str, increment: Increment) -> Increment:
     """Return an increment whose file paths are relative to the scratch folder."""
-    files = tuple(replace(file, path=f"{depth}/{file.path}") for file in increment.files)
-    return replace(increment, files=files)
+    files, gone = (
+        tuple(replace(file, path=f"{depth}/{file.path}") for file in some)
+        for some in (increment.files, increment.gone)
+    )
+    return replace(increment, files=files, gone=gone)

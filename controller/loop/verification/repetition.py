@@ -227,6 +227,8 @@ class Repetition:
                 why = f"epoch {epoch} was run by other code"
             elif (gone := self._gone(unit, record)) is not None:
                 why = f"increment {gone}, which epoch {epoch} read, is no longer kept"
+            elif self._replaces(unit, record):
+                why = f"epoch {epoch} read a replacement, which needs all input before it"
             elif (gone := self._table_gone(unit, record)) is not None:
                 why = f"epoch {epoch} cannot be repeated: {gone}"
             else:
@@ -343,6 +345,14 @@ class Repetition:
                 if index not in self._flow(unit.leader.wiring[name])
             ),
             None,
+        )
+
+    def _replaces(self, unit: PhysicalStage, record: Intention) -> bool:
+        """Return whether a run read an increment that takes records back."""
+        return any(
+            self._flow(unit.leader.wiring[name])[index].gone
+            for name, indexes in record.read.items()
+            for index in indexes
         )
 
     def _flow(self, flow: str) -> Mapping[int, Increment]:

@@ -265,5 +265,5 @@ _JSON = ("framing_key", "files", "bindings")
 def _parsed(read_mark: int, flow: str, index: int, *texts: str | None) -> Queued:
     framing_key, files, bindings = (None if one is None else json.loads(one) for one in texts)
     value = {"flow": flow, "index": index, "framing_key": framing_key, "files": files}
-    increment = Increment.from_json(value | {"bindings": bindings or ()})
+    increment = Increment.from_json(value | rows.files_beside(bindings))
     return Queued(increment, bool(read_mark))

@@ -22,6 +22,7 @@ __all__ = [
     "claim_row",
     "dataflow_of",
     "dataflow_row",
+    "files_beside",
     "increment_of",
     "increment_record_of",
     "increment_row",
@@ -105,7 +106,7 @@ def increment_row(record: IncrementRecord) -> Values:
         "idx": value["index"],
         "framing_key": value["framing_key"],
         "files": value["files"],
-        "bindings": value.get("bindings"),
+        "bindings": _beside(value),
         "created_at": record.created_at,
         "origin": dict(record.origin),
     }
@@ -119,9 +120,22 @@ def increment_of(row: Row[Any]) -> Increment:
             "index": row.idx,
             "framing_key": row.framing_key,
             "files": row.files,
-            "bindings": row.bindings or (),
+            **files_beside(row.bindings),
         }
     )
+
+
+def _beside(value: Values) -> Any:
+    """Return the column of the files that an increment has beside its records; null: none.
+
+    Only messages have bindings, and only increments of sources have records that are gone.
+    """
+    return {"gone": value["gone"]} if "gone" in value else value.get("bindings")
+
+
+def files_beside(column: Any) -> Values:
+    """Return what `_beside` put into the column, as a part of the increment's JSON values."""
+    return column if isinstance(column, dict) else {"bindings": column or ()}
 
 
 def increment_record_of(row: Row[Any]) -> IncrementRecord:

@@ -189,7 +189,7 @@ increments = Table(
     Column("idx", BigInteger, nullable=False),
     Column("framing_key", JsonText, nullable=False),
     Column("files", JsonText, nullable=False),
-    # For messages with addresses; null: none.
+    # Of messages with addresses: a list; of records that are gone: {"gone": [...]}; null: none.
     Column("bindings", JsonText),
     Column("created_at", UtcTime, nullable=False),
     Column("origin", JsonText, nullable=False),

@@ -106,7 +106,7 @@ def test_a_document_gives_the_graph_it_describes() -> None:
             ("type_unknown", "sources.lines.schema"),
         ),
         (
-            document(sources={"lines": {"schema": "text STRING", "same_name": "replace"}}),
+            document(sources={"lines": {"schema": "text STRING", "same_name": "rename"}}),
             ("same_name_invalid", "sources.lines.same_name"),
         ),
         (

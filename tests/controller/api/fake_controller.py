@@ -53,6 +53,16 @@ from tests.controller.api.fake_upkeep import FakeHousekeeping, FakeScrubs
 __all__ = ["FakeController"]
 
 
+class FakeRetained:
+    """Lets every stage follow."""
+
+    def __init__(self, store: FakeStore) -> None:
+        self._store = store
+
+    def check(self, name: str, source: str) -> DataflowRecord:
+        return self._store.dataflow(name)
+
+
 class FakeController:
     """Registers into the store.
 
@@ -83,6 +93,7 @@ class FakeController:
         self.housekeeping, self.scrubs = FakeHousekeeping(store), FakeScrubs(store)
         self.problem, files = "", LocalFiles()
         self.waits_for = ""
+        self.retained = FakeRetained(store)
         self.journal = Journal(files=files, root=str(root), clock=lambda: NOON)
         self.disk_uses = DiskUses(files=files, clock=lambda: NOON)
         self.lane_counts = (

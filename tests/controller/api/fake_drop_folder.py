@@ -8,7 +8,8 @@ from typing import Any, BinaryIO
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, Held
-from controller.ingest.admission.readmission import Decided
+from controller.ingest.admission.readmission import Author, Decided
+from controller.ingest.admission.replacement import Compared
 from controller.store.base import (
     ClaimRecord,
     DataflowRecord,
@@ -48,11 +49,42 @@ LYING: dict[str, Any] = {
 }
 
 
+class FakeReplacements:
+    """Takes every request."""
+
+    def __init__(self, folder: FakeDropFolder) -> None:
+        self._folder = folder
+
+    def ask(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        name: str,
+        stream: BinaryIO | None,
+        author: Author,
+        key: str = "",
+    ) -> Uploaded:
+        content = io.BytesIO() if stream is None else stream
+        return self._folder.upload(record, dataflow, source, name, content, key)
+
+    def compare(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        name: str,
+        stream: BinaryIO | None,
+    ) -> Compared:
+        return Compared(came=2, gone=1, groups={"count": 3})
+
+
 class FakeDropFolder:
     """Keeps what was uploaded, if it arrived as a whole."""
 
     def __init__(self) -> None:
         self.files: dict[str, bytes] = {}
+        self.replacements = FakeReplacements(self)
         self.judged = Judged("accepted")
         self.cleaned: list[bool] = []
         self.lying: list[dict[str, Any]] = [LYING]

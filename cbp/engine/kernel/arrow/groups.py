@@ -99,6 +99,14 @@ class Groups:
         every = len(numbers) == len(self)
         return Groups(self.keys if every else self.keys.take(pa.array(numbers)), some, whole_tables)
 
+    def without_records(self, flows: Collection[str]) -> Groups:
+        """Return the same groups with these flows empty."""
+        given = dict(self._flows)
+        for name in flows:
+            table, offsets = given[name]
+            given[name] = table.slice(0, 0), np.zeros_like(offsets)
+        return Groups(self.keys, given)
+
     def part(self, flow: str, numbers: Int64s) -> tuple[pa.Table, Int64s]:
         """Return the records of some groups (ascending) in a flow, and where each group begins."""
         table, offsets = self._flows[flow]

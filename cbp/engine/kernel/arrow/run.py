@@ -14,7 +14,7 @@ Invariant: state and outputs equal those of a groupwise translator that does the
 from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 
 import numpy as np
 import pyarrow as pa
@@ -89,6 +89,7 @@ class CallSettler:
         timers: Mapping[str, Timers] = {}
         if call.called is not None:
             emission.of_groups(call.called)
+        if call.called is not None and self.spec.expiries:
             expiry = CallExpiry(self.spec, call.groups, self.context.time, call.called)
             timers = expiry.complete(emission)
         for state in self.spec.replaced:
@@ -206,6 +207,9 @@ class VectorisedRun:
         for call in calls:
             if not len(call.groups):
                 continue
+            if self.spec.anew:
+                sizes = Groups.sizes(call.groups, self.spec.anew)
+                call = replace(call, called=np.flatnonzero(sizes == 0))
             given = self._given(call, settler)
             emission = settler.emission(given.keys)
             if len(given):
@@ -218,7 +222,9 @@ class VectorisedRun:
         groups, numbers = call.groups, np.arange(len(call.groups))
         if call.called is not None:
             hidden, numbers = {timers.name for timers in self.spec.expiries}, call.called
-            groups = Groups.only(groups, numbers, hidden=hidden)
+            groups = Groups.only(groups, numbers, hidden={*hidden, self.spec.anew})
+        if self.spec.anew:
+            groups = Groups.without_records(groups, [one.name for one in self.spec.replaced])
         if not self.spec.kept:
             return groups
         readers = {
@@ -237,7 +243,7 @@ class VectorisedRun:
                 raise
             kept = {state.name for state in self.spec.kept}
             states = (*self.spec.authored, *self.spec.looked_up)
-            names = [i.name for i in self.spec.inputs]
+            names = [i.name for i in self.spec.inputs if i.name != self.spec.anew]
             names += [s.name for s in states if s.name not in kept]
             inputs = {name: _first(getattr(given, name)) for name in names}
             raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc

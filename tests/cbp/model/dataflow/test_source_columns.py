@@ -81,7 +81,7 @@ def test_columns_that_a_format_cannot_fill_are_told(
 @pytest.mark.parametrize(
     ("format_", "options", "ways"),
     [
-        ("jsonl", {}, []),
+        ("jsonl", {}, ["signed"]),
         ("delta", TABLE, ["signed"]),
         ("delta", {**TABLE, "change_type": "change_type"}, ["signed", "after"]),
         ("delta", {**TABLE, "change_type": "how"}, ["signed"]),

@@ -60,7 +60,7 @@ def test_what_is_no_list_of_endings_is_refused(value: Any) -> None:
 @pytest.mark.parametrize(
     ("setting", "code"),
     [
-        ({"same_name": "replace"}, "same_name_invalid"),
+        ({"same_name": "rename"}, "same_name_invalid"),
         ({"unfinished": (".a/b",)}, "unfinished_invalid"),
     ],
 )

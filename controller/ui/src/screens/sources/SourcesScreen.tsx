@@ -344,6 +344,8 @@ function columnsOf(dataflow: string, source: string, rejects: boolean): Column<C
 
 function whyOf(claim: Claim): string {
   if (claim.reason !== null) return reasonText(claim.reason);
+  const by = claim.same_as?.["by"];
+  if (by === "replaced" || by === "retracted") return by === "replaced" ? "replaces the file of this name" : "takes back the file of this name";
   return claim.same_as === null ? "" : `has the content of ${String(claim.same_as["file"] ?? "")}`;
 }
 

@@ -1,0 +1,148 @@
+"""Retained inputs: what the inputs of a stage have read, of which a run computes groups anew.
+
+    first version     every increment of the source
+    emptied later     those that were queued when it began with nothing, and those that came since;
+                      it is refused if these are not all
+    changed later     not known: it is refused
+
+What roll-backs dropped does not count, and what waits is not read yet.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.storage.files import Files
+from cbp.errors import NotFoundError, ReplaceRefusedError
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
+from cbp.model.dataflow.replacement import hindrances, is_signed
+from cbp.model.flow.generation import home_of, increments_dropped
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position
+from controller.loop.records.catalog import Catalog
+from controller.loop.records.correction_log import read_notes
+from controller.loop.records.description_log import Descriptions
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["RetainedInputs"]
+
+
+@dataclass(frozen=True, slots=True)
+class RetainedInputs:
+    """Finds them in the store and the folder; only reads."""
+
+    store: Store
+    files: Files
+    catalog: Catalog
+    descriptions: Descriptions
+    open_log: Callable[[str], IntentionLog]
+
+    def check(self, name: str, source: str) -> DataflowRecord:
+        """Refuse to replace files of a source if a reader cannot follow.
+
+        Raises:
+            NotFoundError: There is no such dataflow, or source.
+            ReplaceRefusedError: Names each reader, and why it cannot follow.
+        """
+        record, dataflow = self.catalog.find(name)
+        if source not in dataflow.sources:
+            raise NotFoundError(kind="source", name=f"{name}.{source}")
+        self._require_followed(record, dataflow, source)
+        node = dataflow.sources[source]
+        if not is_signed(node, dataflow.stages):
+            for stage in dataflow.stages.values():
+                if source in stage.wiring.values():
+                    for flow in stage.wiring.values():
+                        self._require_kept(record, stage, flow)
+        return record
+
+    def of(self, record: DataflowRecord, node: StageNode) -> dict[str, tuple[Increment, ...]]:
+        """Return what each input of a stage has read and still counts, oldest first.
+
+        Raises:
+            ReplaceRefusedError: The stage cannot follow, or increments are not kept any more.
+        """
+        dataflow = self.catalog.compiled(record)
+        for flow in dict.fromkeys(node.wiring.values()):
+            self._require_followed(record, dataflow, flow, only=node.name)
+            self._require_kept(record, node, flow)
+        connectors = self.store.connectors(record.name)[node.name]
+        dropped = increments_dropped(self.open_log(record.folder).generations)
+        read = {}
+        for input_, flow in node.wiring.items():
+            unread = {one.index for one in connectors[input_].unread}
+            gone = dropped.get(flow, ())
+            read[input_] = tuple(
+                one.increment
+                for one in self.store.oldest_increments(record.name, flow)
+                if (index := one.increment.index) not in unread
+                and not any(index in part for part in gone)
+            )
+        return read
+
+    def _require_followed(
+        self, record: DataflowRecord, dataflow: Dataflow, source: str, only: str = ""
+    ) -> None:
+        """Refuse a source with a reader that cannot follow; `only`: if it is this stage."""
+        node = dataflow.sources.get(source)
+        altered = self._altered(record, dataflow)
+        every = dataflow.sources, dataflow.stages, dataflow.sinks, altered
+        readers = {
+            one.reader: one.why
+            for one in (() if node is None else hindrances(node, *every))
+            if not only or one.reader == f"stages.{only}"
+        }
+        if readers:
+            why = "; ".join(f"{reader} cannot follow: {what}" for reader, what in readers.items())
+            raise ReplaceRefusedError(record.name, source, why, readers)
+
+    def _require_kept(self, record: DataflowRecord, node: StageNode, flow: str) -> None:
+        """Refuse a source of which increments are not kept any more."""
+        oldest = self.store.oldest_increments(record.name, flow, limit=1)
+        if oldest and (first := oldest[0].increment.index):
+            why = (
+                f"its increments are kept from number {first} on, and stage {node.name!r} computes "
+                "groups anew from all that it read; raise `keep` of the source, or "
+                "CBP_KEEP_INPUTS_HOURS"
+            )
+            raise ReplaceRefusedError(record.name, flow, why)
+
+    def _altered(self, record: DataflowRecord, dataflow: Dataflow) -> frozenset[str]:
+        """Return the stages whose tables are not what their present code makes of their input."""
+        altered = set[str]()
+        for version in range(2, record.version + 1):
+            begin = self.descriptions.version(record, version).begin
+            if begin is not None:
+                altered = (altered | set(begin.anew)) - set(begin.emptied)
+        generations = self.open_log(record.folder).generations
+        dropped = increments_dropped(generations)
+        for name, node in dataflow.stages.items():
+            began = self._began(record, name)
+            if began is not None and name in began.stages and _lacks(began, node, dropped):
+                altered.add(name)
+        return frozenset(altered) | {
+            one.note.stage
+            for one in read_notes(self.files, record.folder)
+            if home_of(generations, one.leader, one.epoch) == one.generation
+        }
+
+    def _began(self, record: DataflowRecord, stage: str) -> Position | None:
+        """Return the position at which a stage last began with nothing; `None`: version 1."""
+        for version in range(record.version, 1, -1):
+            begin = self.descriptions.version(record, version).begin
+            if begin is not None and stage in begin.emptied:
+                return begin.position
+        return None
+
+
+def _lacks(began: Position, node: StageNode, dropped: Mapping[str, Sequence[range]]) -> bool:
+    """Return whether a stage began without an increment that had come, and that counts."""
+    newest = {one.flow: one.index for one in began.newest}
+    for input_, flow in node.wiring.items():
+        queued = {one.index for one in began.stages[node.name].connectors[input_].waiting}
+        queued |= {index for part in dropped.get(flow, ()) for index in part}
+        if not queued.issuperset(range(newest.get(flow, -1) + 1)):
+            return True
+    return False

@@ -1,0 +1,90 @@
+"""Who cannot follow a replaced file, told from what is declared."""
+
+from __future__ import annotations
+
+from typing import Any
+
+import pytest
+
+from cbp import DataflowBuilder, Input, State, Translate, View
+from cbp.model.dataflow.replacement import hindrances, is_signed
+
+SCHEMA = "k BIGINT, n BIGINT, sign INT"
+
+
+class Able(Translate):
+    """Counts, in any order."""
+
+    rows = Input(SCHEMA, route_by="k")
+    counts = View("k BIGINT, times BIGINT", key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Count."""
+        known = next(iter(group.counts), None)
+        out.counts(key.k, sum(1 for _ in group.rows) + (known.times if known else 0))
+
+
+class Remote(Able):
+    """Writes state of other groups."""
+
+    seen = State("k BIGINT, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Write one."""
+        out.seen.remote(key.k + 1, 1)
+
+
+class Timed(Able):
+    """Reads the time."""
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Write it."""
+        out.counts(key.k, group.run.time.year)
+
+
+class Signed(Able):
+    """Adds up signs."""
+
+    rows = Input(SCHEMA, route_by="k", changes="signed")
+
+
+def why(translator: Translate, *, any_order: bool = True) -> list[tuple[str, str]]:
+    """Return the readers that cannot follow, with the reasons."""
+    builder = DataflowBuilder("d")
+    rows = builder.source("rows", SCHEMA)
+    builder.stage("s", translator, rows=rows, any_order=any_order)
+    made = builder.build()
+    found = hindrances(made.sources["rows"], made.sources, made.stages, made.sinks)
+    return [(one.reader, one.why) for one in found]
+
+
+def test_a_stage_that_promises_any_order_follows() -> None:
+    """And so does one that adds up signs, without a promise."""
+    assert why(Able()) == []
+    assert why(Signed(), any_order=False) == []
+    assert [reader for reader, _ in why(Able(), any_order=False)] == ["stages.s"]
+
+
+@pytest.mark.parametrize(
+    ("translator", "words"),
+    [(Remote(), "more than what"), (Timed(), "the time")],
+)
+def test_what_else_decides_its_answer_is_named(translator: Translate, words: str) -> None:
+    """State of other groups, and the time."""
+    ((reader, reason),) = why(translator)
+    assert reader == "stages.s"
+    assert words in reason
+
+
+def test_signs_count_if_all_that_read_them_do() -> None:
+    """One reader that does not lets all of them be computed anew."""
+    builder = DataflowBuilder("d")
+    rows = builder.source("rows", SCHEMA)
+    builder.stage("s", Signed(), rows=rows)
+    one = builder.build()
+    assert is_signed(one.sources["rows"], one.stages)
+    builder.stage("t", Able(), rows=rows, any_order=True)
+    both = builder.build()
+    assert not is_signed(both.sources["rows"], both.stages)
+    found = hindrances(both.sources["rows"], both.sources, both.stages)
+    assert [one.reader for one in found] == ["stages.s"]

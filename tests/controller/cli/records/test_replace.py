@@ -1,0 +1,107 @@
+"""`cbp replace` and `cbp retract`, from the command line through REST to the tables."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+
+import pytest
+
+from controller.access.access import Access
+from controller.api import create_api
+from controller.cli.main import main
+from controller.cli.session import Session
+from controller.settings import Settings
+from controller.store.access import AuditFilter
+from tests.controller.api.app_transport import TOKEN, AppTransport
+from tests.controller.corrected_files import DOCUMENT, Shelf
+from tests.controller.rest import lead_alone
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
+
+@pytest.fixture
+def shelf(tmp_path: Path) -> Iterator[Shelf]:
+    """Return a service that has applied one day."""
+    made = Shelf(tmp_path)
+    made.put("monday", ("a", 1), ("b", 2))
+    made.counts["monday"] = [("a", 1), ("b", 2)]
+    made.take_in()
+    yield made
+    made.close()
+
+
+@dataclass(frozen=True)
+class Called:
+    """What a command printed, and the status that it ended with."""
+
+    status: int
+    out: str
+    err: str
+
+
+def call(shelf: Shelf, capsys: pytest.CaptureFixture[str], *given: str) -> Called:
+    """Call a command against the shelf's service."""
+    settings = Settings(root=shelf.root, token=TOKEN)
+    api = create_api(
+        controller=shelf.world.controller,
+        store=shelf.world.store,
+        drop_folder=shelf.drop_folder,
+        settings=settings,
+        access=Access(settings, shelf.world.store),
+        standing=lead_alone,
+    )
+    with pytest.raises(SystemExit) as ended:
+        main(list(given), session=Session(settings, AppTransport(api)))
+    return Called(int(ended.value.code or 0), *capsys.readouterr())
+
+
+def test_a_file_is_replaced_and_taken_back(
+    shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """First as a dry run, which counts and changes nothing; with a reason, which the audit has."""
+    right = tmp_path / "right.jsonl"
+    right.write_text('{"word": "a", "n": 1}\n{"word": "c", "n": 3}\n')
+    named = ("replace", "shelf", "a", "monday", str(right))
+    tried = call(shelf, capsys, *named, "--dry-run")
+    assert tried.status == 0, tried.err
+    assert "1 record would come, 1 record would be taken back" in tried.out
+    shelf.take_in()
+    shelf.require_right()
+    assert call(shelf, capsys, *named).status == 2  # without a reason
+    done = call(shelf, capsys, *named, "--reason", "a slip")
+    assert done.status == 0, done.err
+    shelf.counts["monday"] = [("a", 1), ("c", 3)]
+    shelf.take_in()
+    shelf.require_right()
+    entries = shelf.world.store.audit(AuditFilter()).items
+    assert any("replace" in entry.action for entry in entries)
+    tried = call(shelf, capsys, "retract", "shelf", "a", "monday", "--dry-run", "--json")
+    assert json.loads(tried.out)["records_gone"] == 2
+    done = call(shelf, capsys, "retract", "shelf", "a", "monday", "--reason", "a test", "--json")
+    assert json.loads(done.out)["same_as"]["why"] == "a test"
+    shelf.counts.clear()
+    shelf.take_in()
+    shelf.require_right()
+    gone = call(shelf, capsys, "retract", "shelf", "a", "monday", "--reason", "again")
+    assert gone.status == 1
+    assert "there is no file" in gone.err
+
+
+def test_a_stage_that_cannot_follow_is_named(
+    tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The refusal has a code, the stage and the reason; nothing was changed."""
+    stages = {"sum": {"translator": "sum", "inputs": {"items": "a"}}}
+    shelf = Shelf(tmp_path, {**DOCUMENT, "stages": stages})
+    shelf.put("monday", ("a", 1))
+    shelf.take_in()
+    refused = call(shelf, capsys, "retract", "shelf", "a", "monday", "--reason", "a test", "--json")
+    assert refused.status == 1
+    error = json.loads(refused.out)
+    assert error["error_code"] == "replace_refused"
+    assert list(error["details"]["stages"]) == ["stages.sum"]
+    assert shelf.world.store.next_index("shelf", "a") == 1
+    shelf.close()
