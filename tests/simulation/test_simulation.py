@@ -83,6 +83,7 @@ def test_every_seed_keeps_every_promise(seeds: Sequence[int], played: Played) ->
     operations = ("corrections", "closes", "rollbacks", "versions", "decisions", "priorities")
     for operation in (*operations, "wakes", "lookups", "bags", "passes", "versions_followed"):
         assert played.figures[operation] > played.seeds / 50, operation
+    assert played.figures["asides"] > 0, "records are given back"
 
 
 @pytest.mark.timeout(3600)

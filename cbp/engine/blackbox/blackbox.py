@@ -27,7 +27,7 @@ import pyarrow.compute as pc
 from cbp.engine.blackbox.replication import replication, state_flow
 from cbp.engine.columnar.file_slices import share_of
 from cbp.engine.delta.deletion_vectors import rows_of
-from cbp.engine.interface.form_checks import require_epochs, require_python
+from cbp.engine.interface.form_checks import require_epochs, require_python, require_stop
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle.broadcast import Shared
@@ -260,6 +260,7 @@ class LocalBlackboxExecutor(LocalExecutor):
         """Raise for translators in SQL, and for loops within a run."""
         require_python(dataflow, nodes)
         require_epochs(dataflow, nodes)
+        require_stop(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers."""

@@ -18,7 +18,7 @@ from cbp.engine.blackbox.blackbox import (
     require_all_state,
     with_state_as_input,
 )
-from cbp.engine.interface.form_checks import require_epochs, require_python
+from cbp.engine.interface.form_checks import require_epochs, require_python, require_stop
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.spark.executor import SparkExecutor
 from cbp.engine.spark.shuffle import shuffled
@@ -47,6 +47,7 @@ class SparkBlackboxExecutor(SparkExecutor):
         """Raise as the session's executor does, for translators in SQL, and for loops in a run."""
         require_python(dataflow, nodes)
         require_epochs(dataflow, nodes)
+        require_stop(dataflow, nodes)
         super().refuse(dataflow, nodes)
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:

@@ -8,7 +8,13 @@ from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["needs_spark", "require_epochs", "require_no_spark", "require_python"]
+__all__ = [
+    "needs_spark",
+    "require_epochs",
+    "require_no_spark",
+    "require_python",
+    "require_stop",
+]
 
 
 def needs_spark(nodes: Iterable[StageNode]) -> bool:
@@ -72,6 +78,27 @@ def require_epochs(dataflow: str, nodes: Sequence[StageNode]) -> None:
         )
         for node in nodes
         if node.translator.supersteps > 1
+    ]
+    if mistakes:
+        raise DataflowInvalidError(dataflow, mistakes)
+
+
+def require_stop(dataflow: str, nodes: Sequence[StageNode]) -> None:
+    """Refuse stages that set records aside for an engine that cannot leave a group out.
+
+    Raises:
+        DataflowInvalidError: Rule `black_box_set_aside`, with each stage and its place.
+    """
+    mistakes = [
+        Mistake(
+            "black_box_set_aside",
+            f"stages.{node.name}.on_error",
+            "the black-box mode does not set records aside: run it with the direct engine, or "
+            "leave on_error out",
+            node.translator.place,
+        )
+        for node in nodes
+        if node.sets_aside
     ]
     if mistakes:
         raise DataflowInvalidError(dataflow, mistakes)

@@ -118,6 +118,8 @@ class StageNode:
         keep: Maps output names to how long their increments are kept; increments of other
             outputs are kept for good.
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
+        set_aside_max: How many records it can set aside, if its code fails on them
+            (`cbp.model.dataflow.set_aside`); `None` if it stops instead.
         together: The rule by which its runs read what waits
             (`cbp.model.dataflow.reading_together`); `None` if they do not. `Dataflow` sets it.
     """
@@ -136,6 +138,12 @@ class StageNode:
     keep: Mapping[str, RetentionWish] = field(default_factory=dict)
     lookups: Mapping[str, str] = field(default_factory=dict)
     together: RunnableSpec | None = None
+    set_aside_max: int | None = None
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether it sets aside what its code fails on."""
+        return self.set_aside_max is not None
 
     @property
     def runnable(self) -> RunnableSpec:

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -14,6 +14,7 @@ from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.runner import Job, Runner
 from controller.loop.tick.run_ids import RunIds
@@ -29,6 +30,7 @@ class RunStarts:
     Attributes:
         slots: Returns how many tasks the engine runs at a time.
         places: How many of them a run gets that gave way.
+        dropped_files: Finds where records come from, for stages that set some aside.
     """
 
     store: Store
@@ -40,6 +42,7 @@ class RunStarts:
     ids: RunIds
     slots: Callable[[], int]
     places: Places
+    dropped_files: DroppedFiles
 
     def start(
         self, start: Start, record: DataflowRecord, stage: StageRecord, view: StageView
@@ -88,6 +91,9 @@ class RunStarts:
                 unpublished=partial(self._unpublished, record),
             ),
         )
+        if node.sets_aside:
+            read = (one for many in inputs.values() for one in many)
+            plan = replace(plan, origins=self.dropped_files.origins(record.name, read))
         dropped = start.decision.dropped(view.connectors)
         memo, gave_way = start.decision.memo, view.gave_way
         frames = start.decision.frames(view.connectors)
