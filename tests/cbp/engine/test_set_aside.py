@@ -56,11 +56,12 @@ class Ledger(Translate):
     def translate(self, key: Any, group: Any, out: Any) -> Any:
         old = next(iter(group.sums), None)
         n, last = (old.n, old.last) if old else (0, 0)
-        hows = []
+        hows, times = [], dict[int, int]()
         for row in group.rows:
             n, last = n + row.n, row.n
             before = group.seen.get(row.n)
-            out.seen(k=key.k, id=row.n, n=(before.n if before else 0) + 1)
+            times[row.n] = times.get(row.n, before.n if before else 0) + 1
+            out.seen(k=key.k, id=row.n, n=times[row.n])
             hows.append(row.how)
             if row.how == "late":
                 out.wake(k=key.k, at=group.run.time + timedelta(minutes=90))
