@@ -188,7 +188,7 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
         steps = _longer(keeper, steps, sources, files, rows, power)
     if looks_up:
         steps = with_runs_within(looked, steps)
-    frail = random.Random(f"asides {power} {seed}")
+    frail = random.Random(f"asides True {seed}" if power else f"frail {seed}")
     if frail.random() < ASIDE_SHARE:
         document, steps = with_asides(frail, document, steps, lambda at: _fault(frail, power, at))
     leased = not power and rng.random() < LEASED_SHARE
