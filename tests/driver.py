@@ -189,6 +189,51 @@ class Driver:
             self._enqueue(increment)
         return True
 
+    def give_back(self, stage: str) -> None:
+        """Give back what a stage set aside, as its next epoch."""
+        (node,), epoch = self.units[stage].members, self.epochs[stage]
+        plan = RunPlan(
+            self.folder,
+            self.dataflow.name,
+            node,
+            epoch,
+            f"r{next(self.runs):06d}",
+            {},
+            unpublished=tuple(self.unpublished[stage]),
+            time_ms=self.time_ms,
+            lookups=looked_up_tables(
+                self.dataflow, self.folder, (node,), unpublished=self._unpublished_of
+            ),
+        )
+        prepared = self.engine.preparer.give_back(plan)
+        self.figures.append({"stage": stage, **prepared.figures})
+        intention = Intention(
+            self.dataflow.name,
+            stage,
+            epoch,
+            plan.run,
+            next(self.clock),
+            {},
+            {},
+            prepared.outputs,
+            prepared.changes,
+            time_ms=self.time_ms,
+            due_ms=prepared.due_ms,
+            lookups=prepared.lookups,
+        )
+        self.log.put(intention)
+        self.unpublished[stage].append(Intention.from_json(intention.to_json()))
+        if len(self.unpublished[stage]) >= self.publish_every:
+            self.publish()
+        self.epochs[stage] += 1
+        self.due_ms[stage] = prepared.due_ms
+        for increment in prepared.outputs.values():
+            self._enqueue(increment)
+
+    def set_aside(self, stage: str) -> list[dict[str, Any]]:
+        """Return what a stage has set aside, as published."""
+        return self.engine.records.set_aside(self.folder, self.dataflow.stages[stage])
+
     def _unpublished_of(self, writer: str) -> list[Intention]:
         leader = next(name for name, unit in self.units.items() if writer in unit.names)
         return self.unpublished[leader]

@@ -25,12 +25,14 @@ __all__ = [
     "DataflowFreshness",
     "File",
     "Freshness",
+    "GivenBack",
     "Increment",
     "Moment",
     "Rollback",
     "RollbackJob",
     "RollbackPlan",
     "Run",
+    "SetAside",
     "Snapshot",
     "SnapshotTable",
     "Source",
@@ -54,6 +56,7 @@ class Dataflow:
         problem: Why it is retrying, stopped or broken; `None` if it is not.
         quarantined: Maps each source to its files in quarantine; a source without any is left out.
         rejected: Maps each source to its records that were rejected, in the same way.
+        set_aside: Maps each stage to its records that are set aside, in the same way.
     """
 
     name: str
@@ -68,6 +71,7 @@ class Dataflow:
     problem: str | None
     quarantined: dict[str, int]
     rejected: dict[str, int]
+    set_aside: dict[str, int]
     created_at: datetime
 
 
@@ -243,6 +247,49 @@ class Moment:
     stage: str
     epoch: int
     at: datetime | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class SetAside:
+    """A record that a stage has set aside, since its code failed on it.
+
+    Attributes:
+        epoch, number: The epoch that set it aside, and its place among those of that epoch.
+        input: Its input; `None` for a call that a timer asked for, which has no record.
+        key: The key of its group; `None` for a record that is a group of its own.
+        code: Code of the error; `set_aside_behind` if earlier records of its group wait.
+        increment: Its increment, in the flow that the input reads.
+        file, line: Where it came from, if that is known.
+    """
+
+    epoch: int
+    number: int
+    input: str | None
+    key: dict[str, Any] | None
+    record: dict[str, Any] | None
+    code: str
+    message: str
+    increment: int | None
+    file: str | None
+    line: int | None
+    set_aside_at: datetime
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GivenBack:
+    """What became of the records that a stage had set aside.
+
+    Attributes:
+        records: How many were applied.
+        left: How many fail again, and stay set aside.
+        epoch, run: The epoch that applied them, and its run; `None` if it was only tried.
+    """
+
+    stage: str
+    records: int
+    left: int
+    epoch: int | None
+    run: str | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -10,11 +10,13 @@ from uuid import uuid4
 
 from cbp.client.answers import (
     BulkItem,
+    GivenBack,
     Moment,
     Rollback,
     RollbackJob,
     RollbackPlan,
     Run,
+    SetAside,
     answer_of,
 )
 from cbp.client.calls import Calls, When, instant
@@ -137,6 +139,33 @@ class RunCalls(Calls):
     def rollbacks(self, name: str) -> Pages[Rollback]:
         """Return the roll-backs of a dataflow, newest first."""
         return self.list_of(Rollback, "dataflows", name, "rollbacks")
+
+    def set_aside(self, name: str, stage: str) -> Pages[SetAside]:
+        """Return what a stage has set aside, in the order in which it is given back."""
+        return self.list_of(SetAside, "dataflows", name, "stages", stage, "set-aside")
+
+    def give_back(
+        self, name: str, stage: str, *, reason: str = "", by: str = "", dry_run: bool = False
+    ) -> GivenBack:
+        """Give back what a stage has set aside, in its order, as an epoch of its own.
+
+        Args:
+            name: Name of the dataflow.
+            stage: Name of the stage.
+            reason: Why; kept for good.
+            by: Who asks for it.
+            dry_run: Call the code, tell what would fail again, and change nothing.
+
+        Raises:
+            ResourceMissingError: If nothing is set aside.
+        """
+        path = ("dataflows", name, "stages", stage, "give-back")
+        if dry_run:
+            return answer_of(GivenBack, self.rest.post(*path, "preview"))
+        asked = {"reason": reason, "by": by}
+        return answer_of(
+            GivenBack, self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
+        )
 
     def _each(self, runs: Sequence[str], what: str) -> list[BulkItem]:
         answer = self.rest.post_json("runs", what, value={"runs": list(runs)})

@@ -29,6 +29,7 @@
     |  |- OutputKeyTwiceError     a group emitted two records of one key of an output
     |  |- ViewKeyTwiceError       a group emitted two records of one key of a view
     |  |- ViewRemoteError         a view's record was emitted by another group than its own
+    |  |- SetAsideFullError       more records fail than the stage may set aside
     |  |- AuthorProcessError      the code crashed the process that called it
     |  |- AuthorStateError        a translator keeps something on itself between calls
     |  '- CycleUndrainedError     a cycle feeds itself without end
@@ -103,6 +104,7 @@ from cbp.errors.author import (
     RouteFlowError,
     RouteKeyError,
     RunContextHiddenError,
+    SetAsideFullError,
     StateExpiresRemoteError,
     StateKeptRemoteError,
     StateKeyForeignError,
@@ -230,6 +232,7 @@ __all__ = [
     "RunCancelledError",
     "RunContextHiddenError",
     "RunGaveWayError",
+    "SetAsideFullError",
     "SparkJobError",
     "SparkLostError",
     "SparkSettingError",

@@ -6,7 +6,7 @@ Absent on purpose: finding the place; the caller of the code knows it.
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from cbp.errors.base import CbpError
@@ -35,6 +35,7 @@ __all__ = [
     "RouteFlowError",
     "RouteKeyError",
     "RunContextHiddenError",
+    "SetAsideFullError",
     "StateExpiresRemoteError",
     "StateKeptRemoteError",
     "StateKeyForeignError",
@@ -51,10 +52,18 @@ class AuthorCodeError(CbpError):
         place: `file.py:line` inside the author's file.
         key: the group's key, as text.
         inputs: the first records of the group, per flow, as text.
+        records: where the first record of an input lies: its increment, and its place there.
         cause: the exception's type and text.
+
+    Attributes:
+        group: Key of the group that failed, for the process that called it; `None` if the error
+            is of no group, of many, or came from another process.
+        places: Maps inputs to the place of the first record of the call, in the same way.
     """
 
     code = "author_code_failed"
+    group: tuple[Any, ...] | None = None
+    places: Mapping[str, int] = {}
 
     def __init__(self, *, stage: str, function: str, place: str, cause: str, **more: Any) -> None:
         key = more.get("key")
@@ -67,6 +76,12 @@ class AuthorCodeError(CbpError):
             cause=cause,
             **more,
         )
+
+
+class SetAsideFullError(AuthorCodeError):
+    """More records would be set aside than the stage may set aside; it stops."""
+
+    code = "set_aside_full"
 
 
 class AuthorProcessError(AuthorCodeError):

@@ -30,11 +30,21 @@ __all__ = [
 _AREAS = re.compile(
     r"/?(?P<dataflow>[^/_.][^/]*)/(?:"
     r"(?P<area>state|flows)/(?P<name>[A-Za-z_]\w*\.[A-Za-z_]\w*)(?P<below>/.*)?"
+    r"|(?P<aside>set_aside)/(?P<by>[A-Za-z_]\w*)(?P<under>/.*)?"
     r"|(?P<source>sources)/(?P<of>[^/]+)(?P<part>/(?:_(?:log|objects)(?:/.*)?|\d[^/]*))?"
     r"|(?P<log>_intentions|_corrections|_punctuations|_description)(?:/(?P<rest>.*))?)$"
 )
 _PARTS = frozenset(
-    ["state", "flows", "sources", "_intentions", "_corrections", "_punctuations", "_description"]
+    [
+        "state",
+        "flows",
+        "set_aside",
+        "sources",
+        "_intentions",
+        "_corrections",
+        "_punctuations",
+        "_description",
+    ]
 )
 _LOGS = ("/_delta_log/",)
 
@@ -44,9 +54,9 @@ class Place:
     """What a path in a dataflow's folder belongs to.
 
     Attributes:
-        kind: `state`, `output`, `source`, `source log`, `source objects`, `table log`, `record`,
-            `position`, `generation`, `correction`, `punctuation`, `description` or `priorities`;
-            `""` if unknown.
+        kind: `state`, `output`, `set aside`, `source`, `source log`, `source objects`,
+            `table log`, `record`, `position`, `generation`, `correction`, `punctuation`,
+            `description` or `priorities`; `""` if unknown.
         dataflow: Name of the dataflow; `""` if the path does not name it.
         name: The table (`stage.state` or `stage.output`), the source or the stage.
         stage: The stage that owns it; `""` for none.
@@ -70,6 +80,7 @@ class Place:
             "state": again,
             "record": again,
             "output": back,
+            "set aside": back,
             "source": f"{backup}, or take it back with `cbp rollback {dataflow} --drop-later` and "
             "drop the original again; it is in `finished`",
             "table log": anew,
@@ -96,6 +107,9 @@ def place_of(path: str) -> Place:
         kind = "state" if area == "state" else "output"
         kind = "table log" if (match["below"] or "").startswith(_LOGS) else kind
         return Place(kind, dataflow, name, name.partition(".")[0])
+    if (stage := match["by"]) is not None:
+        is_log = (match["under"] or "").startswith(_LOGS)
+        return Place("table log" if is_log else "set aside", dataflow, stage, stage)
     if match["of"] is not None:
         part = match["part"] or ""
         kinds = {"/_log": "source log", "/_objects": "source objects"}

@@ -87,7 +87,10 @@ differed before the time limit. `not_deterministic`: two recomputations of the s
 no table can be compared with either.
 """
 
-_CHANGED = "an earlier version, a correction or the time of a run is in it, or in what it reads"
+_CHANGED = (
+    "an earlier version, a correction, the time of a run or what is set aside is in it, or in what "
+    "it reads"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -28,6 +28,7 @@ from cbp.model.dataflow.nodes import (
     StageNode,
 )
 from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
+from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.retention import NO_WISH, RetentionWish
@@ -136,6 +137,8 @@ class DataflowBuilder:
         buckets: int | Flow = BUCKETS_DEFAULT,
         fuse: bool | Flow = True,
         any_order: bool | Flow | str = False,
+        on_error: str | Flow = "stop",
+        set_aside_max: int | Flow | None = None,
         **wiring: Flow | str,
     ) -> StageFlows:
         """Add a stage, wire its inputs to flows, and return handles to its outputs.
@@ -148,13 +151,31 @@ class DataflowBuilder:
             any_order: Whether a group's answer depends on nothing but its records, whatever their
                 order and epochs, so that it can be computed anew if a file of a source is replaced.
                 `cbp.testing.check_any_order` tests it.
-            **wiring: Maps each input name to the flow that it reads. An input can be named as a
-                parameter, such as `buckets`: a flow passed to that parameter is wired.
+            on_error: `"stop"`, or `"set_aside"`: what the code fails on is set aside
+                (`cbp.model.dataflow.set_aside`).
+            set_aside_max: How many records can be set aside; beyond it the stage stops. `None`
+                means 1,000.
+            **wiring: Maps each input name to the flow that it reads. An input can have the name
+                of an option: a flow passed to that parameter is wired.
         """
-        options = {"buckets": buckets, "fuse": fuse, "any_order": any_order}
+        options = {
+            "buckets": buckets,
+            "fuse": fuse,
+            "any_order": any_order,
+            "on_error": on_error,
+            "set_aside_max": set_aside_max,
+        }
         for option, given in options.items():
-            if isinstance(given, Flow | str):
+            if isinstance(given, Flow) or (option == "any_order" and isinstance(given, str)):
                 wiring[option] = given
+        try:
+            most = read_on_error(
+                "stop" if isinstance(on_error, Flow) else on_error,
+                None if isinstance(set_aside_max, Flow) else set_aside_max,
+            )
+        except ValueError as exc:
+            most, where = None, f"stages.{name}.on_error"
+            self._mistakes.append(Mistake("on_error_invalid", where, str(exc)))
         buckets = BUCKETS_DEFAULT if isinstance(buckets, Flow) else buckets
         fuse = True if isinstance(fuse, Flow) else fuse
         any_order = any_order is True
@@ -175,6 +196,7 @@ class DataflowBuilder:
             buckets=buckets,
             fuse=fuse,
             any_order=any_order,
+            set_aside_max=most,
         )
         return StageFlows(name, tuple(output.name for output in spec.outputs))
 

@@ -17,6 +17,8 @@ Options of a stage:
 - `run_seconds_max: 600` is the time limit of the stage's runs, in seconds.
 - `any_order: true` says that the answer of a group depends on its records alone, whatever their
   order, so that a replaced file can be followed (`cbp.model.dataflow.replacement`).
+- `on_error: set_aside` sets aside what the author's code fails on, up to `set_aside_max: 1000`
+  records (`cbp.model.dataflow.set_aside`). Without it the stage stops.
 - `keep: {totals: {hours: 48}}` sets how long increments of the output `totals` are kept once all
   readers have read them. `hours: 0` lets them go at once. Outputs without `keep` are kept for good;
   messages that only their own stage reads go once they were read.
@@ -69,6 +71,7 @@ from cbp.model.dataflow.nodes import (
     StageNode,
 )
 from cbp.model.dataflow.publish_policy import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
+from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.dataflow.stage import SECONDS_MAX
 from cbp.model.dataflow.unfinished_names import UNFINISHED, parse_endings
@@ -119,6 +122,8 @@ _STAGE = {
     "run_seconds_max",
     "keep",
     "any_order",
+    "on_error",
+    "set_aside_max",
 }
 
 
@@ -379,7 +384,16 @@ class _Reader:
             self._seconds(f"{where}.run_seconds_max", node.get("run_seconds_max")),
             self._retention_wishes(f"{where}.keep", node.get("keep", {})),
             any_order=any_order,
+            set_aside_max=self._set_aside_max(where, node),
         )
+
+    def _set_aside_max(self, where: str, node: Mapping[str, Any]) -> int | None:
+        """Read what becomes of records that the author's code fails on: `on_error: set_aside`."""
+        try:
+            return read_on_error(node.get("on_error", "stop"), node.get("set_aside_max"))
+        except ValueError as exc:
+            self._note("on_error_invalid", f"{where}.on_error", str(exc))
+            return None
 
     def _retention_wishes(self, where: str, value: Any) -> Mapping[str, RetentionWish]:
         """Read the retention of a stage's outputs: `{totals: {hours: 48}}`."""

@@ -15,7 +15,7 @@ from cbp.errors.counts import format_count
 
 __all__ = ["Alert", "AlertKind", "DataflowHealth", "alerts_of"]
 
-AlertKind = Literal["stopped", "broken", "retrying", "late", "quarantine", "test"]
+AlertKind = Literal["stopped", "broken", "retrying", "late", "quarantine", "set_aside", "test"]
 HealthState = Literal["ok", "paused", "retrying", "stopped", "broken"]
 
 
@@ -28,6 +28,7 @@ class DataflowHealth:
         lag_seconds: Age of the oldest increment that a stage has not processed; `None` if none
             waits.
         quarantined: Maps each source to its files in quarantine.
+        set_aside: Maps each stage to the records that it has set aside.
     """
 
     dataflow: str
@@ -35,6 +36,7 @@ class DataflowHealth:
     reason: str = ""
     lag_seconds: float | None = None
     quarantined: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
+    set_aside: Mapping[str, int] = field(default_factory=lambda: MappingProxyType({}))
 
 
 @dataclass(frozen=True, slots=True)
@@ -115,6 +117,9 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
     for source, count in health.quarantined.items():
         if count:
             yield _of_quarantine(name, source, count)
+    for stage, count in health.set_aside.items():
+        if count:
+            yield _of_set_aside(name, stage, count)
 
 
 def _of_quarantine(dataflow: str, source: str, count: int) -> Alert:
@@ -127,5 +132,19 @@ def _of_quarantine(dataflow: str, source: str, count: int) -> Alert:
         "their records are in no table; the other files go on",
         f"`cbp quarantine list {dataflow} {source}` has the reasons; mend the files, then "
         "`cbp quarantine readmit`",
+        size=count,
+    )
+
+
+def _of_set_aside(dataflow: str, stage: str, count: int) -> Alert:
+    return Alert(
+        f"set_aside:{dataflow}/{stage}",
+        "set_aside",
+        "warning",
+        dataflow,
+        f"set aside: {format_count(count, 'record')} by the stage {stage} of {dataflow}",
+        "its code fails on them, so they are in no table; other groups go on",
+        f"`cbp set-aside {dataflow} {stage}` has the errors; mend the code and register it, then "
+        f"`cbp give-back {dataflow} {stage}`",
         size=count,
     )

@@ -15,6 +15,7 @@ from controller.alerts import (
 )
 from controller.alerts.conditions import HealthState
 from controller.api.figures.degraded import degraded_now
+from controller.api.figures.set_aside import set_aside_by_stage
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.settings import Settings
@@ -88,4 +89,5 @@ def _healths(
             state, reason = "paused", ""
         waits_since = oldest.get(name)
         lag = None if waits_since is None else max(0.0, (now - waits_since).total_seconds())
-        yield DataflowHealth(name, state, reason, lag, quarantined.get(name, {}))
+        aside = set_aside_by_stage(record)
+        yield DataflowHealth(name, state, reason, lag, quarantined.get(name, {}), aside)

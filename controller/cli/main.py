@@ -60,6 +60,7 @@ from controller.cli.records import (
     quarantine,
     rejects,
     replace,
+    set_aside,
     sinks,
     snapshot,
     sources,
@@ -175,6 +176,8 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "cancel": runs.cancel_command,
         "rollback": rollback.rollback_command,
         "edit": edit.edit_command,
+        "set-aside": set_aside.set_aside_command,
+        "give-back": set_aside.give_back_command,
         "delete": control.delete_command,
     },
     "Run the service": {

@@ -59,6 +59,7 @@ from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight
@@ -221,6 +222,7 @@ def assemble(given: Environment) -> Parts:
     )
     parked, lane_counts, run_counts = ParkedRuns(), LaneCounts(), RunCounts()
     run_phases = RunPhases(clock)
+    dropped_files = DroppedFiles(store, catalog)
     failures = Failures(
         store=store,
         clock=clock,
@@ -229,6 +231,7 @@ def assemble(given: Environment) -> Parts:
         run_phases=run_phases,
         run_counts=run_counts,
         newer_files=lambda run: catalog.newer_files_of_run(run.dataflow, run.stage),
+        dropped_files=dropped_files,
     )
     publisher = Publisher(
         tables=engine.publisher,
@@ -348,6 +351,7 @@ def assemble(given: Environment) -> Parts:
             ids,
             slots=lambda: engine.preparer.limits().slots,
             places=given.places,
+            dropped_files=dropped_files,
         ),
         Drains(store, catalog, in_flight, parked, exclusion, woken.set),
     )
@@ -368,6 +372,7 @@ def assemble(given: Environment) -> Parts:
         compile_=given.registry.compile_registered,
         prepare=given.arrivals.prepare,
         new_id=ids.new_id,
+        set_aside=lambda record, node: engine.records.set_aside(record.folder, node),
     )
     priorities = Priorities(store, files, catalog, holds)
     versions = Versions(
@@ -400,6 +405,7 @@ def assemble(given: Environment) -> Parts:
         rollbacks=rollbacks,
         corrections=Corrections(
             store=store,
+            set_aside=lambda record, node: engine.records.set_aside(record.folder, node),
             preparer=engine.preparer,
             files=files,
             catalog=catalog,

@@ -228,6 +228,12 @@ class FileEngine:
     ) -> tuple[PreparedRun, str]:
         raise NotImplementedError
 
+    def give_back(self, plan: RunPlan) -> PreparedRun:
+        raise NotImplementedError
+
+    def set_aside(self, folder: str, node: StageNode) -> list[Record]:
+        return []
+
     def rewind(
         self,
         folder: str,

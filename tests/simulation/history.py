@@ -100,7 +100,8 @@ class History:
         self.world, self._operator, self._look = world, operator, look
         self._files = LocalFiles()
         self._framed = bool(framed_flows(world.plan.document))
-        self._amended = any(step[0] in ("back", "change") for step in world.plan.steps)
+        amends = ("back", "change", "mend_code")
+        self._amended = any(step[0] in amends for step in world.plan.steps)
         dataflow = world.controller.registry.compile(world.plan.document)
         units = physical_stages(dataflow, choose_leaders(dataflow))
         records = {leader: Recorded() for leader in units}
@@ -135,6 +136,12 @@ class History:
         """How many recorded runs called a group that looked a table up."""
         records = (one for recorded in self.now.records.values() for one in recorded.records)
         return sum(bool(one.lookups) and one.figures.get("groups", 0) > 0 for one in records)
+
+    @property
+    def asides(self) -> int:
+        """How many records were given back and applied."""
+        records = (one for recorded in self.now.records.values() for one in recorded.records)
+        return sum(int(one.figures.get("given_back", 0)) for one in records)
 
     @property
     def bags(self) -> int:
@@ -193,7 +200,8 @@ class History:
         if intention.correction is None:
             return
         request = intention.correction.request
-        require(request in self._operator.corrections, f"P5: nobody asked for {request!r}")
+        asked = request in self._operator.corrections or request in self._operator.gives
+        require(asked, f"P5: nobody asked for {request!r}")
         require(request not in self.corrections, f"P1: {request!r} was made twice")
         self.corrections.append(request)
 

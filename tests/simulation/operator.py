@@ -26,6 +26,8 @@ from cbp.errors import (
 from cbp.model.run.correction import Correction
 from cbp.model.version.version_change import Choice
 from controller.loop.records.description_log import Descriptions
+from controller.store.base import DataflowRecord
+from tests.simulation.asides import mended
 from tests.simulation.model import Broken
 from tests.simulation.operations import framed_flows, next_version
 from tests.simulation.world import NAME, World
@@ -55,6 +57,7 @@ class Operator:
 
     Attributes:
         corrections: Request to the stage, the state and what is put right.
+        gives: Requests to give back what a stage set aside.
         closes: Keys of closes that were asked for.
         backs: Request to the roll-back.
         answered: Requests, and keys of closes, that were answered: they are durable.
@@ -64,6 +67,7 @@ class Operator:
     def __init__(self, world: World) -> None:
         self.world = world
         self.corrections: dict[str, tuple[str, str, Correction]] = {}
+        self.gives: set[str] = set()
         self.closes: set[str] = set()
         self.backs: dict[str, Back] = {}
         self.answered: set[str] = set()
@@ -97,6 +101,23 @@ class Operator:
                 raise
             return
         if not there or made.note.request != request:
+            message = f"P5: {made} is told of {request}"
+            raise Broken(message)
+        self.answered.add(request)
+
+    def _give(self, number: int, stage: str) -> None:
+        request = f"g{number}"
+        self.gives.add(request)
+        try:
+            made = self.world.controller.amendments.give_back(
+                NAME, stage, who="o", why="mended", request=request
+            ).made
+        except NotFoundError:
+            node = self.world.controller.dataflow(NAME).stages.get(stage)
+            if node is not None and self.world.set_aside(node):
+                raise
+            return
+        if made is None or made.note.request != request:
             message = f"P5: {made} is told of {request}"
             raise Broken(message)
         self.answered.add(request)
@@ -225,6 +246,19 @@ class Operator:
         if not again:
             rng = random.Random(f"version {self.world.plan.seed} {number}")
             self._asked[number] = record.version, *next_version(rng, record.document)
+        self._take_version(number, record)
+
+    def _mend_code(self, number: int, stage: str) -> None:
+        record = self.world.store.dataflow(NAME)
+        if number not in self._asked:
+            version = mended(record.document, stage)
+            if version is None:
+                return
+            self._asked[number] = record.version, *version
+        self._take_version(number, record)
+
+    def _take_version(self, number: int, record: DataflowRecord) -> None:
+        """Ask for a version that was chosen before; it was there, or is refused with reason."""
         expected, document, choice = self._asked[number]
         self._versions.append((expected + 1, document, choice))
         try:

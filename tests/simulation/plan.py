@@ -23,7 +23,7 @@ Steps:
     ("late",)                         the lease is not renewed in time, once
     ("kill",) ("stop",) ("lose",)     killed between effects; stopped; killed, and the database lost
     ("power",)                        killed, and what was not synced is lost
-    what operators do                 see `operations`, `decisions` and `sinking`
+    what operators do                 see `operations`, `asides`, `decisions` and `sinking`
     what another system does          see `followed_tables`
     files that replace others         see `replaced_files`
 
@@ -42,6 +42,7 @@ from dataclasses import dataclass
 from functools import partial
 from typing import Any
 
+from tests.simulation.asides import with_asides
 from tests.simulation.decisions import with_decisions
 from tests.simulation.faults import STATEMENT
 from tests.simulation.followed_tables import with_followed_table, with_versions
@@ -100,6 +101,7 @@ PRIORITIZED_SHARE = 0.12
 SUNK_SHARE = 0.15
 FOLLOWED_SHARE = 0.15
 REPLACED_SHARE = 0.12
+ASIDE_SHARE = 0.12
 KEEPS = ({"hours": 0}, {"hours": 0}, {"hours": 5 / 3600}, {"bytes": 1})
 LEASED_SHARE = 0.3
 BAD = ("{", '{"k": "x", "n": 1}\n', '{"k": 1, "n": 1.5}\n', '{"k": 1}{"k": 2}\n', "\x00\x01")
@@ -189,6 +191,9 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
         steps = _longer(keeper, steps, sources, files, rows, power)
     if looks_up:
         steps = with_runs_within(looked, steps)
+    frail = random.Random(f"asides True {seed}" if power else f"frail {seed}")
+    if frail.random() < ASIDE_SHARE:
+        document, steps = with_asides(frail, document, steps, lambda at: _fault(frail, power, at))
     leased = not power and rng.random() < LEASED_SHARE
     if leased:
         steps = _with_rivals(rng, steps)

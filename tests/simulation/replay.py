@@ -219,7 +219,9 @@ class Replay(ReferenceEngine):
         self._moments = intention.lookups
         if intention.correction is None:
             self._require_moments(leader, intention)
-        if intention.correction is not None:
+        if intention.correction is not None and intention.correction.gives_back:
+            self.give_back(leader)
+        elif intention.correction is not None:
             self._correct(leader, *asked[intention.correction.request])
         else:
             self._apply(leader, Decision(intention.read, intention.remove, intention.memo))
@@ -351,8 +353,15 @@ class Replay(ReferenceEngine):
 
     def _keep(self, stage: str, old: Replay) -> None:
         was = old._stages[stage]
-        spec = self._dataflow.stages[stage].translator
-        self._stages[stage] = ReferenceStage(stage, spec, was.state, was.bindings)
+        node = self._dataflow.stages[stage]
+        self._stages[stage] = ReferenceStage(
+            stage,
+            node.translator,
+            was.state,
+            was.bindings,
+            set_aside_max=node.set_aside_max,
+            aside=was.aside,
+        )
         self._connectors[stage] = old._connectors[stage]
         self._memos[stage] = old._memos[stage]
         self._figures[stage] = old._figures[stage]

@@ -10,6 +10,7 @@ from typing import Any
 
 from cbp.errors import CbpError, DataflowBusyError, LeaseLostError, LogConflictError
 from tests.planned_faults import Crash
+from tests.simulation.asides import ASIDES
 from tests.simulation.check import Checker
 from tests.simulation.decider import Decider
 from tests.simulation.decisions import DECISIONS
@@ -27,7 +28,7 @@ from tests.simulation.world import LEASE_SECONDS, NAME, Bench, World
 __all__ = ["Outcome", "simulate"]
 
 ROUNDS_MAX = 80
-STOPPABLE = ("work", "within", "tick", "scan", "upload", *OPERATIONS)
+STOPPABLE = ("work", "within", "tick", "scan", "upload", *OPERATIONS, *ASIDES)
 DEATHS_MAX = 200
 
 
@@ -41,7 +42,8 @@ class Outcome:
         passed: Passages by point.
         figures: `deaths`, `errors`, `takeovers`, `epochs`, `files`, and what operators did:
             `corrections`, `closes`, `rollbacks`, `versions`, `decisions`, `priorities`,
-            `passes` of sinks, `rewrites`; `versions_followed` of another system's table.
+            `asides` (records given back), `passes` of sinks, `rewrites`;
+            `versions_followed` of another system's table.
     """
 
     seed: int
@@ -125,6 +127,7 @@ class _Play:
         self.outcome.figures["lookups"] = history.lookups
         self.outcome.figures["bags"] = history.bags
         self.outcome.figures["replacements"] = history.replacements
+        self.outcome.figures["asides"] = history.asides
         self.outcome.figures["corrections"] = len(history.corrections)
         self.outcome.figures["closes"] = len(history.closes)
         self.outcome.figures["rollbacks"] = history.now.generation
@@ -249,7 +252,7 @@ class _Play:
                     pass
                 world.controller.drain(0)
                 self._recover()
-            case _ if verb in OPERATIONS:
+            case _ if verb in (*OPERATIONS, *ASIDES):
                 if not world.unsure:
                     self.operator.do(verb, *arguments)
             case _ if verb in DECISIONS:

@@ -68,6 +68,27 @@ class Twice(Total):
         out.o(key.k, n % 1000)
 
 
+class Brittle(Total):
+    """The tables of `Total`, and code that fails on some records."""
+
+    items = Input(SCHEMA, route_by="k")
+    sums = State("k BIGINT, n BIGINT, times BIGINT")
+    o = Output(SCHEMA, key="k")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n, times = 0, 1
+        for row in group.items:
+            n += row.n
+            if row.n % 5 == 2:
+                out.o(key.k, row.n)
+                message = f"no {row.n}"
+                raise ValueError(message)
+        for row in group.sums:
+            n, times = n + row.n, times + row.times
+        out.sums(key.k, n % 1000, times)
+        out.o(key.k, n % 1000)
+
+
 class Fickle(Translate):
     """A set in state that grows, shrinks and is forgotten; order within groups counts."""
 
@@ -397,6 +418,7 @@ TRANSLATORS: dict[str, type] = {
         Note,
         Total,
         Twice,
+        Brittle,
         Fickle,
         Ages,
         Pair,

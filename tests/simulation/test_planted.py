@@ -20,8 +20,10 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.expiry import Expiry
 from cbp.engine.kernel.window import Window
 from cbp.engine.run import assembly, recomputation
+from cbp.engine.run.set_aside import SettingAside
 from cbp.engine.storage import parquet_writer as sink
 from cbp.engine.storage.files import Files, LocalFiles, Written
+from cbp.engine.task.task_plan import LeftOut
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import OperatingError
 from cbp.model.dataflow import fusion
@@ -84,6 +86,26 @@ def due_times_of_others_are_forgotten(patch: pytest.MonkeyPatch) -> None:
         return next_timer(plan if plan.wakes else replace(plan, due_ms=None), reported)
 
     patch.setattr(assembly, "next_timer", planted)
+
+
+def later_records_overtake(patch: pytest.MonkeyPatch) -> None:
+    """A group is called again while earlier records of it are set aside."""
+
+    def planted(self: SettingAside) -> LeftOut:
+        return LeftOut(tuple(self.failed), 10_000)
+
+    patch.setattr(SettingAside, "left_out", property(planted))
+
+
+def what_is_given_back_stays(patch: pytest.MonkeyPatch) -> None:
+    """An epoch applies what it gives back, and leaves it in the table."""
+    change = SettingAside.change
+
+    def planted(self: SettingAside, *arguments: Any, **more: Any) -> Any:
+        made, figures = change(self, *arguments, **more)
+        return None if self.gives_back else made, figures
+
+    patch.setattr(SettingAside, "change", planted)
 
 
 def deletes_are_not_told(patch: pytest.MonkeyPatch) -> None:
@@ -609,6 +631,17 @@ def test_a_fault_of_replacements_is_found(
 ) -> None:
     """What is taken back counts no longer, and everything else still does."""
     monkeypatch.setattr(plan, "REPLACED_SHARE", 1.0)
+    assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
+
+
+@pytest.mark.parametrize(
+    "plant", [later_records_overtake, what_is_given_back_stays], ids=lambda p: p.__name__
+)
+def test_a_fault_of_what_is_set_aside_is_found(
+    bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is one in the order of what waits, and in what an epoch gives back."""
+    monkeypatch.setattr(plan, "ASIDE_SHARE", 1.0)
     assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
 
 

@@ -43,7 +43,7 @@ from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
+from cbp.model.dataflow.nodes import ONE_FILE, FileBatch, StageNode
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.lease import Role
 from cbp.model.schedule.places import Places
@@ -581,6 +581,10 @@ class World:
     def place(self, source: str, folder: str) -> Path:
         """Return a folder of a source's drop folder."""
         return self.root / "drop" / NAME / source / folder
+
+    def set_aside(self, node: StageNode) -> list[Record]:
+        """Return what a stage has set aside, as published."""
+        return self.engine.records.set_aside(self.folder, node)
 
     def log(self) -> IntentionLog:
         """Return the intention log, read past all faults."""

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
+from types import MappingProxyType
 from typing import Any
 
 from cbp.engine.columnar.row_codec import Row
@@ -26,10 +27,12 @@ def author_error(
     key: object = None,
     inputs: Mapping[str, Iterable[Row]] | None = None,
     function: str = "translate",
+    places: Mapping[str, int] = MappingProxyType({}),
 ) -> CbpError:
     """Return the error that describes an exception raised by the author's code.
 
-    Its place is the innermost frame inside the author's own file, or the first line of the
+    `places` maps inputs to the place of the first record of the call, as the shuffle numbers it.
+    The error's place is the innermost frame inside the author's own file, or the first line of the
     function if there is no such frame.
     """
     if isinstance(exc, CbpError):
@@ -39,13 +42,16 @@ def author_error(
         more["key"] = _shown(key)
     if inputs is not None:
         more["inputs"] = {name: _first(rows) for name, rows in inputs.items()}
-    return error_class(exc, function)(
+    error = error_class(exc, function)(
         stage=stage,
         function=f"{spec.name}.{function}",
         place=author_line(exc, spec.place),
         cause=author_cause(exc, spec.place, emitted_columns(spec)),
         **more,
     )
+    error.group = tuple(key) if isinstance(key, tuple) else None
+    error.places = places
+    return error
 
 
 def _first(rows: Iterable[Row]) -> list[str]:

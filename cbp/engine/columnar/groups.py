@@ -23,7 +23,7 @@ from cbp.engine.columnar.row_codec import Row, decode_columns, decode_lists
 from cbp.engine.columnar.values import unify
 from cbp.model.flow.schema import DataType
 
-__all__ = ["FlowRun", "Ranges", "group_ranges", "key_rows", "union", "window_ends"]
+__all__ = ["FlowRun", "Int64s", "Ranges", "group_ranges", "key_rows", "union", "window_ends"]
 
 _FLOATS = ("DOUBLE", "FLOAT")
 
@@ -82,6 +82,14 @@ class FlowRun:
     def key_table(self, start: int, stop: int) -> pa.Table:
         """Return the key columns of some records; a view."""
         return self.table.select(list(self.keys)).slice(start, stop - start)
+
+    def first_place(self, hash_: int) -> int | None:
+        """Return the place of the first record with a hash, as the shuffle numbers it."""
+        at = int(np.searchsorted(self.hashes, hash_))
+        if at == len(self.hashes) or self.hashes[at] != hash_:
+            return None
+        place: int = self.table.column("_seq")[at].as_py()
+        return place
 
     def keys_in(self, lists: list[list[object]]) -> list[list[object]] | None:
         """Return the key columns of `lists`; `None` if the author's function computes the key."""

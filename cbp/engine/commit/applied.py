@@ -24,7 +24,7 @@ from cbp.model.run.intention import Intention
 
 __all__ = ["applied_ms", "require_generations", "require_shown"]
 
-_AREAS = ("state", "flows")
+_AREAS = ("state", "flows", "set_aside")
 
 
 def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: int) -> int | None:
@@ -116,7 +116,7 @@ def _tables_of(folder: str, files: Files, stage: str) -> list[str]:
         f"{area}/{name}"
         for area in _AREAS
         for name in files.list_names(f"{folder}/{area}")
-        if not stage or name.startswith(f"{stage}.")
+        if stage in ("", name) or name.startswith(f"{stage}.")
     ]
 
 

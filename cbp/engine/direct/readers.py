@@ -25,12 +25,13 @@ from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recal
 from cbp.engine.read.pages import VersionReader
 from cbp.engine.read.state_copy import take_over
 from cbp.engine.run.framing import frame_increment
+from cbp.engine.run.set_aside import read_set_aside
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.bucket_state import StateTable
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
-from cbp.engine.storage.table_names import stage_tables, state_table
+from cbp.engine.storage.table_names import set_aside_table, stage_tables, state_table
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Segment
@@ -140,6 +141,11 @@ class RecordTables:
             state,
             index_cache(self.cache, self.limits),
         )
+
+    def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
+        """Return what a stage has set aside; see `RecordReader.set_aside`."""
+        table = self.tables.table(f"{folder}/{set_aside_table(node.name)}")
+        return read_set_aside(table.path, table.refresh().live.values())
 
     def versions(self, folder: str, node: StageNode) -> VersionReader:
         """Return a reader of a stage's tables as of a version; see `RecordReader.versions`."""

@@ -117,6 +117,13 @@ class RecordReader(Protocol):
         """Yield every published state record, bucket by bucket; any order within a bucket."""
         ...
 
+    def set_aside(self, folder: str, node: StageNode) -> list[dict[str, Any]]:
+        """Return what a stage has set aside, as published, in the order of its records.
+
+        The columns are those of `cbp.model.dataflow.set_aside.SET_ASIDE`.
+        """
+        ...
+
     def versions(self, folder: str, node: StageNode) -> TableVersions:
         """Return a reader of a stage's tables as of any version that is kept."""
         ...

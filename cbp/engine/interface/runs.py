@@ -20,9 +20,10 @@ position), records of a state by all columns that can be compared, nulls first.
 
 from __future__ import annotations
 
+from bisect import bisect_right
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Protocol
+from typing import Any, Protocol
 
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.explain import PhysicalLimits
@@ -32,7 +33,17 @@ from cbp.model.flow.retention import KeptFlow
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import Intention, LookupMoment, TableChange
 
-__all__ = ["LookedUp", "PreparedRun", "RunControl", "RunPlan", "RunPreparer", "enter_unseen"]
+__all__ = [
+    "NO_ORIGINS",
+    "Dropped",
+    "LookedUp",
+    "Origins",
+    "PreparedRun",
+    "RunControl",
+    "RunPlan",
+    "RunPreparer",
+    "enter_unseen",
+]
 
 
 def enter_unseen(phase: str) -> None:
@@ -57,6 +68,51 @@ class LookedUp:
     state: str
     moment: LookupMoment | None = None
     unpublished: tuple[Intention, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Dropped:
+    """A file as it was dropped, whose records follow those of the file before it in an increment.
+
+    Attributes:
+        name: Its name.
+        records: Number of its records.
+        lines: Pairs of a record, from 0, and the line on which it begins, from 1; 0 if that is not
+            known. The records up to the next pair begin on the lines that follow.
+    """
+
+    name: str
+    records: int
+    lines: tuple[tuple[int, int], ...] = ()
+
+    def line(self, record: int) -> int | None:
+        """Return the line on which a record begins; `None` if that is not known."""
+        at = bisect_right(self.lines, record, key=lambda pair: pair[0]) - 1
+        if at < 0 or not self.lines[at][1]:
+            return None
+        return self.lines[at][1] + record - self.lines[at][0]
+
+
+@dataclass(frozen=True, slots=True)
+class Origins:
+    """Where the records of sources come from, as plain data.
+
+    Attributes:
+        files: Maps (source, index) of an increment to its files, in the order of its records.
+    """
+
+    files: Mapping[tuple[str, int], tuple[Dropped, ...]] = field(default_factory=dict)
+
+    def place(self, increment: Increment, record: int) -> dict[str, Any]:
+        """Return `file` and `line` of a record of an increment; null where they are not known."""
+        for file in self.files.get((increment.flow, increment.index), ()):
+            if record < file.records:
+                return {"file": file.name, "line": file.line(record)}
+            record -= file.records
+        return {"file": None, "line": None}
+
+
+NO_ORIGINS = Origins()
 
 
 @dataclass(frozen=True, slots=True)
@@ -86,6 +142,7 @@ class RunPlan:
         lookups: The tables that the stages look up, by `stage.lookup`.
         retained: Maps each input to what it read before, if the run reads a replacement: those
             increments that still count, oldest first.
+        origins: Where the records that it reads come from, as far as that is known.
         recomputes: Whether the run is compared with another one, so that its tasks run in processes
             in which no run of a dataflow has left anything.
     """
@@ -105,6 +162,7 @@ class RunPlan:
     due_ms: int | None = 0
     lookups: Mapping[str, LookedUp] = field(default_factory=dict)
     retained: Mapping[str, tuple[Increment, ...]] = field(default_factory=dict)
+    origins: Origins = NO_ORIGINS
     recomputes: bool = False
 
     @property
@@ -206,6 +264,21 @@ class RunPreparer(Protocol):
             corrections, relative to the folder.
 
         Raises:
+            CbpError: As in `prepare`.
+        """
+        ...
+
+    def give_back(self, plan: RunPlan) -> PreparedRun:
+        """Read what is set aside of a stage again; like `prepare`, publishes nothing.
+
+        What fails again stays set aside. Groups whose timers are due are called too. A run that is
+        not recorded has tried it, and changed nothing.
+
+        Args:
+            plan: The epoch; it has no inputs.
+
+        Raises:
+            DefinitionError: A record does not fit its input any more.
             CbpError: As in `prepare`.
         """
         ...

@@ -160,6 +160,11 @@ class Emitted:
             take = self._checked(name) if checked else self.buffers[name].append
             self._define(self.out, name, take, checked=checked)
 
+    def clear(self) -> None:
+        """Drop everything that was emitted."""
+        for rows in (*self.buffers.values(), *self.remote.values(), self.bindings):
+            rows.clear()
+
     def flushing(self, rows: int, flush: Callable[[], None]) -> Any:
         """Return an object like `out` that calls `flush` once a flow has `rows` records."""
         out = self._namespace()

@@ -423,7 +423,13 @@ class BucketRun:
         window = self._read()  # read again: the author may have changed the given records
         shown = (source for source in window.flows if source.name not in self._hidden)
         inputs = {source.name: source.of(at) for source in shown}
-        return author_error(exc, self.spec, stage=self.stage, key=window.keys[at], inputs=inputs)
+        places = {
+            run.name: place
+            for run in self.runs
+            if (place := run.first_place(int(window.hashes[at]))) is not None
+        }
+        key = window.keys[at]
+        return author_error(exc, self.spec, stage=self.stage, key=key, inputs=inputs, places=places)
 
     def _explain(self, exc: Exception) -> Exception:
         """Call the groups of the window again, to find the line that emitted the wrong record."""

@@ -12,8 +12,9 @@ from dataclasses import dataclass
 
 from cbp.engine.delta.change_feed_settings import feed_settings
 from cbp.engine.delta.foreign_writer_fence import placement
-from cbp.engine.storage.table_names import flow_table, state_table
+from cbp.engine.storage.table_names import flow_table, set_aside_table, state_table
 from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.flow.schema import Schema
 
 __all__ = ["EPOCH", "HASH", "DeclaredTable", "declared_tables"]
@@ -29,7 +30,7 @@ class DeclaredTable:
         name: Folder relative to the dataflow's.
         id: Id of the table; the same dataflow, stage and flow always give the same id.
         extra: The engine's columns; they follow the author's.
-        buckets: Number of buckets of a state; 0 for an output.
+        buckets: Number of buckets of a state; 0 for any other table.
     """
 
     name: str
@@ -73,6 +74,10 @@ def declared_tables(dataflow: str, node: StageNode) -> Iterator[DeclaredTable]:
             (),
             {"cbp.key": ",".join(output.key)},
         )
+    if node.sets_aside:
+        name = set_aside_table(node.name)
+        # No output's name has a slash.
+        yield DeclaredTable(name, _table_id(dataflow, node.name, name), SET_ASIDE, (), (), {})
 
 
 def _table_id(dataflow: str, stage: str, name: str) -> str:

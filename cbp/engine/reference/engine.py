@@ -68,7 +68,7 @@ class ReferenceEngine:
         self._dataflow, self._punctuations = dataflow, punctuations
         self._schemas = dataflow.flows()
         self._stages = {
-            n: ReferenceStage(n, s.translator, parts_of=parts_of)
+            n: ReferenceStage(n, s.translator, parts_of=parts_of, set_aside_max=s.set_aside_max)
             for n, s in dataflow.stages.items()
         }
         self._figures: dict[str, list[Mapping[str, int]]] = {name: [] for name in self._stages}
@@ -194,6 +194,51 @@ class ReferenceEngine:
             raise NotFoundError(kind="stage", name=stage)
         return self._figures[stage]
 
+    def set_aside(self, stage: str) -> list[dict[str, Any]]:
+        """Return what a stage set aside, in the order in which it is given back.
+
+        Each has `input`, `key`, `record` and `code`, as in the stage's table
+        (`cbp.model.dataflow.set_aside`), with the values of key and record by column.
+
+        Raises:
+            NotFoundError: There is no such stage.
+        """
+        if stage not in self._stages:
+            raise NotFoundError(kind="stage", name=stage)
+        spec = self._dataflow.stages[stage].translator
+        return [
+            {
+                "input": one.input or None,
+                "key": one.key and spec.key and _as_dict(one.key, spec.key),
+                "record": _as_dict(one.row, spec.input(one.input).schema) if one.input else None,
+                "code": one.code,
+            }
+            for one in self._stages[stage].aside
+        ]
+
+    def take_over(self, dataflow: Dataflow) -> None:
+        """Execute other code of the same stages from now on, with the states as they are."""
+        self._dataflow = dataflow
+        for name, node in dataflow.stages.items():
+            self._stages[name].spec = node.translator
+
+    def give_back(self, stage: str) -> None:
+        """Read what a stage set aside again, as an epoch of its own.
+
+        Raises:
+            NotFoundError: There is no such stage.
+        """
+        waiting: dict[str, list[Row]] = {}
+        if stage not in self._stages:
+            raise NotFoundError(kind="stage", name=stage)
+        for one in self._stages[stage].aside:
+            if one.input:
+                waiting.setdefault(one.input, []).append(one.row)
+        inputs = {name: [rows] for name, rows in waiting.items()}
+        outputs = self._execute(stage, inputs, {}, {}, gives_back=True)
+        for output, rows in outputs.items():
+            self._append(f"{stage}.{output}", rows)
+
     def _run(self, name: str) -> bool:
         """Run one epoch of a stage if it may run."""
         runnable = self._dataflow.stages[name].runnable
@@ -217,17 +262,10 @@ class ReferenceEngine:
             ]
             inputs[input_.name] = [self._input_rows(flow, one, input_) for one in read[input_.name]]
         loopbacks = {i.name: decision.read.get(i.name, ()) for i in node.translator.loopbacks}
-        context = context_of(
-            node.translator, epoch=len(self._figures[name]), time=self.time, inputs=read
-        )
-        lookups = {spec.name: self._looked_up(name, spec) for spec in node.translator.lookups}
         anew = self._compute_anew(name, inputs, read)
-        outputs = self._stages[name].run(
-            inputs, epochs=loopbacks, context=context, lookups=lookups, anew=anew
-        )
+        outputs = self._execute(name, inputs, loopbacks, read, anew=anew)
         for input_name, increments in read.items():
             self._read.setdefault((name, input_name), []).extend(increments)
-        self._figures[name].append(self._stages[name].figures)
         for input_name, connector in connectors.items():
             connectors[input_name] = connector.after(
                 decision.read.get(input_name, ()), decision.remove.get(input_name, ())
@@ -235,6 +273,33 @@ class ReferenceEngine:
         self._memos[name] = decision.memo
         for output, rows in outputs.items():
             self._append(f"{name}.{output}", rows)
+
+    def _execute(
+        self,
+        name: str,
+        inputs: Mapping[str, list[list[Row]]],
+        loopbacks: Mapping[str, Sequence[int]],
+        read: Mapping[str, Sequence[Increment]],
+        *,
+        anew: set[Row] | None = None,
+        gives_back: bool = False,
+    ) -> dict[str, list[Row]]:
+        """Execute one epoch of a stage; return its outputs, which nothing reads yet."""
+        translator = self._dataflow.stages[name].translator
+        context = context_of(
+            translator, epoch=len(self._figures[name]), time=self.time, inputs=read
+        )
+        lookups = {spec.name: self._looked_up(name, spec) for spec in translator.lookups}
+        outputs = self._stages[name].run(
+            inputs,
+            epochs=loopbacks,
+            context=context,
+            lookups=lookups,
+            anew=anew,
+            gives_back=gives_back,
+        )
+        self._figures[name].append(self._stages[name].figures)
+        return outputs
 
     def _compute_anew(
         self,

@@ -6,12 +6,13 @@ find groups; then `outer` states; then `ALL`, which reaches the groups found so 
 
 from __future__ import annotations
 
-from collections.abc import Collection, Mapping, Sequence
+from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
 
 from cbp.engine.columnar.values import Row, order_key, own_row, typed_key, unify
 from cbp.engine.reference.call import AuthorCall, record_type
+from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.call_rules import Watches
 from cbp.model.dataflow.routing import All, Targets, one_key, targets
 from cbp.model.dataflow.stage import Computed, InputSpec, TranslatorSpec
@@ -20,6 +21,8 @@ __all__ = ["Bindings", "Group", "Key", "Part", "Routed", "key_of", "route_record
 
 Key = tuple[Any, ...]
 Order = tuple[Any, ...]
+
+Failed = Callable[[str, Row, int, AuthorCodeError], None]
 
 Bindings = Mapping[str | int, Collection[Key]]
 """Address to the keys that one epoch bound to it."""
@@ -69,6 +72,7 @@ def route_records(
     spec: TranslatorSpec,
     inputs: Mapping[str, Sequence[Part]],
     state: Mapping[str, Mapping[Key, Any]],
+    failed: Failed | None = None,
 ) -> Routed:
     """Route every record of an epoch.
 
@@ -76,11 +80,13 @@ def route_records(
         stage: Name of the stage, for errors.
         inputs: Input name to the increments that are read, in order.
         state: State name to its keys.
+        failed: Takes a record on which a route or order function fails, with its input, its place
+            there, and the error; `None` if the error is raised.
 
     Raises:
         AuthorCodeError: If a route or order function failed or returned an unusable value.
     """
-    return _Router(stage, spec, state).route(inputs)
+    return _Router(stage, spec, state).route(inputs, failed)
 
 
 def key_of(stage: str, spec: TranslatorSpec, input_: InputSpec, row: Row) -> list[Key]:
@@ -103,12 +109,17 @@ class _Router:
         self._broadcasts: list[_Broadcast] = []
         self._watches = Watches(spec, stage=stage)
 
-    def route(self, inputs: Mapping[str, Sequence[Part]]) -> Routed:
+    def route(self, inputs: Mapping[str, Sequence[Part]], failed: Failed | None) -> Routed:
         for input_ in self._spec.inputs:
             arrival = 0
             for part in inputs.get(input_.name, ()):
                 for row in part.rows:
-                    self._name(input_, row, arrival, part.bindings)
+                    try:
+                        self._name(input_, row, arrival, part.bindings)
+                    except AuthorCodeError as error:
+                        if failed is None:
+                            raise
+                        failed(input_.name, row, arrival, error)
                     arrival += 1
         for state in self._spec.states:
             if state.grouping == "outer":

@@ -13,7 +13,7 @@ Guarantee: an epoch that fails changes nothing, so it can be run again
 
 from __future__ import annotations
 
-from collections.abc import Callable, Collection, Hashable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Hashable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 from functools import partial
@@ -30,9 +30,11 @@ from cbp.engine.reference.arrow import call_vectorised
 from cbp.engine.reference.call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference.kept_state import ListedRecords, put_and_delete
 from cbp.engine.reference.loop import Superstep, run_supersteps
-from cbp.engine.reference.routing import Bindings, Group, Key, Part, key_of, route_records
+from cbp.engine.reference.routing import Bindings, Group, Key, Part, Routed, key_of, route_records
+from cbp.engine.reference.set_aside import Aside, SetAside, by_input
 from cbp.engine.reference.views import group_changes
 from cbp.engine.reference.whole_run import call_run
+from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.call_rules import Fresh, Watches, refuse_returned
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.expiry import authored, expires_at
@@ -56,6 +58,8 @@ class ReferenceStage:
         state: State name to key to the records of that key.
         bindings: Per epoch, its bindings to multicast addresses; the length is the next epoch.
         parts_of: Cuts the records of a group into the lists that its combiner is called with.
+        set_aside_max: As in `StageNode`.
+        aside: What is set aside, in the order in which it is given back.
         figures: Counts of the last epoch: `records_in`, `deliveries` (pairs of record and group),
             `groups`, `records_out`, `state_remote` (remote writes), `bindings`, `dead_letters`.
     """
@@ -66,6 +70,8 @@ class ReferenceStage:
     bindings: list[Bindings] = field(default_factory=list)
     figures: Mapping[str, int] = field(default_factory=dict)
     parts_of: Callable[[list[Any]], list[list[Any]]] = field(default_factory=lambda: whole)
+    set_aside_max: int | None = None
+    aside: list[Aside] = field(default_factory=list)
     _translate: Callable[..., object] = field(init=False)
     _fresh: Fresh = field(init=False)
     _watches: Watches = field(init=False)
@@ -73,6 +79,7 @@ class ReferenceStage:
     _context: RunContext = field(init=False)
     _anew: Collection[Key] | None = field(init=False, default=None)
     _lookups: Mapping[str, Mapping[Key, Sequence[Row]]] = field(init=False)
+    _aside: SetAside = field(init=False)
 
     def __post_init__(self) -> None:
         for state in self.spec.states:
@@ -86,6 +93,7 @@ class ReferenceStage:
         context: RunContext = NO_RUN,
         lookups: Mapping[str, Mapping[Key, Sequence[Row]]] = MappingProxyType({}),
         anew: Collection[Key] | None = None,
+        gives_back: bool = False,
     ) -> dict[str, list[Row]]:
         """Execute one epoch.
 
@@ -96,6 +104,7 @@ class ReferenceStage:
             lookups: Look-up name to key to the records of that key, as tuples of its columns.
             anew: The keys of groups that are computed anew: each is given no state, and one without
                 records has none afterwards. `None`: an ordinary epoch.
+            gives_back: Whether the inputs are what is set aside (`aside`).
 
         Returns:
             Output name to its records, in the order in which they were emitted.
@@ -108,6 +117,10 @@ class ReferenceStage:
         self._translate = self._fresh.function
         self._watches = Watches(self.spec, stage=self.name)
         self._context, self._lookups, self._anew = context, lookups, anew
+        before = () if gives_back else self.aside
+        given = by_input(self.aside) if gives_back else {}
+        epoch = len(self.bindings)
+        self._aside = SetAside(self.spec, self.set_aside_max, epoch, before, given)
         run = partial(self._superstep, epochs or {})
         if self.spec.supersteps > 1:
             done = run_supersteps(self.spec, self.state, inputs, run, self._visiting_order)
@@ -148,7 +161,9 @@ class ReferenceStage:
             written = done.local.get(state.name, {})
             keys = sorted(self._anew or (), key=self._visiting_order)
             done.local[state.name] = {key: written.get(key, []) for key in keys}
+        after = self._aside.after()
         # State changes only now, so that an epoch that fails half-way changes nothing.
+        self.aside = after
         self._bound = done.bindings
         self._settle_states(done)
         figures = {
@@ -177,8 +192,10 @@ class ReferenceStage:
                     done.outputs[state.changes] += group_changes(state, before, after)
 
     def woken(self, until: datetime) -> list[Key]:
-        """Return the keys with a timer that is due."""
-        return [key for spec in self.spec.timers for key in self._due(spec, until)]
+        """Return the keys with a timer that is due, but for groups whose records wait."""
+        waiting = {one.key for one in self.aside}
+        due = (key for spec in self.spec.timers for key in self._due(spec, until))
+        return [key for key in due if key not in waiting]
 
     def _due(self, timers: StateSpec, until: datetime) -> list[Key]:
         at = timers.schema.index(TIMER_COLUMN)
@@ -202,11 +219,13 @@ class ReferenceStage:
         done: _Epoch,
     ) -> None:
         for input_ in part.inputs:
-            for increment in inputs.get(input_.name, ()):
-                for row in increment:
+            for arrival, row in enumerate(chain(*inputs.get(input_.name, ()))):
+                done.figures["groups"] += 1
+                done.figures["deliveries"] += 1
+                try:
                     done.take(self._call_for(input_, row))
-                    done.figures["groups"] += 1
-                    done.figures["deliveries"] += 1
+                except AuthorCodeError as error:
+                    self._aside.take_record(input_.name, row, arrival, error)
 
     def _call_for(self, input_: InputSpec, row: Row) -> Emitter:
         """Call the author for one record, and return what was emitted."""
@@ -226,12 +245,17 @@ class ReferenceStage:
     def _run_groups(
         self, part: TranslatorSpec, parts: Mapping[str, Sequence[Part]], done: _Epoch
     ) -> None:
-        routed = route_records(self.name, part, parts, self.state)
+        failed = None if self.set_aside_max is None else self._aside.take_record
+        routed = route_records(self.name, part, parts, self.state, failed)
         time = self._context.time
         for timers in authored(self.spec).timers if done.timers else ():
             for key in self._due(timers, time):
                 routed.groups.setdefault(key, {})
         expired = {timers.expires: set(self._due(timers, time)) for timers in self.spec.expiries}
+        for key in self._aside.left_out:
+            self._aside.take_group(key, self._without(key, routed.groups, expired))
+        for key, error in self._failing(sorted(routed.groups, key=self._visiting_order), routed):
+            self._aside.take_group(key, self._without(key, routed.groups, expired), error)
         visited = sorted({*routed.groups}.union(*expired.values()), key=self._visiting_order)
         done.keys += visited
         if self.spec.form == "run":
@@ -251,6 +275,29 @@ class ReferenceStage:
             deliveries=routed.deliveries,
             dead_letters=routed.dead_letters,
         )
+
+    @staticmethod
+    def _without(key: Key, groups: dict[Key, Group], expired: Mapping[str, set[Key]]) -> Group:
+        """Leave a group out of an epoch; return its new records."""
+        for keys in expired.values():
+            keys.discard(key)
+        return groups.pop(key, {})
+
+    def _failing(
+        self, keys: Sequence[Key], routed: Routed
+    ) -> Iterator[tuple[Key, AuthorCodeError]]:
+        """Yield the groups on which the author's code fails, if such groups are set aside."""
+        if self.set_aside_max is None:
+            return
+        for key in keys:
+            trial = _Epoch({output.name: [] for output in self.spec.outputs})
+            try:
+                if self.spec.form == "arrow":
+                    self._call_vectorised({key: self._flows(key, routed.groups[key])}, trial)
+                else:
+                    trial.take(self._call(key, routed.groups[key]), key)
+            except AuthorCodeError as error:
+                yield key, error
 
     def _expire(
         self,

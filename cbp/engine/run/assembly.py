@@ -27,6 +27,7 @@ from cbp.engine.task.reports import (
     DeletedRows,
     DroppedFile,
     Failed,
+    GroupFailed,
     JobLane,
     MergedFile,
     MessageMisplaced,
@@ -35,14 +36,15 @@ from cbp.engine.task.reports import (
     NextTimer,
     OutputFile,
     ProcessChanged,
+    SetAside,
     TaskReport,
 )
-from cbp.errors import IncrementDamagedError
+from cbp.errors import AuthorCodeError, IncrementDamagedError
 from cbp.model.dataflow.lanes import lane_figure
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import TableChange
 
-__all__ = ["Reported", "assemble", "empty_outputs", "next_timer", "raise_first_error"]
+__all__ = ["Reported", "assemble", "empty_outputs", "located", "next_timer", "raise_first_error"]
 
 
 def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
@@ -62,6 +64,8 @@ class Reported:
     Attributes:
         failed: Errors, also those of the next phase.
         changed: What author's code changed of its worker's process, also in the next phase.
+        groups_failed: Groups that the job is to leave out.
+        set_aside: Records that tasks set aside.
         misplaced: Whether a task found a message in a wrong bucket.
         next_phase: Reports of the next phase, where a task ran that too.
     """
@@ -77,6 +81,8 @@ class Reported:
     failed: list[Failed] = field(default_factory=list)
     timers: list[NextTimer] = field(default_factory=list)
     changed: list[ProcessChanged] = field(default_factory=list)
+    groups_failed: list[GroupFailed] = field(default_factory=list)
+    set_aside: list[SetAside] = field(default_factory=list)
     misplaced: bool = False
     next_phase: list[TaskReport] = field(default_factory=list)
 
@@ -117,6 +123,10 @@ class Reported:
                 self.failed.append(report)
             case ProcessChanged():
                 self.changed.append(report)
+            case GroupFailed():
+                self.groups_failed.append(report)
+            case SetAside():
+                self.set_aside.append(report)
             case MessageMisplaced():
                 self.misplaced = True
             case NextPhase(reports):
@@ -139,6 +149,27 @@ def raise_first_error(reported: Reported) -> None:
     """
     if reported.failed:
         raise min(reported.failed, key=lambda failed: failed.message).error()
+
+
+def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
+    """Return an error with the increments in which the records of the call lie that failed."""
+    records = {}
+    for name, place in error.details.get("records", {}).items():
+        if plan.node.translator.input(name).frame_by is not None:
+            continue  # a frame's number names no increment
+        for increment in plan.inputs.get(name, ()):
+            if place < increment.records:
+                records[name] = {
+                    "flow": increment.flow,
+                    "increment": increment.index,
+                    "record": place,
+                }
+                break
+            place -= increment.records
+    error.details = {key: value for key, value in error.details.items() if key != "records"}
+    if records:
+        error.details = {**error.details, "records": records}
+    return error
 
 
 def assemble(plan: RunPlan, reported: Reported, *, now_ms: int) -> PreparedRun:

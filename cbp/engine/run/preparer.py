@@ -12,6 +12,7 @@ import logging
 import time
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
+from itertools import count
 from typing import get_args
 
 from cbp.engine.commit.table_entries import live_adds
@@ -22,6 +23,7 @@ from cbp.engine.run.assembly import (
     Reported,
     assemble,
     empty_outputs,
+    located,
     next_timer,
     raise_first_error,
 )
@@ -29,6 +31,7 @@ from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
 from cbp.engine.run.phases import joined, phases, reading, with_members
 from cbp.engine.run.recomputation import computing_anew
+from cbp.engine.run.set_aside import SetAsideTable, SettingAside
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.failpoints import Faults
@@ -36,6 +39,7 @@ from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan
+from cbp.errors import AuthorCodeError, DefinitionError, Mistake
 from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.dataflow.stage import Form
 from cbp.model.flow.retention import KeptFlow
@@ -107,10 +111,34 @@ class Preparer:
         whole = replace(prepared, outputs=outputs, due_ms=due_ms)
         return whole, increment.files[0].path
 
-    def _run(self, plan: RunPlan, enter: Callable[[str], object]) -> PreparedRun:
+    def give_back(self, plan: RunPlan) -> PreparedRun:
+        """Read what is set aside of a stage again; see `RunPreparer.give_back`."""
+        pinned = {name: self.tables.pinned(one) for name, one in plan.lookups.items()}
+        table = SetAsideTable.of(plan, self.tables)
+        try:
+            inputs = table.given_back(plan, self.files)
+        except (TypeError, ValueError, ArithmeticError) as exc:
+            where = f"stages.{plan.node.name}.set_aside"
+            raise DefinitionError(Mistake("set_aside_unfit", where, str(exc))) from exc
+        # Timers of groups that were left out are due, and no earlier run noted them.
+        run = replace(plan, inputs=inputs, due_ms=0, lookups=pinned)
+        try:
+            with self.tables.in_use(pinned.values()):
+                prepared = self._run(run, enter_unseen, SettingAside(run, table, gives_back=True))
+        finally:
+            for increment in (one for many in inputs.values() for one in many):
+                self.files.remove(f"{plan.folder}/{increment.files[0].path}")
+        moments = {name: one.moment for name, one in pinned.items() if one.moment is not None}
+        return replace(prepared, lookups=moments)
+
+    def _run(
+        self, plan: RunPlan, enter: Callable[[str], object], aside: SettingAside | None = None
+    ) -> PreparedRun:
         first, behind = phases(plan)
         if not plan.fused:
-            return self._phase(plan, enter)[0]
+            if aside is None and plan.node.sets_aside:
+                aside = SettingAside(plan, SetAsideTable.of(plan, self.tables))
+            return self._phase(plan, enter, aside=aside)[0]
         if behind is None:
             return with_members(first, self._phase(first, enter)[0])
         prepared, more = self._phase(first, enter, behind)
@@ -120,7 +148,11 @@ class Preparer:
         return joined(plan, with_members(first, prepared), with_members(behind, rest))
 
     def _phase(
-        self, plan: RunPlan, enter: Callable[[str], object], behind: RunPlan | None = None
+        self,
+        plan: RunPlan,
+        enter: Callable[[str], object],
+        behind: RunPlan | None = None,
+        aside: SettingAside | None = None,
     ) -> tuple[PreparedRun, list[TaskReport]]:
         """Run one phase; return it, and the reports of the next phase if its task ran that."""
         started = time.perf_counter()
@@ -136,19 +168,13 @@ class Preparer:
             jobs = [(part, replace(task, then=then)) for part, task in jobs]
         ready = time.perf_counter()
         enter("job")
-        reports: list[TaskReport] = []
-        for part, task in jobs:
-            self.faults("job.before")
-            part_reports = self._executed(part, task)
-            self.faults("job.after")
-            reported = Reported.of(part_reports)
-            raise_first_error(reported)
-            self.planner.reach.note(part, reported.groups)
-            reports += part_reports
+        reports = self._reports(jobs, aside)
         done = time.perf_counter()
         enter("assemble")
         reported = Reported.of(reports)
         prepared = assemble(plan, reported, now_ms=self.now_ms())
+        if aside is not None:
+            prepared = self._with_set_aside(prepared, aside, reported)
         figures = {
             **prepared.figures,
             "tasks": max((task.tasks for _, task in jobs), default=0),
@@ -157,6 +183,55 @@ class Preparer:
             "seconds_assemble": time.perf_counter() - done,
         }
         return replace(prepared, figures=figures), reported.next_phase
+
+    def _reports(
+        self, jobs: Sequence[tuple[RunPlan, TaskPlan]], aside: SettingAside | None
+    ) -> list[TaskReport]:
+        """Execute the jobs of a phase; return the reports of all."""
+        reports: list[TaskReport] = []
+        for part, task in jobs:
+            self.faults("job.before")
+            part_reports = self._settled(part, task, aside)
+            self.faults("job.after")
+            self.planner.reach.note(part, Reported.of(part_reports).groups)
+            reports += part_reports
+        return reports
+
+    def _settled(
+        self, part: RunPlan, task: TaskPlan, aside: SettingAside | None
+    ) -> list[TaskReport]:
+        """Execute a job, until no group fails that can be set aside.
+
+        Raises:
+            CbpError: The job failed.
+        """
+        for tries in count():
+            if aside is not None:
+                # Under another name: files of an earlier try are garbage.
+                run = f"{task.run}s{tries}" if tries else task.run
+                # Messages are routed like other records, so that one without a key is found.
+                apart: frozenset[str] = frozenset()
+                task = replace(
+                    task, run=run, set_aside=aside.left_out, in_place=apart, by_bucket=apart
+                )
+            reports = self._executed(part, task)
+            reported = Reported.of(reports)
+            try:
+                raise_first_error(reported)
+            except AuthorCodeError as error:
+                raise located(error, part) from error
+            if aside is None or not reported.groups_failed:
+                break
+            aside.leave_out(reported.groups_failed)
+        return reports
+
+    def _with_set_aside(
+        self, prepared: PreparedRun, aside: SettingAside, reported: Reported
+    ) -> PreparedRun:
+        now_ms = self.now_ms()
+        change, figures = aside.change(reported.set_aside, files=self.files, now_ms=now_ms)
+        changes = prepared.changes if change is None else (*prepared.changes, change)
+        return replace(prepared, changes=changes, figures={**prepared.figures, **figures})
 
     def _assembled(self, plan: RunPlan, reports: Sequence[TaskReport]) -> PreparedRun:
         return assemble(plan, Reported.of(reports), now_ms=self.now_ms())

@@ -35,6 +35,7 @@ from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 __all__ = [
     "InputFile",
     "Replicate",
+    "Routing",
     "arrange",
     "arrange_messages",
     "arrival_order",
@@ -47,6 +48,9 @@ Replicate = Callable[
     tuple[Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
 ]
 """Replaces each shared copy by one copy per group; only the benchmark's baseline does."""
+
+Routing = Callable[[InputSpec, pa.Table, Callable[[pa.Table], pa.Table]], pa.Table]
+"""Returns the records of an input in the layout of the shuffle, by the function that it gets."""
 
 InputFile = Share
 """Rows of one file; a list of them is in order."""
@@ -67,10 +71,12 @@ def arrange(
     hash_mask: int,
     limits: EngineLimits,
     replicate: Replicate | None = None,
+    routing: Routing = lambda input_, records, route: route(records),
 ) -> pa.Table:
     """Return the records of one task's buckets, sorted as the shuffle sorts them.
 
-    Each flow is one chunk. Memory: the increment, and one copy of the task's part of it.
+    Each flow is one chunk. Memory: the increment, and one copy of the task's part of it. `routing`
+    routes the records of an input; it may leave some out.
 
     Raises:
         IncrementDamagedError: A file is missing, damaged, or has other records.
@@ -92,7 +98,7 @@ def arrange(
                 replicate=replicate,
             )
             records = read_input(files, input_)
-            table = route(records)
+            table = routing(input_, records, route)
             mine = _owned(table, part, tasks=tasks, buckets=buckets)
             if input_.combine is not None and mine.any():
                 own = records.filter(pa.array(mine))

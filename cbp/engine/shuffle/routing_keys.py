@@ -19,7 +19,7 @@ from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.row_codec import Row, decode_columns, encode_column, rows_maker
 from cbp.engine.columnar.values import typed_key
 from cbp.engine.shuffle.layout import ShuffleLayout
-from cbp.errors import is_authors
+from cbp.errors import AuthorCodeError, is_authors
 from cbp.model.dataflow.call_rules import Watches
 from cbp.model.dataflow.routing import KeyMismatch, one_key
 from cbp.model.dataflow.stage import Computed, InputSpec, TranslatorSpec
@@ -147,7 +147,7 @@ def _called(
     windows = []
     watches = Watches(spec, stage=stage)
     function = watches.fresh(by.function, option_of(input_, by), by.place)
-    for _, rows in records_of(table, input_):
+    for start, rows in records_of(table, input_):
         keys: list[Row] = []
         try:
             for row in rows:
@@ -157,8 +157,11 @@ def _called(
             if not is_authors(exc):
                 raise
             at, cause = _first_wrong(keys, by, exc)
-            row = rows[min(at, len(rows) - 1)]
-            raise record_error(cause, spec, input_, stage, by, row) from exc
+            at = min(at, len(rows) - 1)
+            error = record_error(cause, spec, input_, stage, by, rows[at])
+            if isinstance(error, AuthorCodeError) and "_seq" in table.column_names:
+                error.places = {input_.name: table.column("_seq")[start + at].as_py()}
+            raise error from exc
     watches.check()
     columns = zip(*windows, strict=True) if windows else ((),) * len(by.types)
     return [

@@ -28,6 +28,7 @@ from py4j.protocol import Py4JNetworkError
 from pyspark.sql import SparkSession
 
 from cbp.engine.interface.runs import RunPlan
+from cbp.engine.shuffle.routing_keys import computes
 from cbp.engine.spark.jobs import WorkerVariables, is_unreadable, jobs_of, starved
 from cbp.engine.spark.placement import Placement
 from cbp.engine.spark.session import require_safe
@@ -212,6 +213,8 @@ class SparkExecutor:
 
     def _shuffles(self, plan: RunPlan, task: TaskPlan) -> bool:
         """Tell whether Spark has records to shuffle; messages read in place are not shuffled."""
+        if task.set_aside is not None and any(computes(one) for one in task.spec.inputs):
+            return False  # a step before the shuffle cannot report a record that has no key
         others = [one for one in task.spec.inputs if one.name not in task.in_place]
         came = [one for one in others if any(i.files for i in plan.inputs.get(one.name, ()))]
         loose = [file for name in plan.inputs for file in _loose(plan, task, name)]

@@ -31,6 +31,8 @@ EFFECTS: tuple[str, ...] = (
     "description",
     "generation",
     "correction",
+    "given_back",
+    "set_aside",
     "claim",
     "decision",
     "rename",

@@ -4,7 +4,15 @@ from __future__ import annotations
 
 from cbp.model.dataflow.dataflow import StageNode
 
-__all__ = ["flow_table", "rejects_table", "source_folder", "stage_tables", "state_table"]
+__all__ = [
+    "carried_tables",
+    "flow_table",
+    "rejects_table",
+    "set_aside_table",
+    "source_folder",
+    "stage_tables",
+    "state_table",
+]
 
 
 def state_table(stage: str, state: str) -> str:
@@ -19,8 +27,19 @@ def flow_table(stage: str, output: str) -> str:
 
 def stage_tables(node: StageNode) -> list[str]:
     """Return the folders of a stage's tables, state first."""
+    flows = [flow_table(node.name, output.name) for output in node.translator.outputs]
+    return carried_tables(node) + flows
+
+
+def carried_tables(node: StageNode) -> list[str]:
+    """Return the folders of the tables with which an epoch of a stage begins: what it keeps."""
     states = [state_table(node.name, state.name) for state in node.translator.states]
-    return states + [flow_table(node.name, output.name) for output in node.translator.outputs]
+    return states + ([set_aside_table(node.name)] if node.sets_aside else [])
+
+
+def set_aside_table(stage: str) -> str:
+    """Return the folder of what a stage set aside, relative to the dataflow's folder."""
+    return f"set_aside/{stage}"
 
 
 def rejects_table(source: str) -> str:

@@ -11,17 +11,21 @@ from __future__ import annotations
 
 from collections import Counter
 from collections.abc import Callable, Mapping, Sequence
+from dataclasses import replace
 from functools import partial
 from types import MappingProxyType
 from typing import Protocol
 
 import pyarrow as pa
 
-from cbp.engine.columnar.groups import FlowRun
+from cbp.engine.columnar.groups import FlowRun, Int64s
+from cbp.engine.columnar.looked_up import WholeTable
 from cbp.engine.kernel.arrow.run import VectorisedRun
+from cbp.engine.kernel.author_call import Emitted
 from cbp.engine.kernel.groupwise import BucketRun
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.delivery import Deliveries
+from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_batches import neighbors, parted, state_weight
 from cbp.engine.state.bucket_state import BucketState
@@ -35,6 +39,7 @@ from cbp.model.dataflow.stage import TranslatorSpec
 __all__ = [
     "NO_LOOKUPS",
     "BucketWork",
+    "KernelWriters",
     "Lookups",
     "WriteState",
     "author_work",
@@ -56,6 +61,39 @@ NO_LOOKUPS: Lookups = MappingProxyType({})
 
 WriteState = Callable[[str, pa.Table], None]
 """Takes a state's name and new records of it, which ascend by hash."""
+
+
+class KernelWriters(Protocol):
+    """What the kernels need of a task's writers (`cbp.engine.task.writers`)."""
+
+    plan: TaskPlan
+    emitted: Emitted
+
+    @property
+    def whole_tables(self) -> Mapping[str, WholeTable]:
+        """The looked-up tables of which every group is given all records."""
+        ...
+
+    @property
+    def whole_arrow_tables(self) -> Mapping[str, pa.Table]:
+        """The same, as tables of Arrow."""
+        ...
+
+    def write_output(self, name: str, columns: list[pa.Array]) -> None:
+        """Take records of an output."""
+        ...
+
+    def write_remote(self, state: str, columns: list[pa.Array]) -> None:
+        """Take state records that a group emitted for other keys."""
+        ...
+
+    def write_bindings(self, bindings: Sequence[Binding]) -> None:
+        """Take bindings of groups to addresses."""
+        ...
+
+    def note_timer(self, at_us: int | None) -> None:
+        """Take the time of a pending timer."""
+        ...
 
 
 class BucketWork(Protocol):
@@ -215,16 +253,31 @@ def looked_up(plan: TaskPlan, buckets: Sequence[int], cache: IndexCache) -> Look
 
 
 def author_work(
-    writers: TaskWriters,
+    writers: KernelWriters,
     spec: TranslatorSpec,
     runs: list[FlowRun],
     states: dict[str, BucketState],
     write_state: WriteState,
     deliveries: Deliveries | None = None,
     lookups: Lookups = NO_LOOKUPS,
+    among: Callable[[Int64s], Int64s] | None = None,
 ) -> BucketWork:
-    """Return what calls the author's translator for all groups of a batch of buckets."""
+    """Return what calls the author's translator for all groups of a batch of buckets.
+
+    Args:
+        writers: Take what the calls emit.
+        spec: The translator.
+        runs: The records of its inputs.
+        states: Its states, of the batch.
+        write_state: Takes new state records.
+        deliveries: Records that groups share, if any.
+        lookups: The looked-up tables.
+        among: Returns those of the hashes of groups with a due timer that are called; `None` means
+            all.
+    """
     woken = woken_groups(writers.plan, states, writers.note_timer)
+    if woken is not None and among is not None:
+        woken = replace(woken, hashes=among(woken.hashes))
     start = partial(_calls, writers, spec, runs, states, deliveries, woken, lookups)
     if woken is None or not writers.plan.ages or not spec.expiries:
         return start(write_state)
@@ -234,7 +287,7 @@ def author_work(
 
 
 def _calls(
-    writers: TaskWriters,
+    writers: KernelWriters,
     spec: TranslatorSpec,
     runs: list[FlowRun],
     states: dict[str, BucketState],

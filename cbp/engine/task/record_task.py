@@ -10,15 +10,17 @@ from __future__ import annotations
 import gc
 import math
 from collections import Counter
-from collections.abc import Callable, Iterable, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from itertools import count, repeat
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.file_slices import InputShare, Share, records_read, share_of, windows
+from cbp.engine.columnar.json_records import record_text
 from cbp.engine.columnar.row_codec import (
     ENCODE_ERRORS,
     Row,
@@ -30,13 +32,16 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.author_call import Emitted, calling_loop, new_group
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.errors import CbpError, InvariantError, is_authors
+from cbp.engine.task.failing import find_failing
+from cbp.engine.task.reports import Failed, SetAside
+from cbp.engine.task.set_aside_reports import SetAsideReports
+from cbp.errors import AuthorCodeError, CbpError, InvariantError, is_authors
 from cbp.model.author.read_once import read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
-__all__ = ["RecordRun", "record_shares", "shares"]
+__all__ = ["RecordRun", "SetAsideRecords", "record_shares", "shares"]
 
 
 def shares(
@@ -77,6 +82,35 @@ def record_shares(plan: RunPlan, tasks_max: int, limits: EngineLimits) -> list[l
     return shares(files, tasks_max, limits)
 
 
+def _place_of(files: Sequence[Share], path: str, row: int) -> int:
+    """Return the place of a row of a file among the records of an input."""
+    place = 0
+    for file in files:
+        if file.path == path and file.start <= row < file.stop:
+            return place + row - file.start
+        place += file.stop - file.start
+    return place
+
+
+@dataclass(frozen=True, slots=True)
+class SetAsideRecords:
+    """Sets aside single records on which the author's code fails.
+
+    Attributes:
+        most: As in `LeftOut`.
+        reports: Takes a report of each record.
+    """
+
+    most: int
+    reports: SetAsideReports
+
+    def take(self, input_: InputSpec, row: pa.Table, place: int, error: AuthorCodeError) -> None:
+        """Set aside one record, given as a table of one row, with its place in the input."""
+        (values,) = _rows(input_, row)
+        text = record_text(values, input_.schema)
+        self.reports.add(SetAside(input_.name, place, None, text, Failed.of(error)))
+
+
 @dataclass
 class RecordRun:
     """Calls a translator once per record, in order: each record is a group of its own.
@@ -87,6 +121,8 @@ class RecordRun:
         write_bindings: Takes bindings of groups to addresses.
         limits: Tell how many records are Python objects at a time.
         context: What the author's code may know of the run.
+        files: Maps each input to its files, in order.
+        set_aside: Takes the records on which the author's code fails; `None` if the run fails then.
         records: Maps each input to the number of its records read so far.
     """
 
@@ -98,6 +134,8 @@ class RecordRun:
     write_bindings: Callable[[list[Binding]], None] | None = None
     limits: EngineLimits = field(kw_only=True)
     context: RunContext = field(default=NO_RUN, kw_only=True)
+    files: Mapping[str, Sequence[Share]] = field(default_factory=dict, kw_only=True)
+    set_aside: SetAsideRecords | None = field(default=None, kw_only=True)
     records: Counter[str] = field(init=False, default_factory=Counter)
 
     def run(self, work: Iterable[InputShare]) -> None:
@@ -105,8 +143,11 @@ class RecordRun:
         most = self.limits.window_rows
         for each in work:
             input_ = self.spec.input(each.input)
+            row = each.share.start
             for window in windows(each.share, input_, most):
-                self._work(input_, window)
+                place = _place_of(self.files.get(input_.name, ()), each.share.path, row)
+                self._work(input_, window, place)
+                row += window.num_rows
 
     def take(self, table: pa.Table) -> None:
         """Call the author for every row of a flow, in order; the stage has a single input."""
@@ -116,14 +157,45 @@ class RecordRun:
         for start in range(0, table.num_rows, most):
             self._work(input_, table.slice(start, most))
 
-    def _work(self, input_: InputSpec, window: pa.Table) -> None:
+    def _work(self, input_: InputSpec, window: pa.Table, place: int = 0) -> None:
+        """Call the author for records of an input; the first one has this place in it."""
         self.records[input_.name] += window.num_rows
+        try:
+            self._run(input_, window)
+        except AuthorCodeError as error:
+            if self.set_aside is None:
+                error.places = {name: place + row for name, row in error.places.items()}
+                raise
+            self.emitted.clear()
+            self._run(input_, self._without_failing(self.set_aside, input_, window, place))
+        gc.collect(0)  # automatic collection is off in a task
+
+    def _run(self, input_: InputSpec, window: pa.Table) -> None:
         self._call(input_, window, self.emitted.out)
         try:
             self._write()
         except ENCODE_ERRORS as exc:
             raise self._explain(input_, window, exc) from exc
-        gc.collect(0)  # automatic collection is off in a task
+
+    def _without_failing(
+        self, aside: SetAsideRecords, input_: InputSpec, window: pa.Table, place: int
+    ) -> pa.Table:
+        """Return a window without the records that fail, which are set aside."""
+
+        def attempt(rows: Sequence[int]) -> AuthorCodeError | None:
+            try:
+                checked = Emitted(self.spec, checked=True)
+                self._call(input_, window.take(pa.array(rows)), checked.out)
+            except AuthorCodeError as error:
+                return error
+            return None
+
+        failing = find_failing(range(window.num_rows), attempt, most=aside.most)
+        kept = np.ones(window.num_rows, np.bool_)
+        for row, error in failing:
+            kept[row] = False
+            aside.take(input_, window.slice(row, 1), place + row, error)
+        return window.filter(pa.array(kept))
 
     def _call(self, input_: InputSpec, window: pa.Table, out: Any) -> None:
         """Call the author for records of one input."""
@@ -151,8 +223,12 @@ class RecordRun:
             if not is_authors(exc):
                 raise
             # Read the record again: the author may have changed the object that was passed.
-            inputs = {input_.name: _rows(input_, window.slice(next(done) - 1, 1))}
-            raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
+            at = next(done) - 1
+            inputs = {input_.name: _rows(input_, window.slice(at, 1))}
+            places = {input_.name: at}
+            raise author_error(
+                exc, self.spec, stage=self.stage, inputs=inputs, places=places
+            ) from exc
 
     def _group(self) -> Any:
         """Return a group in which every input and every state is empty."""
@@ -165,20 +241,17 @@ class RecordRun:
         return group
 
     def _write(self) -> None:
-        """Pass what was emitted on to the writers."""
-        for name, schema in self.emitted.schemas.items():
-            emitted = self.emitted.buffers[name]
-            if emitted:
-                self._writer(name)(name, encode_rows(emitted, schema))
-                emitted.clear()
-        for name, emitted in self.emitted.remote.items():
-            if emitted:
-                self._writer(name)(name, encode_rows(emitted, self.emitted.schemas[name]))
-                emitted.clear()
+        """Pass what was emitted on to the writers; all of it, or nothing if some does not fit."""
+        emitted = [*self.emitted.buffers.items(), *self.emitted.remote.items()]
+        encoded = [
+            (name, encode_rows(rows, self.emitted.schemas[name])) for name, rows in emitted if rows
+        ]
+        for name, columns in encoded:
+            self._writer(name)(name, columns)
         if self.emitted.bindings:
             assert self.write_bindings is not None, "only given to a stage without addresses"
             self.write_bindings(self.emitted.bindings)
-            self.emitted.bindings.clear()
+        self.emitted.clear()
 
     def _writer(self, name: str) -> Callable[[str, list[pa.Array]], None]:
         if all(state.name != name for state in self.spec.states):

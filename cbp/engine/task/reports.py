@@ -14,7 +14,7 @@ encoding may change with any release.
 from __future__ import annotations
 
 import json
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, TypeAlias, assert_never
 
@@ -28,6 +28,8 @@ __all__ = [
     "DeletedRows",
     "DroppedFile",
     "Failed",
+    "GroupFailed",
+    "GroupsFailed",
     "JobLane",
     "MergedFile",
     "MessageMisplaced",
@@ -36,6 +38,7 @@ __all__ = [
     "NextTimer",
     "OutputFile",
     "ProcessChanged",
+    "SetAside",
     "TaskReport",
     "decode",
     "encode",
@@ -165,6 +168,48 @@ class Failed:
 
 
 @dataclass(frozen=True, slots=True)
+class GroupFailed:
+    """A group that fails, of a stage that sets such groups aside; the job is to leave it out.
+
+    All messages of a task that has one are of this kind, beside `ProcessChanged`.
+
+    Attributes:
+        key: The key of the group, as JSON (`cbp.engine.columnar.json_records`).
+        error: The error.
+    """
+
+    key: str
+    error: Failed
+
+
+class GroupsFailed(Exception):
+    """Groups of a task that fail; carries their reports."""
+
+    def __init__(self, reports: Sequence[GroupFailed]) -> None:
+        super().__init__(f"{len(reports)} groups failed")
+        self.reports = tuple(reports)
+
+
+@dataclass(frozen=True, slots=True)
+class SetAside:
+    """A record that a task set aside.
+
+    Attributes:
+        input: Name of the input.
+        sequence: Its place among the records of the input, as the shuffle numbers them.
+        key: The key of its group, as JSON; `None` for a record that is a group of its own.
+        record: The record, as JSON.
+        error: The error of a record that is a group of its own; `None` for the record of a group.
+    """
+
+    input: str
+    sequence: int
+    key: str | None
+    record: str
+    error: Failed | None = None
+
+
+@dataclass(frozen=True, slots=True)
 class ProcessChanged:
     """What author's code changed of the worker's process, which ends behind its task.
 
@@ -214,6 +259,8 @@ TaskReport: TypeAlias = (
     | NextPhase
     | JobLane
     | ProcessChanged
+    | GroupFailed
+    | SetAside
 )
 """Every kind of message; see the classes."""
 
@@ -254,6 +301,11 @@ def _plain(report: TaskReport) -> list[Any]:
             return ["lane", lane]
         case ProcessChanged(stage, function, place, by, what):
             return ["process", stage, function, place, by, what]
+        case GroupFailed(key, error):
+            return ["group_failed", key, _plain(error)]
+        case SetAside(input_, sequence, key_or_none, record, error_or_none):
+            wrong = None if error_or_none is None else _plain(error_or_none)
+            return ["set_aside", input_, sequence, key_or_none, record, wrong]
         case _:
             assert_never(report)
 
@@ -289,8 +341,21 @@ def _report(plain: list[Any]) -> TaskReport:
         case "process":
             stage, function, place, by, what = fields
             return ProcessChanged(stage, function, place, by, tuple(what))
+        case "group_failed":
+            key, wrong = fields
+            return GroupFailed(key, _failed(wrong))
+        case "set_aside":
+            input_, sequence, key_or_none, record, wrong = fields
+            error = None if wrong is None else _failed(wrong)
+            return SetAside(input_, sequence, key_or_none, record, error)
         case _:
             return _SIMPLE[tag](*fields)
+
+
+def _failed(plain: list[Any]) -> Failed:
+    """Return an error inside another message."""
+    _, type_, message, details = plain
+    return Failed(type_, message, details)
 
 
 _SIMPLE: Mapping[str, type[TaskReport]] = {

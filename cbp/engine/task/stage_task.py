@@ -15,16 +15,18 @@ flow.
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections import Counter
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field, replace
+from functools import cached_property
 from itertools import chain
 
 import pyarrow as pa
 
 from cbp.engine.columnar.file_slices import InputShare, Share
-from cbp.engine.columnar.groups import FlowRun
+from cbp.engine.columnar.groups import FlowRun, Int64s
 from cbp.engine.shuffle.broadcast import Shared
-from cbp.engine.shuffle.replicated_read import arrange
+from cbp.engine.shuffle.replicated_read import Routing, arrange
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache
@@ -43,19 +45,26 @@ from cbp.engine.task.bucket_work import (
 from cbp.engine.task.loop_work import LoopWork
 from cbp.engine.task.loop_writers import LoopWriters
 from cbp.engine.task.message_reader import Mail
-from cbp.engine.task.record_task import RecordRun
-from cbp.engine.task.reports import NextPhase, OutputFile, TaskReport
+from cbp.engine.task.record_places import first_arrivals, with_places
+from cbp.engine.task.record_task import RecordRun, SetAsideRecords
+from cbp.engine.task.reports import GroupFailed, GroupsFailed, NextPhase, OutputFile, TaskReport
 from cbp.engine.task.run_work import RunWork
+from cbp.engine.task.set_aside import LeftOutGroups, RoutedRecords
+from cbp.engine.task.set_aside_reports import SetAsideReports
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
+from cbp.errors import AuthorCodeError
 
 __all__ = ["StageTask", "arranged_batches", "arranged_records", "counting_bytes"]
 
 
-def arranged_records(plan: TaskPlan, part: int) -> pa.Table | None:
+def arranged_records(
+    plan: TaskPlan, part: int, routing: Routing = lambda input_, records, route: route(records)
+) -> pa.Table | None:
     """Return one task's records of a small increment, which the task reads itself (`arrange`).
 
-    Messages that are read in place are not among them (`cbp.engine.task.message_reader`).
+    Messages that are read in place are not among them (`cbp.engine.task.message_reader`). `routing`
+    is that of `arrange`.
 
     Returns:
         The records; `None` if no input has a file, so that groups are called only for their
@@ -76,12 +85,15 @@ def arranged_records(plan: TaskPlan, part: int) -> pa.Table | None:
         hash_mask=plan.hash_mask,
         limits=plan.limits,
         replicate=plan.replication(),
+        routing=routing,
     )
 
 
-def arranged_batches(plan: TaskPlan, part: int) -> Iterator[pa.RecordBatch]:
+def arranged_batches(
+    plan: TaskPlan, part: int, routing: Routing = lambda input_, records, route: route(records)
+) -> Iterator[pa.RecordBatch]:
     """Yield the batches of `arranged_records`; none if there are no records."""
-    table = arranged_records(plan, part)
+    table = arranged_records(plan, part, routing)
     if table is not None:
         yield from table.to_batches()
 
@@ -107,6 +119,8 @@ class StageTask:
     part: int
     attempt: str
     writers: TaskWriters = field(init=False)
+    _shuffled: bool = field(init=False, default=False)
+    _unrouted: Counter[str] = field(init=False, default_factory=Counter)
 
     def __post_init__(self) -> None:
         kind = LoopWriters if self.plan.spec.supersteps > 1 else TaskWriters
@@ -116,11 +130,15 @@ class StageTask:
     def run(self, batches: Iterable[pa.RecordBatch]) -> list[TaskReport]:
         """Run the groups of all records that arrived, and return reports."""
         arrived = counting_bytes(batches, self.writers.counts)
+        self._shuffled = True
         return self.writers.report(lambda: self._run_groups(chain(arrived, self._mail())))
 
     def run_arranged(self) -> list[TaskReport]:
         """Run this task's groups of a small increment, which the task reads itself."""
         own = arranged_batches(self.plan, self.part)
+        if (reports := self._set_aside_reports) is not None:
+            routed = RoutedRecords(self.writers, reports, self._unrouted)
+            own = arranged_batches(self.plan, self.part, routed.route)
         return self.writers.report(lambda: self._run_groups(chain(own, self._mail())))
 
     def run_shares(self, work: Sequence[InputShare]) -> list[TaskReport]:
@@ -163,10 +181,28 @@ class StageTask:
             writers.write_bindings,
             limits=self.plan.limits,
             context=self.plan.context,
+            files=self.plan.inputs,
+            set_aside=self._set_aside_records(),
         )
-        run.run(work)
+        try:
+            run.run(work)
+        except AuthorCodeError as error:
+            raise with_places(error, error.places) from error
         writers.counts.update({f"records_in.{name}": seen for name, seen in run.records.items()})
         writers.counts["groups"] = run.records.total()
+
+    @cached_property
+    def _set_aside_reports(self) -> SetAsideReports | None:
+        """What takes the records that the task sets aside, if the stage does."""
+        plan, done = self.plan, self.writers.done
+        if plan.set_aside is None:
+            return None
+        return SetAsideReports(plan.stage, plan.spec, plan.set_aside.most, done.append)
+
+    def _set_aside_records(self) -> SetAsideRecords | None:
+        """Return what sets records aside, if the stage does."""
+        reports = self._set_aside_reports
+        return None if reports is None else SetAsideRecords(reports.most, reports)
 
     def _run_groups(self, batches: Iterable[pa.RecordBatch]) -> None:
         if isinstance(self.writers, LoopWriters):
@@ -175,20 +211,67 @@ class StageTask:
         if self.plan.spec.form == "run":
             RunWork(self.writers).run(batches)
             return
+        try:
+            self._run_buckets(batches)
+        except AuthorCodeError as error:
+            files = self.plan.inputs
+            raise with_places(error, first_arrivals(error, files, packed=self._shuffled)) from error
+
+    def _run_buckets(self, batches: Iterable[pa.RecordBatch]) -> None:
         plan, counts = self.plan, self.writers.counts
         assert plan.layout is not None, "a record-wise stage has shares"
         cache = self.writers.cache()
         visited: set[int] = set()
+        left_out = None
+        if (reports := self._set_aside_reports) is not None:
+            left_out = LeftOutGroups(self.writers, reports, packed=self._shuffled)
+        failed: list[GroupFailed] = []
         with Spool(plan.layout, plan.limits) as spool:
             spool.take(batches)
             count_arrived(plan, spool, counts)
+            for name, unrouted in self._unrouted.items():
+                counts[f"records_in.{name}"] += unrouted
             shared = shared_records(plan, self.part, spool, counts)
             for some in bucket_batches(plan, self.part, spool, shared):
-                self._run_batch(some, flow_runs(plan, spool, some), cache, shared)
+                runs = flow_runs(plan, spool, some)
+                if left_out is None:
+                    self._run_batch(some, runs, cache, shared)
+                else:
+                    failed += self._try_batch(some, runs, cache, left_out, failed)
                 visited.update(some)
             counts.update(shared.counts() if shared else {})
+        if failed:
+            raise GroupsFailed(failed)
         self.writers.state.compact_others(visited, cache)
         self.writers.state.write_deletes()
+
+    def _try_batch(
+        self,
+        buckets: tuple[int, ...],
+        runs: list[FlowRun],
+        cache: IndexCache,
+        left_out: LeftOutGroups,
+        failed: Sequence[GroupFailed],
+    ) -> list[GroupFailed]:
+        """Run a batch without the groups that are left out; return the groups that fail.
+
+        Args:
+            buckets: The buckets.
+            runs: Their records.
+            cache: The cache of index copies.
+            left_out: The groups that are left out.
+            failed: Groups that failed before: this task is done again, and only looks for more.
+        """
+        others = left_out.left(runs)
+        if failed:
+            return left_out.failing(buckets, others, cache)
+        try:
+            self._run_batch(buckets, others, cache, None, left_out.others)
+        except AuthorCodeError:
+            if found := left_out.failing(buckets, others, cache):
+                return found
+            raise
+        return []
 
     def _run_batch(
         self,
@@ -196,6 +279,7 @@ class StageTask:
         runs: list[FlowRun],
         cache: IndexCache,
         shared: Shared | None,
+        among: Callable[[Int64s], Int64s] | None = None,
     ) -> None:
         deliveries = deliveries_of(self.plan, buckets, runs, shared)
 
@@ -203,6 +287,8 @@ class StageTask:
             states: dict[str, BucketState], lookups: Lookups, write_state: WriteState
         ) -> BucketWork:
             spec = self.plan.spec
-            return author_work(self.writers, spec, runs, states, write_state, deliveries, lookups)
+            return author_work(
+                self.writers, spec, runs, states, write_state, deliveries, lookups, among
+            )
 
         run_batch(self.writers, buckets, cache, start)

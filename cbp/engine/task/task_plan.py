@@ -26,7 +26,20 @@ from cbp.engine.task.output_writer import Follower
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["LookupTable", "TaskPlan", "Then"]
+__all__ = ["LeftOut", "LookupTable", "TaskPlan", "Then"]
+
+
+@dataclass(frozen=True, slots=True)
+class LeftOut:
+    """The groups that a run of a stage leaves out; their new records are set aside.
+
+    Attributes:
+        keys: Their keys, as JSON (`cbp.engine.columnar.json_records`).
+        most: If more than so many groups or records fail, the others are not looked for.
+    """
+
+    keys: tuple[str, ...]
+    most: int
 
 
 @dataclass(frozen=True, slots=True)
@@ -75,6 +88,8 @@ class TaskPlan:
         context: What the author's code may know of the run.
         lookups: Look-up name to the table that is looked up.
         wakes: Whether groups with a timer up to the time of `context` are called.
+        set_aside: The groups that are left out, if the stage sets aside what its code fails on;
+            `None` if it stops instead.
         ages: Whether groups of states that expire, but have no timer, get one; as `wakes`.
         hash_mask: Applied to every hash; all bits are set, except in tests of collisions.
         faults: Failpoints, called for every file that a task writes.
@@ -103,6 +118,7 @@ class TaskPlan:
     lookups: Mapping[str, LookupTable] = field(default_factory=dict)
     wakes: bool = False
     ages: bool = False
+    set_aside: LeftOut | None = None
     replicate: Callable[[TaskPlan], Replicate] | None = None
     hash_mask: int = -1
     faults: Faults = NO_FAULTS

@@ -32,6 +32,7 @@ from cbp.engine.task.reports import (
     BindingsFile,
     Counts,
     Failed,
+    GroupsFailed,
     MessageMisplaced,
     NextTimer,
     OutputFile,
@@ -197,6 +198,8 @@ class TaskWriters:
             sync_files(self._written, faults=self.plan.faults)
         except Misplaced:
             return [MessageMisplaced()]
+        except GroupsFailed as failed:
+            return [*failed.reports]
         except CbpError as error:
             return [Failed.of(error)]
         finally:

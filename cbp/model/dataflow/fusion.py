@@ -73,7 +73,7 @@ def choose_leaders(dataflow: Dataflow) -> tuple[str, ...]:
     apart = {*dataflow.cycles()} | {
         stage.name
         for stage in dataflow.stages.values()
-        if not stage.fuse or stage.translator.form in ("run", "sql")
+        if not stage.fuse or stage.translator.form in ("run", "sql") or stage.sets_aside
     }
     producers = {
         name: flow.partition(".")[0]

@@ -21,6 +21,7 @@ from cbp.model.dataflow.nodes import (
     StageNode,
 )
 from cbp.model.dataflow.runnable import StaticTable
+from cbp.model.dataflow.set_aside import set_aside_mistakes
 from cbp.model.dataflow.source_columns import column_mistakes, source_changes
 from cbp.model.dataflow.source_location import BucketPrefix
 from cbp.model.dataflow.source_options import ReadOptions
@@ -91,6 +92,8 @@ def stage_mistakes(stage: StageNode, flows: Mapping[str, Schema]) -> Iterator[Mi
             f"{stage.buckets} buckets; use a power of two from 2 to {BUCKETS_MAX}",
         )
     yield from _rule_mistakes(stage)
+    if stage.sets_aside:
+        yield from set_aside_mistakes(stage.name, spec)
     outputs = [output.name for output in spec.outputs]
     for name in stage.limits.keys() - set(outputs):
         message = f"{spec.name} has no output {name!r}; it has {', '.join(outputs) or 'none'}"

@@ -120,6 +120,8 @@ class StageNode:
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
         any_order: Whether a group's answer depends on nothing but its records, whatever their order
             and epochs, so that it can be computed anew (`cbp.model.dataflow.replacement`).
+        set_aside_max: How many records it can set aside, if its code fails on them
+            (`cbp.model.dataflow.set_aside`); `None` if it stops instead.
         together: The rule by which its runs read what waits
             (`cbp.model.dataflow.reading_together`); `None` if they do not. `Dataflow` sets it.
     """
@@ -139,6 +141,12 @@ class StageNode:
     lookups: Mapping[str, str] = field(default_factory=dict)
     together: RunnableSpec | None = None
     any_order: bool = False
+    set_aside_max: int | None = None
+
+    @property
+    def sets_aside(self) -> bool:
+        """Whether it sets aside what its code fails on."""
+        return self.set_aside_max is not None
 
     @property
     def runnable(self) -> RunnableSpec:

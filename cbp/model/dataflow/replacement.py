@@ -104,6 +104,8 @@ def _why_not(node: StageNode, sources: Collection[str], altered: Collection[str]
             return f"its state {state.name!r} is more than what each group emits when it is called"
     if spec.form == "sql":
         return "it is in SQL"
+    if node.sets_aside:
+        return "it sets records aside (`on_error`), and what waits there is not computed anew"
     if spec.lookups or spec.reads_run or spec.timers or spec.expiries:
         return "it reads look-ups, the time or timers, which are not what they were"
     if not node.runnable.split_free:

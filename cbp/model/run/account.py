@@ -161,6 +161,10 @@ def reason(
         frames: Maps framed inputs to notes on the frames that the run took.
         files: Maps (flow, index) to the file of a source's increment, as far as known.
     """
+    if correction is not None and correction.gives_back:
+        what = format_count(correction.keys, "record")
+        who = correction.who or "somebody"
+        return f"{who} gave back {what} that {correction.stage} had set aside: {correction.why}"
     if correction is not None:
         where = f"{format_count(correction.keys, 'key')} of {correction.stage}.{correction.state}"
         return f"{correction.who or 'somebody'} corrected {where}: {correction.why}"

@@ -65,10 +65,14 @@ class Correction:
 class CorrectionNote:
     """The author, reason and extent of a correction; a part of the run's record.
 
+    What an operator gives back to a stage that had set it aside is noted in the same way.
+
     Attributes:
         stage: The stage that has the state; another stage may lead it.
-        keys: Number of corrected keys.
-        path: Parquet file with the corrections, relative to the dataflow's folder.
+        state: Name of the state; `""` if records that were set aside were given back.
+        keys: Number of corrected keys, or of the records that were given back.
+        path: Parquet file with the corrections, relative to the dataflow's folder; `""` if there is
+            none.
         request: Id of the request, so that it is done only once; `""` if there is none.
     """
 
@@ -79,6 +83,11 @@ class CorrectionNote:
     who: str
     why: str
     request: str = ""
+
+    @property
+    def gives_back(self) -> bool:
+        """Whether records that were set aside were given back."""
+        return not self.state
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""

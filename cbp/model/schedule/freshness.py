@@ -6,7 +6,8 @@
 
 What waits for more input by design is not left: the other side of a join that reads both together,
 the rest of an open frame, a timer (`cbp.model.schedule.quiescence`). Nor is what a source put
-aside by its own rules. A file in quarantine is left until somebody decides about it.
+aside by its own rules. A file in quarantine is left until somebody decides about it, and so is
+what a stage set aside until it is given back.
 
 A snapshot for people and scripts; no decision depends on it.
 """
@@ -14,7 +15,7 @@ A snapshot for people and scripts; no decision depends on it.
 from __future__ import annotations
 
 from collections.abc import Iterable, Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from typing import Literal
 
 from cbp.errors.counts import format_count
@@ -35,6 +36,7 @@ class Left:
         quarantined: Maps each source to its files in quarantine.
         stages: Maps each stage that has work to what that is, in words.
         held: Maps each stage that does not start before a person acts to why.
+        set_aside: Maps each stage to the number of records that it has set aside.
         troubles: What fails beside the stages and is tried again, in words.
         desired: What an operator wants of it: `running`, `paused`, `draining` or `drained`.
         broken: Why it cannot be loaded or read; `""` if it can.
@@ -44,6 +46,7 @@ class Left:
     quarantined: Mapping[str, int]
     stages: Mapping[str, str]
     held: Mapping[str, str]
+    set_aside: Mapping[str, int] = field(default_factory=dict)
     troubles: Iterable[str] = ()
     desired: str = "running"
     broken: str = ""
@@ -72,14 +75,19 @@ def judge_freshness(left: Left) -> Freshness:
         if files
     ]
     stages = [f"{name}: {left.held.get(name, what)}" for name, what in left.stages.items()]
-    words = tuple([*left.troubles, *arriving, *undecided, *stages])
+    aside = [
+        f"{stage}: {format_count(records, 'record is', 'records are')} set aside"
+        for stage, records in left.set_aside.items()
+        if records
+    ]
+    words = tuple([*left.troubles, *arriving, *undecided, *stages, *aside])
     if not words:
         return Freshness("up_to_date")
     if left.desired in ("paused", "drained") and (arriving or stages):
         return Freshness("stuck", (f"it is {left.desired}", *words))
     if left.desired == "draining" and arriving:
         return Freshness("stuck", ("it drains, so files stay in their folders", *words))
-    waits = undecided or left.held.keys() & left.stages.keys()
+    waits = undecided or aside or left.held.keys() & left.stages.keys()
     return Freshness("stuck" if waits else "catching_up", words)
 
 

@@ -71,6 +71,7 @@ STATUS: Mapping[str, int] = {
     "lookup_too_large": 422,
     "output_key_foreign": 422,
     "output_key_twice": 422,
+    "set_aside_full": 422,
     "view_key_twice": 422,
     "view_remote": 422,
     "author_state_changed": 422,

@@ -305,6 +305,7 @@ class DataflowSummary(Model):
         description="Maps each source to the number of its records that were put aside so far; a "
         "source without any is left out."
     )
+    set_aside: dict[str, int] = Field(description="Maps stages to records set aside now; none: {}.")
     created_at: datetime
 
 

@@ -15,6 +15,7 @@ from functools import cached_property
 from cbp.errors import CbpError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.freshness import Freshness, Left, judge_freshness
+from controller.api.figures.set_aside import set_aside_by_stage
 from controller.api.requests.present_state import PresentState
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
@@ -76,6 +77,7 @@ class FreshnessFigures:
                 quarantined=self._quarantined[record.name],
                 stages=left,
                 held=held,
+                set_aside=set_aside_by_stage(record),
                 troubles=self.present.troubles(record.name),
                 desired=record.desired,
             )

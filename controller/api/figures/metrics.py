@@ -21,6 +21,7 @@ from prometheus_client.registry import Collector
 from cbp.errors import CbpError
 from cbp.model.schedule.lease import Role
 from controller.api.figures.degraded import degraded_now
+from controller.api.figures.set_aside import set_aside_by_stage
 from controller.api.requests.metric_sources import MetricSources
 from controller.loop.counts.run_counts import BUCKETS, FIGURES, WAITS, Counts
 from controller.sinks.standing import standing_of
@@ -116,6 +117,12 @@ class Scrape(Collector):
         for (dataflow, source), count in sorted(self._quarantined.items()):
             files.add_metric([dataflow, source], count)
         yield files
+        text = "Records that a stage has set aside; mend its code, then `cbp give-back`."
+        aside = GaugeMetricFamily("cbp_set_aside_records", text, labels=_STAGE)
+        for record in self._records:
+            for stage, count in set_aside_by_stage(record).items():
+                aside.add_metric([record.name, stage], count)
+        yield aside
 
     def _of_stages(self) -> Iterator[Metric]:
         epochs = CounterMetricFamily(

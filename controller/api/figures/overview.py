@@ -41,6 +41,7 @@ from controller.api.answers.schemas import (
 from controller.api.figures.degraded import sink_troubles, stage_state
 from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
 from controller.api.figures.rejected import rejected_by_source
+from controller.api.figures.set_aside import set_aside_by_stage
 from controller.api.requests.kept_summaries import KeptSummaries, KeptSummary
 from controller.api.requests.present_state import PresentState
 from controller.api.routing.dependencies import (
@@ -117,7 +118,8 @@ class Overview:
             return summary
         fresh: dict[str, Any] = {
             # The table of what was put aside is written after the increment was stored.
-            "rejected": rejected_by_source(record, _object(record.document.get("sources")))
+            "rejected": rejected_by_source(record, _object(record.document.get("sources"))),
+            "set_aside": set_aside_by_stage(record),
         }
         if kept.oldest_at is not None:
             fresh["lag_seconds"] = max(0.0, (now - kept.oldest_at).total_seconds())
@@ -203,6 +205,7 @@ class Overview:
                 self.store.quarantined_of(record.name, _object(record.document.get("sources")))
             ),
             rejected=rejected_by_source(record, _object(record.document.get("sources"))),
+            set_aside=set_aside_by_stage(record),
             problem=None if record.is_paused else _problem(state, stages, troubles),
             created_at=record.created_at,
         )
@@ -370,6 +373,7 @@ def _broken(record: DataflowRecord, error: Exception) -> DataflowSummary:
         recent=[],
         quarantined={},
         rejected={},
+        set_aside={},
         problem=problem,
         created_at=record.created_at,
     )

@@ -64,6 +64,7 @@ _BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
         "corrections_correct": {"reason": "the third one was lost"},
         "corrections_preview": {"reason": "the third one was lost"},
         "quarantine_readmit": {"reason": "a number for a text"},
+        "stages_give_back": {"reason": "null hours count as 0"},
     }
 )
 """Values of a query that an operation needs beside its body."""

@@ -21,7 +21,9 @@ routes = router("alerts")
 class AlertOut(Model):
     """An alert that holds."""
 
-    kind: str = Field(description="`stopped`, `broken`, `retrying`, `late` or `quarantine`.")
+    kind: str = Field(
+        description="`stopped`, `broken`, `retrying`, `late`, `quarantine` or `set_aside`."
+    )
     severity: str = Field(description="`critical` is sent at once, `warning` once it has held.")
     dataflow: str
     summary: str

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping, Sequence
 from datetime import UTC, datetime
 from typing import Annotated, Any
 
@@ -9,6 +10,7 @@ from fastapi import Query
 from pydantic import Field
 
 from cbp.errors import NotFoundError
+from cbp.model.dataflow.set_aside import BEHIND_CODE
 from cbp.model.flow.skew import Spread
 from cbp.model.run.intention import RunStatus
 from controller.access.scopes import Scope
@@ -19,6 +21,7 @@ from controller.api.figures.waiting import waits
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     ControllerDep,
+    ReadingDep,
     SettingsDep,
     StageFactsDep,
     StoreDep,
@@ -62,6 +65,15 @@ class LookupMomentOut(Model):
     version: int = Field(description="The version of the table that was read.")
 
 
+class SetAsideBrief(Model):
+    """What a stage has set aside, in short."""
+
+    records: int = Field(description="Records that are set aside now.")
+    message: str = Field(description="The newest error of the stage's code.")
+    file: str | None = Field(description="The file of that record, if it is known.")
+    line: int | None = Field(description="Its line there, from 1, if it is known.")
+
+
 class StageDetail(Model):
     """One stage: its progress, what it waits for, and what stopped it."""
 
@@ -79,6 +91,9 @@ class StageDetail(Model):
     )
     error: dict[str, Any] | None = Field(
         description="What stopped it or made its last try fail; `null` if there is nothing."
+    )
+    set_aside: SetAsideBrief | None = Field(
+        description="What it has set aside; `null` if there is nothing."
     )
     run: str | None = Field(description="The run under way; `null` if there is none.")
     failed_run: str | None = Field(description="The last failed run, unless a later one succeeded.")
@@ -123,6 +138,7 @@ def show(
     store: StoreDep,
     overview: OverviewDep,
     facts: StageFactsDep,
+    reading: ReadingDep,
 ) -> StageDetail:
     """Show one stage: what it waits for, its queues with their limits, its code, its error."""
     record = store.dataflow(name)
@@ -145,6 +161,7 @@ def show(
         moments=_moments(facts, name, stage) if loaded else {},
         code=_code(facts, name, stage) if loaded else None,
         error=None if error is None else json_value(error),
+        set_aside=_set_aside(reading.set_aside(name, stage)) if loaded else None,
         run=None if running is None else running.id,
         failed_run=None if failed is None else failed.id,
     )
@@ -207,6 +224,18 @@ def _spread(one: Spread) -> dict[str, Any]:
         "histogram": list(one.histogram),
         "bin_rows": one.bin_rows,
     }
+
+
+def _set_aside(rows: Sequence[Mapping[str, Any]]) -> SetAsideBrief | None:
+    if not rows:
+        return None
+    newest = next((row for row in reversed(rows) if row["code"] != BEHIND_CODE), rows[-1])
+    return SetAsideBrief(
+        records=len(rows),
+        message=newest["message"],
+        file=newest["file"],
+        line=newest["line"],
+    )
 
 
 def _newest(store: Store, dataflow: str, stage: str, status: RunStatus) -> Any:

@@ -184,12 +184,11 @@ def _print_plan(plan: dict[str, Any]) -> None:
     _print_queued_before(plan)
     _print_first_files(plan)
     for one in plan.get("corrections", ()):
-        print_text(
-            f"undoes the correction of {format_count(one['keys'], 'key')} of "
-            f"{one['stage']}.{one['state']} "
-            f"at {clock(one['at'])}: {one['reason']}",
-            "yellow",
-        )
+        where = f"{one['stage']}.{one['state']}"
+        what = f"the correction of {format_count(one['keys'], 'key')} of {where}"
+        if not one["state"]:
+            what = f"that {one['stage']} got back {format_count(one['keys'], 'record')}"
+        print_text(f"undoes {what} at {clock(one['at'])}: {one['reason']}", "yellow")
 
 
 def _print_first_files(plan: dict[str, Any]) -> None:

@@ -6,6 +6,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, DataflowName, session
 from controller.terminal import age, bytes_text, print_json, print_table, print_text
 
@@ -55,6 +56,9 @@ def _print_head(answer: dict[str, Any]) -> None:
             print_text(f"newer on disk: {file}; runs use the loaded code", "yellow")
     if answer["error"] is not None:
         print_text(answer["error"].get("message", ""), "red")
+    if (aside := answer["set_aside"]) is not None:
+        what = format_count(aside["records"], "record is", "records are")
+        print_text(f"{what} set aside; the newest error: {aside['message']}", "red")
 
 
 def _print_inputs(answer: dict[str, Any]) -> None:

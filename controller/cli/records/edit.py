@@ -158,7 +158,7 @@ def _print_list(service: ServiceClient, dataflow: str, *, as_json: bool) -> None
     rows = [
         (
             clock(one["at"]),
-            f"{one['stage']}.{one['state']}",
+            f"{one['stage']}.{one['state']}" if one["state"] else f"{one['stage']}: given back",
             one["keys"],
             f"{one['epoch']}{' (undone)' if one['undone'] else ''}",
             one["by"],

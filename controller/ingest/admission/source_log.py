@@ -122,6 +122,8 @@ class SourceEntry:
             return {
                 "files": [file.path for file in self.files[:NAMES_SHOWN]],
                 "file_count": len(self.files),
+                "file_records": [file.records for file in self.files[:NAMES_SHOWN]],
+                "lines": [file.notes.get("lines", ()) for file in self.files[:NAMES_SHOWN]],
                 "bytes": sum(file.bytes for file in self.files),
                 **({"rejected_rows": rejected} if rejected else {}),
             }

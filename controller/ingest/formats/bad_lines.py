@@ -19,6 +19,7 @@ import pyarrow as pa
 
 from cbp.errors import InvariantError
 from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
+from controller.ingest.formats.line_map import LineMap
 from controller.ingest.rejection import BadLine, FileRejectedError, RejectedRow
 
 __all__ = ["LINES_MAX", "TEXT_MAX", "BadLines"]
@@ -37,6 +38,7 @@ class BadLines:
 
     Attributes:
         rejects_rows: Whether wrong records are put aside, and the others yielded.
+        lines: On which lines the records begin that are yielded.
     """
 
     def __init__(self, policy: BadRecords = QUARANTINE_FILE) -> None:
@@ -46,6 +48,7 @@ class BadLines:
         self._texts: dict[int, str] = {}
         self._dropped = False
         self._seen = 0
+        self.lines = LineMap()
 
     @property
     def refuses(self) -> bool:
@@ -141,6 +144,7 @@ class BadLines:
             before = len(self._rejected)
             batch = build(rows, numbers)
             if batch is not None or not self.rejects_rows:
+                self.lines.add(numbers)
                 return None if self.refuses else batch
             if len(self._rejected) == before:
                 message = "no batch was made of rows none of which is wrong"

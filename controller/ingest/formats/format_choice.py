@@ -62,6 +62,8 @@ def read_batches(
     except FileRejectedError as error:
         raise bad.joined(error) from error
     notes.rejected = bad.end(records)
+    if source.format != "delta":  # its rows are of many files
+        notes.lines = tuple(bad.lines.pairs)
 
 
 def _batches(

@@ -64,6 +64,7 @@ def read_jsonl(
         whole = None if bad.refuses else columns.batch(block.text, block.count)
         if whole is not None:
             keyed = 0
+            bad.lines.add(range(block.first, block.first + len(whole)))
             yield from (whole.slice(at, batch_rows) for at in range(0, len(whole), batch_rows))
             continue
         for start in range(0, block.count, batch_rows):

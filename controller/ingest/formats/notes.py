@@ -24,6 +24,7 @@ class Notes:
         self.compression = "none"
         self.last_line_open = False
         self.rejected: tuple[RejectedRow, ...] = ()
+        self.lines: tuple[tuple[int, int], ...] = ()
 
     def extra_columns(self, names: Iterable[str]) -> None:
         """Note columns of the file that the schema does not have."""
@@ -44,6 +45,8 @@ class Notes:
             noted["compression"] = self.compression
         if self.last_line_open:
             noted["last_line_open"] = True
+        if self.lines:
+            noted["lines"] = [list(pair) for pair in self.lines]
         if self.rejected:
             noted["rejected_rows"] = len(self.rejected)
             noted[REJECTED] = [row.to_json() for row in self.rejected]

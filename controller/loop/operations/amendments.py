@@ -23,7 +23,7 @@ from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback_point import PointAfterRun
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.correction_log import Corrected
-from controller.loop.recovery.corrections import Corrections
+from controller.loop.recovery.corrections import Corrections, GivenBack
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.recovery.rollback import RollbackPlan, Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
@@ -212,6 +212,44 @@ class Amendments:
             record = self._corrections.check(name, stage, state, corrections)
             self._finisher.publish(record)
             return self._corrections.make(record, note, corrections)
+
+    def give_back(
+        self, name: str, stage: str, *, who: str, why: str, request: str = ""
+    ) -> GivenBack:
+        """Give back what a stage had set aside, in its order, as an epoch of its own.
+
+        What fails again stays set aside. Runs under way are waited for.
+
+        Args:
+            name: The dataflow.
+            stage: The stage.
+            who: The person or program that asks for it.
+            why: The reason, kept for good.
+            request: Idempotency key: a request that was carried out is not repeated; `""` if there
+                is none.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
+            CodeDriftedError: If the loaded code is not the registered one.
+            DataflowBusyError, CorrectionUnfinishedError, OperatingError: As in `correct`.
+        """
+        for made in self.corrections(name):
+            if request and made.note.request == request:
+                return GivenBack(made.note.keys, 0, made)
+        self._corrections.check_give_back(name, stage)
+        note = CorrectionNote(stage, "", 0, "", who, why, request)
+        with self._quiet(name, f"gets back what {stage!r} set aside", cancel=False) as record:
+            self._finisher.publish(record)
+            record = self._corrections.check_give_back(name, stage, published=True)
+            return self._corrections.give_back(record, note)
+
+    def try_to_give_back(self, name: str, stage: str) -> GivenBack:
+        """Return what `give_back` would do now; changes nothing, and raises the same."""
+        self._corrections.check_give_back(name, stage)
+        with self._quiet(name, f"tries what {stage!r} set aside", cancel=False) as record:
+            self._finisher.publish(record)
+            record = self._corrections.check_give_back(name, stage, published=True)
+            return self._corrections.try_to_give_back(record, stage)
 
     def check_corrections(
         self, name: str, stage: str, state: str, corrections: Sequence[Correction]

@@ -17,7 +17,7 @@ old version or to the new one; kept stages lose and repeat no increment.
 from __future__ import annotations
 
 import itertools
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 from typing import Any
@@ -28,8 +28,9 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.increment_reader import IncrementReader
 from cbp.engine.interface.table_administration import TableAdministration
 from cbp.engine.storage.files import Files
-from cbp.errors import ChangeRefusedError, CodeDriftedError
-from cbp.model.dataflow.dataflow import Dataflow
+from cbp.errors import ChangeRefusedError, CodeDriftedError, Mistake
+from cbp.errors.counts import format_count
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.dataflow.fusion import physical_stages
 from cbp.model.dataflow.shape import DataflowShape, shape_of
 from cbp.model.flow.generation import increments_dropped
@@ -87,6 +88,7 @@ class Changes:
     Args:
         prepare: Makes the drop folders of a dataflow; idempotent.
         new_id: Returns unique ids.
+        set_aside: Returns what a stage has set aside, as published.
     """
 
     def __init__(
@@ -105,7 +107,9 @@ class Changes:
         compile_: Callable[[Any], Dataflow],
         prepare: Callable[[DataflowRecord, Dataflow], object],
         new_id: Callable[[], str],
+        set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]],
     ) -> None:
+        self._set_aside = set_aside
         self._store, self._tables, self._files, self._catalog = store, tables, files, catalog
         self._open_log, self._publisher, self._finisher = open_log, publisher, finisher
         self._terms, self._clock, self._compile = terms, clock, compile_
@@ -130,6 +134,8 @@ class Changes:
         never_ran = {name for name, leader in leaders.items() if not next_epochs.get(leader)}
         plan = compare_versions(now, then, choice, self._past(record, now, then), never_ran)
         plan = self._with_collected(record, plan, lives)
+        waiting = tuple(self._set_aside_mistakes(record, description, after, choice))
+        plan = replace(plan, refused=(*plan.refused, *waiting))
         succession = succeed(
             plan,
             choice,
@@ -145,6 +151,26 @@ class Changes:
         changed = plan.changed or dict(description.document) != dict(document)
         version = record.version + changed
         return Changed(record.name, version, plan, succession, changed, lives)
+
+    def _set_aside_mistakes(
+        self, record: DataflowRecord, before: Description, after: Dataflow, choice: Choice
+    ) -> Iterator[Mistake]:
+        """Refuse a version under which records that are set aside could not be given back."""
+        known = {} if before.shape is None else before.shape.stages
+        stages = before.document.get("stages", {})
+        for name, node in after.stages.items():
+            if name in choice.rebuild or stages.get(name, {}).get("on_error") != "set_aside":
+                continue
+            same_key = name not in known or known[name].key == node.translator.key
+            if (node.sets_aside and same_key) or not (waiting := self._set_aside(record, node)):
+                continue
+            what = "has another key" if node.sets_aside else "does not set records aside any more"
+            message = (
+                f"{what}, but {format_count(len(waiting), 'record is', 'records are')} set aside: "
+                f"give them back first (cbp give-back {record.name} {name}), or rebuild the stage "
+                f"(--rebuild {name}; REST: rebuild={name})"
+            )
+            yield Mistake("set_aside_waits", f"stages.{name}.on_error", message)
 
     def carry_out(
         self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice

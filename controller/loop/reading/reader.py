@@ -299,6 +299,15 @@ class Reading:
         )
         return snapshot.tables[table].version, (0, 0)
 
+    def set_aside(self, dataflow: str, stage: str) -> list[dict[str, Any]]:
+        """Return what a stage has set aside; see `RecordReader.set_aside`.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage.
+        """
+        record, node = self._catalog.stage(dataflow, stage)
+        return self._records.set_aside(record.folder, node) if node.sets_aside else []
+
     def read_state(self, dataflow: str, stage: str, state: str) -> Iterator[dict[str, Any]]:
         """Yield every published state record, bucket by bucket; raises as `look_up`."""
         record, node = self._state(dataflow, stage, state)

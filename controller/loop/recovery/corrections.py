@@ -1,19 +1,24 @@
 """Corrections of state: each is prepared and recorded as an epoch of its own, and kept for good.
 
+What a stage had set aside is given back in the same way.
+
 The record of the correcting run is the commit point; it also holds who corrected and why.
 Everything after it is redo, as for any run (`controller.loop.runs.finisher`).
 """
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
+from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.runs import RunPlan, RunPreparer
+from cbp.engine.interface.lookups import looked_up_tables
+from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer
 from cbp.engine.storage.files import Files
 from cbp.errors import CorrectionUnfinishedError, DataflowBusyError, NotFoundError
+from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.generation import home_of
 from cbp.model.run.correction import Correction, CorrectionNote, check_corrections
 from cbp.model.run.intention import Intention, RunStatus
@@ -25,7 +30,28 @@ from controller.loop.runs.parked import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
-__all__ = ["Corrections"]
+__all__ = ["Corrections", "GivenBack"]
+
+
+@dataclass(frozen=True, slots=True)
+class GivenBack:
+    """What became of the records that a stage had set aside.
+
+    Attributes:
+        records: How many were applied.
+        left: How many failed again, and stay set aside.
+        made: The run, as it is noted; `None` if it was only tried.
+    """
+
+    records: int
+    left: int
+    made: Corrected | None = None
+
+    @classmethod
+    def of(cls, prepared: PreparedRun) -> GivenBack:
+        """Return what a prepared run does."""
+        figures = prepared.figures
+        return cls(int(figures.get("given_back", 0)), int(figures.get("set_aside_now", 0)))
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -33,10 +59,12 @@ class Corrections:
     """Makes corrections; the caller makes sure that no run of the dataflow is active.
 
     Attributes:
+        set_aside: Returns what a stage has set aside, as published.
         new_id: Returns unique, ascending ids.
     """
 
     store: Store
+    set_aside: Callable[[DataflowRecord, StageNode], Sequence[Mapping[str, Any]]]
     preparer: RunPreparer
     files: Files
     catalog: Catalog
@@ -66,6 +94,24 @@ class Corrections:
         check_corrections(node.translator, spec, corrections, where="corrections")
         return record
 
+    def check_give_back(self, name: str, stage: str, *, published: bool = False) -> DataflowRecord:
+        """Raise an error if nothing can be given back to a stage.
+
+        Args:
+            name: The dataflow.
+            stage: The stage.
+            published: Whether its table shows all that is recorded.
+
+        Raises:
+            NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
+            CodeDriftedError: If the loaded code is not the registered one.
+        """
+        record, node = self.catalog.stage(name, stage)
+        self.catalog.require_same(record)
+        if not node.sets_aside or (published and not self.set_aside(record, node)):
+            raise NotFoundError(kind="record that is set aside", name=f"{name}/{stage}")
+        return record
+
     def make(
         self,
         record: DataflowRecord,
@@ -79,12 +125,40 @@ class Corrections:
             CorrectionUnfinishedError: If the correction is prepared, and is finished later.
             CbpError: If it cannot be prepared; nothing changed.
         """
-        unit = self.catalog.units(record)[self.catalog.leader(record.name, note.stage)]
+        plan, stage = self._next_epoch(record, note.stage)
+        prepared, path = self.preparer.correct(plan, note.stage, note.state, corrections)
+        return self._record(record, stage, plan, prepared, replace(note, path=path))
+
+    def give_back(self, record: DataflowRecord, note: CorrectionNote) -> GivenBack:
+        """Give back what a stage had set aside, as its next epoch; published at once.
+
+        Raises:
+            As `make`.
+        """
+        plan, stage = self._next_epoch(record, note.stage)
+        prepared = self.preparer.give_back(plan)
+        given = GivenBack.of(prepared)
+        note = replace(note, keys=given.records)
+        return replace(given, made=self._record(record, stage, plan, prepared, note))
+
+    def try_to_give_back(self, record: DataflowRecord, stage: str) -> GivenBack:
+        """Return what `give_back` would do now; changes nothing; raises the same."""
+        plan, _ = self._next_epoch(record, stage)
+        return GivenBack.of(self.preparer.give_back(plan))
+
+    def _next_epoch(self, record: DataflowRecord, name: str) -> tuple[RunPlan, StageRecord]:
+        """Return the plan of a stage's next epoch, without inputs, and the stage that leads it.
+
+        Raises:
+            DataflowBusyError: If an earlier epoch cannot be finished now.
+        """
+        unit = self.catalog.units(record)[self.catalog.leader(record.name, name)]
         leader, *fused = unit.members
         stage = next(s for s in self.store.stages(record.name) if s.stage == leader.name)
         if (parked := self.parked.all().get((record.name, stage.stage))) is not None:
             raise DataflowBusyError(record.name, f"its stage {stage.stage!r} {parked.reason}")
-        unpublished = self.publisher.before(record, stage.stage, stage.epoch)
+        now_ms = int(self.clock().timestamp() * 1000)
+        dataflow = self.catalog.compiled(record)
         plan = RunPlan(
             record.folder,
             record.name,
@@ -93,11 +167,25 @@ class Corrections:
             self.new_id(),
             {},
             tuple(fused),
-            unpublished,
-            time_ms=int(self.clock().timestamp() * 1000),
+            self.publisher.before(record, stage.stage, stage.epoch),
+            own_messages=dataflow.own_messages(),
+            time_ms=self.publisher.next_ms(record.name, now_ms),
             due_ms=stage.due_ms,
+            lookups=looked_up_tables(
+                dataflow, record.folder, unit.members, unpublished=lambda writer: ()
+            ),
         )
-        prepared, path = self.preparer.correct(plan, note.stage, note.state, corrections)
+        return plan, stage
+
+    def _record(
+        self,
+        record: DataflowRecord,
+        stage: StageRecord,
+        plan: RunPlan,
+        prepared: PreparedRun,
+        note: CorrectionNote,
+    ) -> Corrected:
+        """Record a prepared run as the next epoch of its stage, and publish it."""
         run = self._intended(record, stage, plan)
         now_ms = int(self.clock().timestamp() * 1000)
         intention = Intention(
@@ -111,15 +199,17 @@ class Corrections:
             outputs=prepared.outputs,
             changes=prepared.changes,
             dataflow_version=record.version,
-            unpublished_from=unpublished[0].epoch if unpublished else stage.epoch,
+            unpublished_from=plan.unpublished[0].epoch if plan.unpublished else stage.epoch,
             leader_epoch=self.term.leader_epoch,
             memo=stage.memo,
             figures=prepared.figures,
             generation=record.generation,
-            correction=replace(note, path=path),
+            correction=note,
+            time_ms=plan.time_ms if note.gives_back else 0,
             due_ms=prepared.due_ms,
+            lookups=prepared.lookups,
         )
-        if not self.finisher.finish(record, leader, intention):
+        if not self.finisher.finish(record, plan.node, intention):
             raise CorrectionUnfinishedError(record.name, note.stage)
         self.finisher.publish(record)
         return corrected_by(intention)

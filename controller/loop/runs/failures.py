@@ -16,6 +16,7 @@ from typing import Any
 import structlog
 
 from cbp.errors import (
+    AuthorCodeError,
     CbpError,
     CodeNotLoadedError,
     ForeignWriterError,
@@ -30,6 +31,7 @@ from cbp.errors.masks import hide_secrets
 from cbp.errors.message_limits import shortened
 from cbp.model.run.intention import RunStatus
 from controller.loop.counts.run_counts import RunCounts
+from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.in_flight import Work
 from controller.loop.runs.retry import (
     DEATHS_AT_ONCE,
@@ -69,6 +71,7 @@ class Failures:
         draw: Returns a random number from 0 to 1 that shortens pauses.
         newer_files: Returns the files of a run's code that have changed on disk since they were
             loaded.
+        dropped_files: Finds where the records are from on which a run failed.
     """
 
     def __init__(
@@ -81,10 +84,11 @@ class Failures:
         run_phases: RunPhases,
         run_counts: RunCounts,
         newer_files: Callable[[RunRecord], Sequence[str]] = lambda _: (),
+        dropped_files: DroppedFiles,
     ) -> None:
         self._store, self._clock, self._retry, self._draw = store, clock, retry, draw
         self._run_phases, self._counts = run_phases, run_counts
-        self._newer_files = newer_files
+        self._newer_files, self._dropped_files = newer_files, dropped_files
         self._stopping = False
 
     def begin(self) -> None:
@@ -109,7 +113,8 @@ class Failures:
             self._settle_gave_way(run, work, now)
             return
         error, failed = operating(error), self._failed_tries(stage)
-        described = _with_newer_files(describe_error(error), self._newer_files(run))
+        described = self._with_origin(run, error, describe_error(error))
+        described = _with_newer_files(described, self._newer_files(run))
         if lasts(error) and not isinstance(error, RunCancelledError):
             tries, pause = 1 + lasted(failed), ""
             retry_at: datetime | None = self._retry.lasting(tries, now, self._draw()).end
@@ -123,6 +128,19 @@ class Failures:
             run.id, described, finished_at=now, retry_at=retry_at, pause=pause, figures=phases
         )
         self._counts.fail(run.dataflow, described["error_code"])
+
+    def _with_origin(
+        self, run: RunRecord, error: Exception, described: dict[str, Any]
+    ) -> dict[str, Any]:
+        """Say in which dropped file the record lies on which author's code failed."""
+        if not isinstance(error, AuthorCodeError):
+            return described
+        try:
+            words = self._dropped_files.words(run, error.details)
+        except CbpError:  # the dataflow is being deleted, or changed
+            words = ""
+        message = f"{described['message']} ({words})" if words else described["message"]
+        return {**described, "message": message}
 
     def interrupt(self, run: RunRecord) -> None:
         """Settle a run that ended without a result because of a request, such as a stop."""

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Callable
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
@@ -14,6 +14,7 @@ from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery
+from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.planned_run import PlannedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.runner import Runner
@@ -30,6 +31,7 @@ class RunStarts:
     Attributes:
         slots: Returns how many tasks the engine runs at a time.
         places: How many of them a run gets that gave way.
+        dropped_files: Finds where records come from, for stages that set some aside.
     """
 
     store: Store
@@ -41,6 +43,7 @@ class RunStarts:
     ids: RunIds
     slots: Callable[[], int]
     places: Places
+    dropped_files: DroppedFiles
 
     def start(
         self, start: Start, record: DataflowRecord, stage: StageRecord, view: StageView
@@ -89,6 +92,9 @@ class RunStarts:
                 unpublished=partial(self._unpublished, record),
             ),
         )
+        if node.sets_aside:
+            read = (one for many in inputs.values() for one in many)
+            plan = replace(plan, origins=self.dropped_files.origins(record.name, read))
         self.runner.start(PlannedRun(record, stage, view, start, run, plan))
 
     def _unpublished(self, record: DataflowRecord, writer: str) -> tuple[Intention, ...]:

@@ -216,6 +216,7 @@ class Verifications:
         record, dataflow = self._catalog.find(name)
         self._catalog.require_same(record)
         altered = self._descriptions.anew(record) | self._corrected(record)
+        altered |= self._set_aside(record, dataflow)
         changed = behind(dataflow, altered | reading_runs(dataflow))
         collected = {
             flow: self._engine.increments.horizon(record.folder, flow)
@@ -254,6 +255,17 @@ class Verifications:
             one.leader
             for one in read_notes(self._files, record.folder)
             if home_of(generations, one.leader, one.epoch) == one.generation
+        }
+
+    def _set_aside(self, record: DataflowRecord, dataflow: Dataflow) -> set[str]:
+        """Return the stages with records that are set aside.
+
+        Which calls fail depends on how input was cut, so their epochs are repeated as they were.
+        """
+        return {
+            name
+            for name, node in dataflow.stages.items()
+            if node.sets_aside and self._engine.records.set_aside(record.folder, node)
         }
 
     def show(self, id_: str) -> Verification:

@@ -31,7 +31,7 @@ from cbp.engine.interface.runs import LookedUp
 from cbp.engine.interface.verification_reader import Contents
 from cbp.engine.read.contents import contents_since
 from cbp.engine.read.repeat import Repeat
-from cbp.engine.storage.table_names import state_table
+from cbp.engine.storage.table_names import carried_tables
 from cbp.errors import NotFoundError
 from cbp.model.author.code_fingerprint import Code
 from cbp.model.dataflow.dataflow import Dataflow
@@ -274,8 +274,8 @@ class Repetition:
                 self.record.folder, self.record.name, node, at_ms=at_ms
             ).items()
         }
-        states = {state_table(n.name, s.name) for n in unit.members for s in n.translator.states}
-        versions = {table: one.version for table, one in shown.items() if table in states}
+        carried = {table for node in unit.members for table in carried_tables(node)}
+        versions = {table: one.version for table, one in shown.items() if table in carried}
         return versions, max(one.epoch for one in shown.values())
 
     def _same_code(self, unit: PhysicalStage, record: Intention) -> bool:

@@ -249,7 +249,8 @@ def _event(kind: EventKind, stage: StageRecord, subject: str) -> Event:
 
 def _events_of(stage: StageRecord, intention: Intention) -> list[Event]:
     """Return the events of a committed run: its end, and what it consumed and wrote."""
-    ended: EventKind = "run.ended" if intention.correction is None else "state.corrected"
+    corrects = intention.correction is not None and not intention.correction.gives_back
+    ended: EventKind = "state.corrected" if corrects else "run.ended"
     events = [_event(ended, stage, intention.run)]
     applied = sum(len(indexes) for indexes in intention.remove.values())
     if applied:

@@ -12,6 +12,7 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback_point import PointAfterRun, RollbackPoint, parse_point
 from controller.loop.records.correction_log import Corrected
+from controller.loop.recovery.corrections import GivenBack
 from controller.loop.recovery.rollback import RollbackPlan
 from controller.loop.recovery.undone_inputs import UndoneInput
 
@@ -98,6 +99,17 @@ class FakeAmendments:
         note = CorrectionNote(stage, state, len(corrections), "p", who, why, request)
         self.made.append(Corrected(str(len(self.made)), stage, 3, 0, 0, note))
         return self.made[-1]
+
+    def give_back(
+        self, name: str, stage: str, *, who: str, why: str, request: str = ""
+    ) -> GivenBack:
+        self.asked.append(("give_back", name, stage, who, why, request))
+        made = self.correct(name, stage, "", (), who=who, why=why, request=request)
+        return GivenBack(3, 0, made)
+
+    def try_to_give_back(self, name: str, stage: str) -> GivenBack:
+        self.store.dataflow(name)
+        return GivenBack(2, 1)
 
     def corrections(self, name: str) -> Sequence[Corrected]:
         self.store.dataflow(name)

@@ -157,6 +157,10 @@ class FakeReading:
         page: Page[Any] = page_of((), cursor, limit)
         return KeyChanges((), "begin"), page.cursor
 
+    def set_aside(self, dataflow: str, stage: str) -> list[dict[str, Any]]:
+        self.asked.append(("set_aside", dataflow, stage))
+        return []
+
     def read_increment(
         self, dataflow: str, flow: str, index: int, offset: int, limit: int
     ) -> tuple[list[dict[str, Any]], int | None]:

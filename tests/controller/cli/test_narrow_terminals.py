@@ -23,6 +23,7 @@ LISTS: dict[str, list[str]] = {
     "records": ["clicks", "count.totals"],
     "recoveries": [],
     "rejects": ["clicks", "urls"],
+    "set-aside": ["clicks", "count"],
     "rollback": ["clicks", "--moments"],
     "runs": [],
     "series": ["clicks", "count.totals"],
@@ -40,7 +41,8 @@ LISTS: dict[str, list[str]] = {
 }
 NO_LISTS = {
     "backfill", "cancel", "close", "delete", "demo", "dev",
-    "differences", "doctor", "drain", "drop", "edit", "explain", "gc", "help", "history",
+    "differences", "doctor", "drain", "drop", "edit", "explain", "gc", "give-back", "help",
+    "history",
     "increment", "infer", "link", "logs", "new", "pause", "priority", "register", "release",
     "recover", "sbom", "sql",
     "repair", "resume", "retry", "scrub", "serve", "support-bundle", "validate", "verify",

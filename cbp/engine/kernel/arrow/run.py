@@ -22,6 +22,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun, Int64s
+from cbp.engine.columnar.values import Row, typed_row, unify
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.expiry import CallExpiry
 from cbp.engine.kernel.arrow.groups import Groups
@@ -246,7 +247,16 @@ class VectorisedRun:
             names = [i.name for i in self.spec.inputs if i.name != self.spec.anew]
             names += [s.name for s in states if s.name not in kept]
             inputs = {name: _first(getattr(given, name)) for name in names}
-            raise author_error(exc, self.spec, stage=self.stage, inputs=inputs) from exc
+            key = self._only_key(given)
+            raise author_error(exc, self.spec, stage=self.stage, key=key, inputs=inputs) from exc
+
+    def _only_key(self, given: Groups) -> Row | None:
+        """Return the key of the group that failed; `None` if it is one of several."""
+        assert self.spec.key is not None, "a vectorised translator has a key"
+        if len(given) != 1:
+            return None
+        (values,) = given.keys.to_pylist()
+        return unify(typed_row(tuple(values.values()), self.spec.key))
 
 
 def run_file_rows(

@@ -115,7 +115,8 @@ def require_plain(dataflow: str, nodes: Sequence[StageNode]) -> None:
     whole run would see only the groups that are called.
 
     Raises:
-        DataflowInvalidError: Rule `black_box_in_sql` or `black_box_in_loop`, by stage.
+        DataflowInvalidError: Rule `black_box_in_sql`, `black_box_in_loop` or
+            `black_box_set_aside`, by stage.
     """
     mistakes = []
     for node in nodes:
@@ -126,6 +127,10 @@ def require_plain(dataflow: str, nodes: Sequence[StageNode]) -> None:
         if spec.has_one_task:
             said = f"{spec.name} has one task for all groups, which the black-box mode does not run"
             mistakes.append(Mistake("black_box_in_loop", f"stages.{node.name}", said, spec.place))
+        if node.sets_aside:
+            said = "the black-box mode does not set records aside"
+            where = f"stages.{node.name}.on_error"
+            mistakes.append(Mistake("black_box_set_aside", where, said, spec.place))
     if mistakes:
         raise DataflowInvalidError(dataflow, mistakes)
 

@@ -43,7 +43,7 @@ def graphs(draw: st.DrawFn) -> Dataflow:
         # Mostly the newest flows, so that chains are long.
         feeds = st.sampled_from(flows[-2:])
         inputs = ("items",) if kind in (Spread, Tally) else ("left", "right")
-        wiring = {input_: draw(feeds) for input_ in inputs}
+        wiring: dict[str, Any] = {input_: draw(feeds) for input_ in inputs}
         builder.stage(
             name, kind(), buckets=4, fuse=draw(st.sampled_from([True] * 9 + [False])), **wiring
         )

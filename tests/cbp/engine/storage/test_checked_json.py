@@ -114,6 +114,8 @@ def test_no_flipped_bit_of_a_log_entry_is_believed() -> None:
         ("state/count.sums/_vectors/deletion_vector_1.bin", "state", "count.sums", "count"),
         ("state/count.sums/_delta_log/1.json", "table log", "count.sums", "count"),
         ("flows/count.totals/_runs/a.parquet", "output", "count.totals", "count"),
+        ("set_aside/count/_runs/a.parquet", "set aside", "count", "count"),
+        ("set_aside/count/_delta_log/1.json", "table log", "count", "count"),
         ("sources/clicks/1.parquet", "source", "clicks", ""),
         ("sources/clicks/_log/sealed/0-9.jsonl", "source log", "clicks", ""),
         ("sources/clicks/_objects/7.json", "source objects", "clicks", ""),

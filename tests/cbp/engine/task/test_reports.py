@@ -15,6 +15,7 @@ from cbp.engine.task.reports import (
     DeletedRows,
     DroppedFile,
     Failed,
+    GroupFailed,
     JobLane,
     MergedFile,
     MessageMisplaced,
@@ -23,6 +24,7 @@ from cbp.engine.task.reports import (
     NextTimer,
     OutputFile,
     ProcessChanged,
+    SetAside,
     TaskReport,
     decode,
     encode,
@@ -47,6 +49,9 @@ SENT: list[TaskReport] = [
     NextPhase((NewStateFile(*_FILE), Counts({"groups": 1}))),
     JobLane(Lane.RESIDENT),
     ProcessChanged("count", "Count.translate", "x.py:3", "calls", ("the time zone", "sys.path")),
+    GroupFailed('{"k":"ä"}', _FAILED),
+    SetAside("urls", 7, '{"k":null}', '{"url":"/"}'),
+    SetAside("urls", 8, None, '{"url":null}', _FAILED),
 ]
 
 

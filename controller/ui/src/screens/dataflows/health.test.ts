@@ -21,6 +21,7 @@ function dataflow(changes: Partial<Dataflow>): Dataflow {
     recent: [],
     quarantined: {},
     rejected: {},
+    set_aside: {},
     created_at: "2026-11-23T04:00:00Z",
     ...changes,
   };

@@ -20,6 +20,7 @@ import { ToneBadge } from "@/components/ToneBadge";
 import { InputTable } from "@/screens/stage/InputTable";
 import { Lookups } from "@/screens/stage/Lookups";
 import { PriorityControl } from "@/screens/stage/PriorityControl";
+import { SetAside } from "@/screens/stage/SetAside";
 import { StateSizes } from "@/screens/stage/StateSizes";
 import { Trend } from "@/screens/stage/Trend";
 
@@ -75,6 +76,7 @@ export default function StageScreen() {
       <WaitText detail={shown} dataflow={dataflow} />
       {shown.stage.rebuilding !== null && <RebuildText dataflow={dataflow} detail={shown} rebuild={shown.stage.rebuilding} />}
       {shown.error !== null && <AuthorError error={shown.error} dataflow={dataflow} run={shown.failed_run} />}
+      {shown.set_aside !== null && <SetAside dataflow={dataflow} stage={stage} aside={shown.set_aside} />}
       <InputTable dataflow={dataflow} detail={shown} />
       <Lookups dataflow={dataflow} detail={shown} />
       <Section title="State">

@@ -105,7 +105,7 @@ export default function StatesScreen() {
 
 const CORRECTION_COLUMNS: readonly Column<Correction>[] = [
   { id: "at", header: "At", render: (row) => <RelativeTime at={row.at} /> },
-  { id: "state", header: "State", render: (row) => `${row.stage}.${row.state}` },
+  { id: "state", header: "State", render: (row) => (row.state === "" ? `${row.stage}: given back` : `${row.stage}.${row.state}`) },
   { id: "keys", header: "Keys", align: "right", render: (row) => formatCount(row.keys) },
   { id: "epoch", header: "Epoch", align: "right", render: (row) => formatCount(row.epoch) },
   { id: "by", header: "By", render: (row) => row.by || "–" },

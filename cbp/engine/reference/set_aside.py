@@ -1,0 +1,112 @@
+"""What a stage of the reference engine sets aside, and in which order it is given back."""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Sequence
+from dataclasses import dataclass, field, replace
+
+from cbp.engine.columnar.values import Row
+from cbp.engine.reference.routing import Group, Key
+from cbp.errors import AuthorCodeError
+from cbp.model.dataflow.set_aside import BEHIND_CODE
+from cbp.model.dataflow.stage import TranslatorSpec
+
+__all__ = ["Aside", "SetAside", "by_input"]
+
+
+@dataclass(frozen=True, slots=True)
+class Aside:
+    """A record that is set aside.
+
+    Attributes:
+        input: Its input; `""` for a call that a timer asked for, which has no record.
+        key: The key of its group; `None` for a record that is a group of its own.
+        code: The code of its error.
+        place: The epoch that set it aside, the number of its input, and its place there.
+    """
+
+    input: str
+    key: Key | None
+    row: Row
+    code: str
+    place: tuple[int, int, int] = (0, 0, 0)
+
+
+@dataclass
+class SetAside:
+    """What one epoch sets aside, and what was set aside before it.
+
+    Attributes:
+        most: How many records can be set aside; `None` if an error fails the epoch.
+        before: What is set aside already.
+        given: Input name to records that are read again in this epoch, in their order.
+        new: What this epoch sets aside.
+    """
+
+    spec: TranslatorSpec
+    most: int | None
+    epoch: int
+    before: Sequence[Aside] = ()
+    given: dict[str, list[Aside]] = field(default_factory=dict)
+    new: list[Aside] = field(default_factory=list)
+    _error: AuthorCodeError | None = None
+
+    @property
+    def left_out(self) -> set[Key]:
+        """The groups that are not called, since earlier records of theirs wait."""
+        return {one.key for one in self.before if one.key is not None}
+
+    def take_group(self, key: Key, group: Group, error: AuthorCodeError | None = None) -> None:
+        """Set a group's new records aside; without an error, behind earlier ones.
+
+        Raises:
+            AuthorCodeError: The stage does not set records aside.
+        """
+        if error is not None:
+            self._fail(error)
+        code = BEHIND_CODE if error is None else error.code
+        for input_, records in group.items():
+            for order, row in records:
+                self._take(Aside(input_, key, row, code), order[-1])
+        if error is not None and not any(group.values()):
+            calls = [one for one in self.given.get("", ()) if one.key == key]
+            again = [replace(one, code=code) for one in calls]
+            self.new += again or [Aside("", key, (), code, (self.epoch, len(self.spec.inputs), 0))]
+
+    def take_record(self, input_: str, row: Row, arrival: int, error: AuthorCodeError) -> None:
+        """Set a record aside that is a group of its own; raises as `take_group`."""
+        self._fail(error)
+        self._take(Aside(input_, None, row, error.code), arrival)
+
+    def after(self) -> list[Aside]:
+        """Return what is set aside after the epoch, in the order in which it is given back.
+
+        Raises:
+            AuthorCodeError: It is too much.
+        """
+        every = [*self.before, *self.new]
+        if self._error is not None and self.most is not None and len(every) > self.most:
+            raise self._error
+        self._error = None  # an error cannot be copied, and whoever keeps the stage may copy it
+        return sorted(every, key=lambda one: one.place)
+
+    def _fail(self, error: AuthorCodeError) -> None:
+        if self.most is None:
+            raise error
+        self._error = self._error or error
+
+    def _take(self, one: Aside, arrival: int) -> None:
+        if self.given:
+            place = self.given[one.input][arrival].place
+        else:
+            numbers = [input_.name for input_ in self.spec.inputs]
+            place = (self.epoch, numbers.index(one.input), arrival)
+        self.new.append(replace(one, place=place))
+
+
+def by_input(records: Iterable[Aside]) -> dict[str, list[Aside]]:
+    """Return records by their input, each in their order."""
+    inputs: dict[str, list[Aside]] = {}
+    for one in records:
+        inputs.setdefault(one.input, []).append(one)
+    return inputs

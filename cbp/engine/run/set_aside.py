@@ -1,0 +1,280 @@
+"""What a run sets aside: the groups that it leaves out, and how the table of its stage changes.
+
+    groups whose records wait -> left out from the start -.
+    groups that fail          -> the job is done again  --+-> their new records -> the table
+
+A job in which groups fail counts for nothing: it is done again without them, under another name,
+until none fails. Tasks look for all groups that fail, so twice is the rule.
+
+The table is small (`SET_ASIDE_MAX`), and read whole at the start of every run of its stage. A run
+adds a file. What is given back is what is there: such a run drops all files, and adds one with what
+failed again. Both are changes of the run's record, so that the table is published, rolled back and
+redone as states are.
+
+Invariant: at any epoch, the table has exactly the records of the stage's input that no call has
+seen, in the order in which they came (tests/cbp/engine/test_set_aside.py).
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import UTC, datetime
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.json_records import read_record
+from cbp.engine.columnar.row_codec import encode_rows
+from cbp.engine.commit.table_entries import live_adds
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.interface.runs import RunPlan
+from cbp.engine.run.table_cache import OpenTables
+from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, sealed
+from cbp.engine.storage.file_names import flow_file
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import set_aside_table
+from cbp.engine.task.reports import Failed, GroupFailed, SetAside
+from cbp.engine.task.task_plan import LeftOut
+from cbp.errors import SetAsideFullError
+from cbp.model.dataflow.set_aside import BEHIND_CODE, SET_ASIDE
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.run.intention import TableChange
+
+__all__ = ["GIVEN_BACK", "SetAsideTable", "SettingAside", "read_set_aside"]
+
+GIVEN_BACK = "_given_back"
+"""The folder of the records that are given back, as the run reads them that they are given to."""
+
+_FILES_MAX = 16
+"""From so many files on, a run writes them as one."""
+
+Record = dict[str, Any]
+"""A record of the table, by column (`SET_ASIDE`)."""
+
+
+def read_set_aside(path: str, live: Iterable[AddFile]) -> list[Record]:
+    """Return the records in the live files of a table, in the order in which they came."""
+    records: list[Record] = []
+    for file in live:
+        with open_parquet(f"{path}/{file.path}") as opened:
+            records += opened.read().to_pylist()
+    return sorted(records, key=lambda record: (record["epoch"], record["number"]))
+
+
+@dataclass(frozen=True, slots=True)
+class SetAsideTable:
+    """What is set aside of a stage when a run begins.
+
+    Attributes:
+        path: Folder of the table.
+        live: Its live files.
+        records: Its records, in the order in which they came.
+    """
+
+    path: str
+    live: tuple[AddFile, ...]
+    records: tuple[Record, ...]
+
+    @classmethod
+    def of(cls, plan: RunPlan, tables: OpenTables) -> SetAsideTable:
+        """Read the table of the stage that leads a run."""
+        name = set_aside_table(plan.node.name)
+        path = f"{plan.folder}/{name}"
+        live = live_adds(tables.table(path).snapshot, name, plan.unpublished)
+        return cls(path, tuple(live), tuple(read_set_aside(path, live)))
+
+    def given_back(self, plan: RunPlan, files: Files) -> dict[str, tuple[Increment, ...]]:
+        """Write the records as increments of the stage's inputs, in their order; durable.
+
+        Raises:
+            TypeError, ValueError, ArithmeticError: A record does not fit its input any more.
+        """
+        increments: dict[str, tuple[Increment, ...]] = {}
+        names = [input_.name for input_ in plan.node.translator.inputs]
+        if gone := [one["input"] for one in self.records if one["input"] not in (None, *names)]:
+            message = f"records of the input {gone[0]!r} wait, which the stage has no more"
+            raise ValueError(message)
+        for input_ in plan.node.translator.inputs:
+            texts = [one["record"] for one in self.records if one["input"] == input_.name]
+            if not texts:
+                increments[input_.name] = ()
+                continue
+            rows = [read_record(text, input_.schema) for text in texts]
+            path = f"{GIVEN_BACK}/{plan.node.name}/{flow_file(plan.epoch, 0, plan.run)}"
+            path = path.replace(".parquet", f"-{input_.name}.parquet")
+            data = _parquet(rows, input_.schema, f"{plan.folder}/{path}")
+            files.write_durable(f"{plan.folder}/{path}", data, what="given_back")
+            file = DataFile(path, len(rows), len(data))
+            flow = plan.node.wiring[input_.name]
+            increments[input_.name] = (Increment(flow, plan.epoch, plan.epoch, (file,)),)
+        return increments
+
+
+@dataclass
+class SettingAside:
+    """What one run sets aside.
+
+    Attributes:
+        plan: The run.
+        table: What is set aside already.
+        gives_back: Whether the run reads the records of the table in place of new ones.
+        failed: Maps the key of each group that failed in this run to its error.
+    """
+
+    plan: RunPlan
+    table: SetAsideTable
+    gives_back: bool = False
+    failed: dict[str, Failed] = field(default_factory=dict)
+
+    @property
+    def left_out(self) -> LeftOut:
+        """The groups that the next try of the job leaves out."""
+        waiting = () if self.gives_back else (one["key"] for one in self.table.records)
+        keys = dict.fromkeys(key for key in (*waiting, *self.failed) if key is not None)
+        return LeftOut(tuple(keys), self._most)
+
+    @property
+    def _most(self) -> int:
+        most = self.plan.node.set_aside_max
+        assert most is not None, "only made for a stage that sets aside"
+        return most
+
+    def leave_out(self, groups: Sequence[GroupFailed]) -> None:
+        """Leave out groups that failed.
+
+        Raises:
+            SetAsideFullError: There are more than can be set aside.
+        """
+        self.failed.update((one.key, one.error) for one in groups)
+        self._require_room(len(self.failed))
+
+    def change(
+        self, reports: Sequence[SetAside], *, files: Files, now_ms: int
+    ) -> tuple[TableChange | None, dict[str, float]]:
+        """Return how the table changes, and figures; the change's file is durable.
+
+        Args:
+            reports: Records that the tasks set aside.
+            files: Writes the file.
+            now_ms: Milliseconds since 1970.
+
+        Raises:
+            SetAsideFullError: There are more records than can be set aside.
+        """
+        ordered = sorted(reports, key=self._order)
+        new = self._given_again(ordered) if self.gives_back else self._new(ordered, now_ms)
+        before = () if self.gives_back else self.table.records
+        self._require_room(len(before) + len(new), ordered)
+        figures = {"set_aside": float(len(new)), "set_aside_now": float(len(before) + len(new))}
+        if self.gives_back:
+            figures["given_back"] = float(len(self.table.records) - len(new))
+        if not new and not (self.gives_back and self.table.live):
+            return None, figures
+        drops: tuple[str, ...] = ()
+        if self.gives_back or len(self.table.live) >= _FILES_MAX:
+            drops, new = tuple(file.path for file in self.table.live), [*before, *new]
+        adds = [self._write(new, files, now_ms)] if new else []
+        name = set_aside_table(self.plan.node.name)
+        return TableChange(name, tuple(add.to_json() for add in adds), drops), figures
+
+    def _order(self, report: SetAside) -> tuple[int, int]:
+        names = [input_.name for input_ in self.plan.node.translator.inputs]
+        return names.index(report.input), report.sequence
+
+    def _new(self, reports: Sequence[SetAside], now_ms: int) -> list[Record]:
+        at = datetime.fromtimestamp(now_ms / 1000, UTC)
+        records = [
+            {
+                "input": one.input,
+                "key": one.key,
+                "record": one.record,
+                **self._error_of(one.key, one.error),
+                **self._origin(one),
+            }
+            for one in reports
+        ]
+        with_records = {one.key for one in reports}
+        records += [
+            {"input": None, "key": key, "record": None, **self._error_of(key), **_NO_ORIGIN}
+            for key in sorted(self.failed.keys() - with_records)
+        ]
+        return [
+            {"epoch": self.plan.epoch, "number": number, "set_aside_at": at, **record}
+            for number, record in enumerate(records)
+        ]
+
+    def _given_again(self, reports: Sequence[SetAside]) -> list[Record]:
+        """Return the records of the table that failed again, as they were, with their error."""
+        of_input: dict[str, list[Record]] = {}
+        for record in self.table.records:
+            of_input.setdefault(record["input"], []).append(record)
+        again = [
+            {**of_input[one.input][one.sequence], **self._error_of(one.key, one.error)}
+            for one in reports
+        ]
+        calls = [one for one in self.table.records if one["input"] is None]
+        again += [
+            {**one, **self._error_of(one["key"])} for one in calls if one["key"] in self.failed
+        ]
+        return sorted(again, key=lambda record: (record["epoch"], record["number"]))
+
+    def _error_of(self, key: str | None, own: Failed | None = None) -> dict[str, str]:
+        error = own or (None if key is None else self.failed.get(key))
+        if error is None:
+            message = "earlier records of its group are set aside; it is given back behind them"
+            return {"code": BEHIND_CODE, "message": message}
+        return {"code": error.error().code, "message": error.message}
+
+    def _origin(self, one: SetAside) -> dict[str, Any]:
+        place = one.sequence
+        if self.plan.node.translator.input(one.input).frame_by is not None:
+            return dict(_NO_ORIGIN)  # a frame's number names no increment
+        for increment in self.plan.inputs.get(one.input, ()):
+            if place < increment.records:
+                return {
+                    "increment": increment.index,
+                    **self.plan.origins.place(increment, place),
+                }
+            place -= increment.records
+        return dict(_NO_ORIGIN)
+
+    def _require_room(self, records: int, reports: Sequence[SetAside] = ()) -> None:
+        if records <= self._most or self.gives_back:
+            return
+        spec = self.plan.node.translator
+        errors = [*self.failed.values(), *(one.error for one in reports if one.error)]
+        first = min(errors, key=lambda error: error.message, default=None)
+        details: Mapping[str, Any] = {} if first is None else first.details
+        cause = f"more than {self._most} records would be set aside (set_aside_max)"
+        if first is None:
+            cause += ", since earlier records of their groups are: mend the code and give them back"
+        else:
+            cause += f": {details.get('cause', first.message)}"
+        raise SetAsideFullError(
+            stage=self.plan.node.name,
+            function=str(details.get("function", f"{spec.name}.translate")),
+            place=str(details.get("place", spec.place)),
+            cause=cause,
+            **{name: details[name] for name in ("key", "inputs") if name in details},
+        )
+
+    def _write(self, records: Sequence[Record], files: Files, now_ms: int) -> AddFile:
+        path = f"_runs/{flow_file(self.plan.epoch, 0, self.plan.run)}"
+        rows = [tuple(record[name] for name in SET_ASIDE.names) for record in records]
+        data = _parquet(rows, SET_ASIDE, f"{self.table.path}/{path}")
+        files.write_durable(f"{self.table.path}/{path}", data, what="set_aside")
+        return AddFile(path, {}, len(data), len(rows), now_ms)
+
+
+_NO_ORIGIN = {"increment": None, "file": None, "line": None}
+
+
+def _parquet(rows: Sequence[tuple[Any, ...]], schema: Any, path: str) -> bytes:
+    sink = io.BytesIO()
+    table = pa.table(encode_rows(rows, schema), schema=arrow_schema(schema))
+    pq.write_table(table, sink, **CHECKED)
+    return sealed(sink.getvalue(), path)

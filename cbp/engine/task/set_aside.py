@@ -1,0 +1,264 @@
+"""Sets records aside in a task: leaves groups out of a run, and finds the groups that fail.
+
+    arrived records -> those of groups that are left out -> `SetAside` reports
+                    '-> all others -> the kernel -> fails -> which groups? -> `GroupFailed` reports
+
+A task whose author's code fails writes nothing that counts. It looks for all groups that fail, by
+calling smaller and smaller parts of them without a writer, and reports them; the driver runs the
+job again without them (`cbp.engine.run.set_aside`). So every other group is called in the way and
+in the order of any run, whatever the form of its translator, and a kernel needs to know nothing of
+groups that fail. An author's code is deterministic: the same group fails again.
+"""
+
+from __future__ import annotations
+
+from collections import Counter
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass, field, replace
+from functools import cached_property
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.groups import FlowRun, union
+from cbp.engine.columnar.json_records import read_record, record_text
+from cbp.engine.columnar.key_hash import key_hash
+from cbp.engine.columnar.looked_up import WholeTable
+from cbp.engine.columnar.values import Row, unify
+from cbp.engine.kernel.author_call import Emitted
+from cbp.engine.shuffle.multicast_bindings import Binding
+from cbp.engine.shuffle.routing_keys import records_of
+from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.index_cache import IndexCache
+from cbp.engine.task.bucket_work import author_work, looked_up, woken_groups
+from cbp.engine.task.failing import find_failing
+from cbp.engine.task.record_places import arrivals
+from cbp.engine.task.reports import Failed, GroupFailed, SetAside
+from cbp.engine.task.set_aside_reports import SetAsideReports
+from cbp.engine.task.task_plan import TaskPlan
+from cbp.engine.task.writers import TaskWriters
+from cbp.errors import AuthorCodeError
+from cbp.model.dataflow.stage import InputSpec
+
+__all__ = ["LeftOutGroups", "RoutedRecords"]
+
+Int64s = npt.NDArray[np.int64]
+
+
+@dataclass
+class LeftOutGroups:
+    """The groups that one task leaves out of its run.
+
+    Attributes:
+        writers: Of the task; their plan names the groups.
+        reports: Takes the records of these groups.
+        packed: See `arrivals`.
+    """
+
+    writers: TaskWriters
+    reports: SetAsideReports
+    packed: bool = False
+    _texts: dict[Row, str] = field(init=False)
+    _hashes: Int64s = field(init=False)
+
+    def __post_init__(self) -> None:
+        plan = self.writers.plan
+        assert plan.set_aside is not None, "only made for a stage that sets groups aside"
+        assert plan.spec.key is not None, "a record-wise stage has no groups"
+        self._key = plan.spec.key
+        types = [column.type for column in self._key.fields]
+        keys = {unify(read_record(text, self._key)): text for text in plan.set_aside.keys}
+        hashes = [np.int64(key_hash(key, types)) & np.int64(plan.hash_mask) for key in keys]
+        self._texts, self._hashes = keys, np.array(sorted(hashes), np.int64)
+
+    def left(self, runs: Sequence[FlowRun]) -> list[FlowRun]:
+        """Return the records of all other groups; report the records that are left out."""
+        return [self._left(run) for run in runs]
+
+    def others(self, hashes: Int64s) -> Int64s:
+        """Return the hashes that are of no group that is left out."""
+        kept: Int64s = hashes[~np.isin(hashes, self._hashes)]
+        return kept
+
+    def _left(self, run: FlowRun) -> FlowRun:
+        rows = np.flatnonzero(np.isin(run.hashes, self._hashes))
+        if not len(rows):
+            return run
+        some = replace(run, table=run.table.take(pa.array(rows)))
+        keys = some.keys_of(0, len(rows))
+        mine = np.array([key in self._texts for key in keys], np.bool_)  # hashes can be shared
+        self._report(replace(some, table=some.table.filter(pa.array(mine))))
+        others = np.ones(len(run.hashes), np.bool_)
+        others[rows[mine]] = False
+        return replace(run, table=run.table.filter(pa.array(others)))
+
+    def _report(self, run: FlowRun) -> None:
+        plan = self.writers.plan
+        schema, files = plan.spec.input(run.name).schema, plan.inputs.get(run.name, ())
+        count = min(len(run.hashes), self.reports.room)
+        at = arrivals(run.table.column("_seq").to_numpy(), files, packed=self.packed).tolist()
+        at = at[:count]
+        for place, key, row in zip(at, run.keys_of(0, count), run.rows(0, count), strict=True):
+            text = record_text(row, schema)
+            self.reports.add(SetAside(run.name, place, self._texts[key], text))
+
+    def failing(
+        self, buckets: tuple[int, ...], runs: Sequence[FlowRun], cache: IndexCache
+    ) -> list[GroupFailed]:
+        """Return the groups that fail among those of some buckets.
+
+        Args:
+            buckets: The buckets, ascending.
+            runs: Their records, as `left` returned them.
+            cache: The cache of index copies.
+        """
+        trials = _Trials(self.writers, buckets, runs, cache, self.others)
+        aside = self.writers.plan.set_aside
+        assert aside is not None
+        found = find_failing(trials.hashes.tolist(), trials.attempt, most=aside.most)
+        return [
+            GroupFailed(record_text(error.group, self._key), Failed.of(error))
+            for _, error in found
+            if error.group is not None
+        ]
+
+
+@dataclass(frozen=True, slots=True)
+class RoutedRecords:
+    """Sets records aside that have no key, or no order, since the author's function fails on them.
+
+    Every task reads and routes the whole increment, and the first one reports.
+
+    Attributes:
+        writers: Of the task.
+        reports: Takes the records.
+        unrouted: Gets the number of records of each input that are set aside here.
+    """
+
+    writers: TaskWriters
+    reports: SetAsideReports
+    unrouted: Counter[str]
+
+    def route(
+        self, input_: InputSpec, records: pa.Table, route: Callable[[pa.Table], pa.Table]
+    ) -> pa.Table:
+        """Return the records of an input in the layout of the shuffle, without those that fail."""
+        try:
+            return route(records)
+        except AuthorCodeError:
+            failing = self._failing(records, route)
+            if not failing:
+                raise
+        kept = np.ones(records.num_rows, np.bool_)
+        for row, error in failing:
+            kept[row] = False
+            if self.writers.part == 0:
+                self.unrouted[input_.name] += 1
+                self._report(input_, records.slice(row, 1), row, error)
+        return route(records.filter(pa.array(kept)))
+
+    def _failing(
+        self, records: pa.Table, route: Callable[[pa.Table], pa.Table]
+    ) -> list[tuple[int, AuthorCodeError]]:
+        aside = self.writers.plan.set_aside
+        assert aside is not None, "only made for a stage that sets records aside"
+
+        def attempt(rows: Sequence[int]) -> AuthorCodeError | None:
+            try:
+                route(records.take(pa.array(rows)))
+            except AuthorCodeError as error:
+                return error
+            return None
+
+        return find_failing(range(records.num_rows), attempt, most=aside.most)
+
+    def _report(
+        self, input_: InputSpec, record: pa.Table, place: int, error: AuthorCodeError
+    ) -> None:
+        ((_, (row,)),) = records_of(record, input_)
+        text = record_text(row, input_.schema)
+        self.reports.add(SetAside(input_.name, place, None, text, Failed.of(error)))
+
+
+@dataclass
+class _Trials:
+    """Calls of the author's code for parts of the groups of some buckets; nothing is written."""
+
+    writers: TaskWriters
+    buckets: tuple[int, ...]
+    runs: Sequence[FlowRun]
+    cache: IndexCache
+    others: Callable[[Int64s], Int64s]
+
+    @cached_property
+    def hashes(self) -> Int64s:
+        """The hashes of all groups to call, ascending."""
+        woken = woken_groups(self.writers.plan, self._states())
+        timers = [] if woken is None else [self.others(woken.hashes)]
+        return union([*timers, *(run.hashes for run in self.runs)])
+
+    def attempt(self, hashes: Sequence[int]) -> AuthorCodeError | None:
+        """Call the groups with these hashes; return the author's error."""
+        chosen = np.array(hashes, np.int64)
+        runs = [_of_groups(run, chosen) for run in self.runs]
+        lookups = looked_up(self.writers.plan, self.buckets, self.cache)
+        trial = _TrialWriters(self.writers)
+        work = author_work(
+            trial,
+            self.writers.plan.spec,
+            runs,
+            self._states(),
+            lambda name, rows: None,
+            None,
+            lookups,
+            among=lambda woken: woken[np.isin(woken, chosen)],
+        )
+        try:
+            work.run()
+        except AuthorCodeError as error:
+            return error
+        return None
+
+    def _states(self) -> dict[str, BucketState]:
+        plan = self.writers.plan
+        return {
+            name: BucketState(table, self.cache, self.buckets, plan.buckets)
+            for name, table in plan.states.items()
+        }
+
+
+def _of_groups(run: FlowRun, hashes: Int64s) -> FlowRun:
+    """Return the records of the groups with these hashes."""
+    return replace(run, table=run.table.filter(pa.array(np.isin(run.hashes, hashes))))
+
+
+class _TrialWriters:
+    """What the kernels are given in place of a task's writers; drops everything."""
+
+    def __init__(self, writers: TaskWriters) -> None:
+        self.plan: TaskPlan = writers.plan
+        self.emitted = Emitted(writers.plan.spec)
+        self._writers = writers
+
+    @property
+    def whole_tables(self) -> dict[str, WholeTable]:
+        """The looked-up tables of which every group is given all records."""
+        return dict(self._writers.whole_tables)
+
+    @property
+    def whole_arrow_tables(self) -> dict[str, pa.Table]:
+        """The same, as tables."""
+        return dict(self._writers.whole_arrow_tables)
+
+    def write_output(self, name: str, columns: list[pa.Array]) -> None:
+        """Drop records of an output."""
+
+    def write_remote(self, state: str, columns: list[pa.Array]) -> None:
+        """Drop state records of other keys."""
+
+    def write_bindings(self, bindings: Sequence[Binding]) -> None:
+        """Drop bindings."""
+
+    def note_timer(self, at_us: int | None) -> None:
+        """Drop the time of a pending timer."""

@@ -1,0 +1,106 @@
+"""What a stage does with a record that its author's code fails on: the options `on_error`; pure.
+
+    on_error: stop                        the default: the stage fails, is tried again, and stops
+    on_error: set_aside                   what fails is set aside; all other groups go on
+    set_aside_max: 1000                   so many records at most; beyond it the stage stops
+
+If `translate` raises for a group, or emits what is refused, the new records of that group are set
+aside: the group is not called in that epoch, so its state and its timers stay, and nothing that it
+emitted counts. From then on its later records are set aside behind them, without a call, until an
+operator gives all of them back. So a group always sees its records in their order: were the later
+ones applied first, a sum would be right and a last value, a session or a balance would be wrong
+without a word. A record that is a group of its own has no later ones.
+
+What is set aside lies in a table of the stage (`SET_ASIDE`), a row for each record in the order in
+which they are given back. A group that failed when a timer woke it, with no new record, has a row
+without a record: what is given back is the call.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+
+from cbp.errors import Mistake
+from cbp.model.dataflow.stage import TranslatorSpec
+from cbp.model.flow.schema import Schema
+
+__all__ = [
+    "BEHIND_CODE",
+    "ON_ERROR",
+    "SET_ASIDE",
+    "SET_ASIDE_DEFAULT",
+    "SET_ASIDE_MAX",
+    "read_on_error",
+    "set_aside_mistakes",
+]
+
+ON_ERROR = ("stop", "set_aside")
+
+SET_ASIDE_DEFAULT = 1_000
+SET_ASIDE_MAX = 10_000
+"""A run reads all that is set aside of its stage, to know the groups whose records wait."""
+
+BEHIND_CODE = "set_aside_behind"
+"""The code of a record that was not tried, since earlier ones of its group are set aside."""
+
+SET_ASIDE = Schema.parse(
+    "epoch BIGINT, number BIGINT, input STRING, key STRING, record STRING, code STRING, "
+    "message STRING, increment BIGINT, file STRING, line BIGINT, set_aside_at TIMESTAMP"
+)
+"""`epoch`: of the run that set it aside; `number`: its place among those of that run. `key` and
+`record` are JSON objects by column; `key` is null for a record that is a group of its own, `record`
+and `input` for a call that a timer asked for. `increment` is its index in the flow that the input
+reads. `file` and `line` are those of the dropped file, if a source's."""
+
+
+def read_on_error(on_error: object, most: object) -> int | None:
+    """Return how many records of a stage can be set aside; `None` if it stops instead.
+
+    Args:
+        on_error: One of `ON_ERROR`.
+        most: The number that the author gives; `None` means the default.
+
+    Raises:
+        ValueError: They are not valid. The message says what is allowed.
+    """
+    if on_error not in ON_ERROR:
+        message = f"{on_error!r}; use one of {', '.join(ON_ERROR)}"
+        raise ValueError(message)
+    if on_error == "stop":
+        if most is not None:
+            message = "set_aside_max is given, but nothing is set aside: write on_error: set_aside"
+            raise ValueError(message)
+        return None
+    if most is None:
+        return SET_ASIDE_DEFAULT
+    if type(most) is not int or not 1 <= most <= SET_ASIDE_MAX:
+        message = f"set_aside_max must be a number from 1 to {SET_ASIDE_MAX}, not {most!r}"
+        raise ValueError(message)
+    return most
+
+
+def set_aside_mistakes(stage: str, spec: TranslatorSpec) -> Iterator[Mistake]:
+    """Yield why nothing of a stage with this translator can be set aside.
+
+    A group can be left out of a run if nothing but its own records, state and timers brings it
+    there, and if one task at a time knows all of its new records.
+    """
+    reasons = {
+        "a stage in SQL computes all groups at once, so that no group can be left out": (
+            spec.form == "sql" or any(one.in_sql for one in spec.inputs)
+        ),
+        "its records can have several destinations, and would be set aside for some of them": any(
+            one.has_several for one in spec.inputs
+        ),
+        "its loop ends within a run, and is no call of single groups": spec.has_one_task,
+        "a combiner makes one record of several, which cannot be set aside one by one": any(
+            one.combine is not None for one in spec.inputs
+        ),
+        "grouping='outer' calls every group in every epoch": any(
+            one.grouping == "outer" for one in spec.states
+        ),
+    }
+    for why, holds in reasons.items():
+        if holds:
+            message = f"set_aside is not possible here: {why}; leave on_error out"
+            yield Mistake("set_aside_impossible", f"stages.{stage}.on_error", message, spec.place)

@@ -1,0 +1,117 @@
+"""The commands `cbp set-aside` and `cbp give-back`: records that a stage's code failed on.
+
+cbp set-aside clicks count
+cbp register clicks.yaml --keep count              # once the code is mended
+cbp give-back clicks count --dry-run
+cbp give-back clicks count --reason "null hours are counted as 0"
+"""
+
+from __future__ import annotations
+
+import getpass
+import json
+import uuid
+from typing import Annotated, Any
+
+import typer
+
+from cbp.errors.counts import format_count
+from controller.cli.paging import FileLimit
+from controller.cli.session import AsJson, Cursor, DataflowName, session
+from controller.terminal import one_line, print_json, print_more, print_table, print_text
+
+__all__ = ["give_back_command", "set_aside_command"]
+
+StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
+DryRun = Annotated[
+    bool,
+    typer.Option(
+        "--dry-run", "--plan", help="Call the code, say what would fail again, and change nothing."
+    ),
+]
+_LIMIT = 20
+
+
+def set_aside_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    stage: StageName,
+    limit: FileLimit = None,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """List records that a stage has set aside, since its code failed on them."""
+    with session(context).connect() as service:
+        at = ("dataflows", dataflow, "stages", stage, "set-aside")
+        answer = service.get(*at, limit=limit or _LIMIT, cursor=cursor)
+    if json_:
+        print_json(answer)
+        return
+    columns = ("epoch", "key", "record", "from", "error")
+    rows = [
+        (one["epoch"], _text(one["key"]), _text(one["record"]), _place(one), one_line(_error(one)))
+        for one in answer["items"]
+    ]
+    print_table(columns, rows, empty="nothing is set aside")
+    print_more(answer)
+
+
+def give_back_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    stage: StageName,
+    reason: Reason = "",
+    dry_run: DryRun = False,
+    json_: AsJson = False,
+) -> None:
+    """Give back what a stage has set aside, in its order, once its code is mended.
+
+    It is applied as an epoch of its own. What fails again stays set aside; the command then ends
+    with 1.
+    """
+    if not reason and not dry_run:
+        raise typer.BadParameter("say why", param_hint="--reason")
+    with session(context).connect() as service:
+        path = ("dataflows", dataflow, "stages", stage, "give-back")
+        if dry_run:
+            answer = service.post(*path, "preview")
+        else:
+            answer = service.post(
+                *path,
+                query={"reason": reason, "by": getpass.getuser()},
+                # A repeated request gives back only once.
+                idempotency_key=uuid.uuid4().hex,
+            )
+    if json_:
+        print_json(answer)
+    else:
+        _print_given(dataflow, answer, dry_run=dry_run)
+    if answer["left"]:
+        raise typer.Exit(1)
+
+
+def _print_given(dataflow: str, answer: dict[str, Any], *, dry_run: bool) -> None:
+    stage, records = answer["stage"], format_count(answer["records"], "record")
+    done = "would be applied" if dry_run else f"applied as epoch {answer['epoch']}"
+    print_text(f"{dataflow}.{stage}: {records} {done}", "green" if answer["records"] else "")
+    if answer["left"]:
+        what = format_count(answer["left"], "record fails again", "records fail again")
+        stays = "would stay" if dry_run else "stay"
+        print_text(
+            f"{what}, and {stays} set aside (see: cbp set-aside {dataflow} {stage})", "yellow"
+        )
+
+
+def _text(values: dict[str, Any] | None) -> str:
+    return "-" if values is None else one_line(json.dumps(values, ensure_ascii=False))
+
+
+def _place(one: dict[str, Any]) -> str:
+    if one["file"] is None:
+        return "a timer" if one["input"] is None else f"{one['input']}/{one['increment']}"
+    return str(one["file"]) if one["line"] is None else f"{one['file']}:{one['line']}"
+
+
+def _error(one: dict[str, Any]) -> str:
+    return f"{one['code']}: {one['message']}"

@@ -1,0 +1,91 @@
+"""From which dropped files, and on which lines, the records of a run come.
+
+The store keeps the names of an increment's files, and on which lines their records begin. An
+increment of very many files has the first ones only.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Iterable, Iterator, Mapping
+from dataclasses import dataclass
+from typing import Any
+
+from cbp.engine.interface.runs import NO_ORIGINS, Dropped, Origins
+from cbp.model.flow.increment import Increment
+from controller.loop.records.catalog import Catalog
+from controller.store.base import RunRecord, Store
+
+__all__ = ["DroppedFiles"]
+
+_SHOWN_MAX = 3
+
+
+@dataclass(frozen=True, slots=True)
+class DroppedFiles:
+    """Finds dropped files in the store; safe to use from several threads."""
+
+    store: Store
+    catalog: Catalog
+
+    def origins(self, dataflow: str, increments: Iterable[Increment]) -> Origins:
+        """Return where the records of increments of sources come from."""
+        of_sources = {(one.flow, one.index): one for one in increments if "." not in one.flow}
+        if not of_sources:
+            return NO_ORIGINS
+        known = self.store.origins(dataflow, set(of_sources))
+        return Origins({key: _files(one, of_sources[key].records) for key, one in known.items()})
+
+    def words(self, run: RunRecord, details: Mapping[str, Any]) -> str:
+        """Return where the records are from on which a run failed; `""` if that is not known.
+
+        Args:
+            run: The run.
+            details: Those of the error, with the `records` of the call if they are known.
+        """
+        records = [one for one in details.get("records", {}).values() if "." not in one["flow"]]
+        keys = {(one["flow"], one["increment"]) for one in records}
+        if not records:
+            keys = set(self._read(run))
+        known = self.store.origins(run.dataflow, keys) if keys else {}
+        if not records:
+            return _named({name for one in known.values() for name in one.get("files", ())})
+        places = []
+        for one in records:
+            key = one["flow"], one["increment"]
+            files = _files(known.get(key, {}), one["record"] + 1)
+            place = Origins({key: files}).place(Increment(*key, key[1]), one["record"])
+            line = "" if place["line"] is None else f", line {place['line']}"
+            places += [f"{place['file']}{line}"] if place["file"] else []
+        return f"the record is from {' and '.join(places)}" if places else ""
+
+    def _read(self, run: RunRecord) -> Iterator[tuple[str, int]]:
+        """Yield the increments of sources that a run read; a frame's number names none."""
+        _, node = self.catalog.stage(run.dataflow, run.stage)
+        for input_ in node.translator.inputs:
+            flow = node.wiring[input_.name]
+            if input_.frame_by is None and "." not in flow:
+                yield from ((flow, index) for index in run.read.get(input_.name, ()))
+
+
+def _named(names: set[str]) -> str:
+    if not names:
+        return ""
+    shown, more = sorted(names)[:_SHOWN_MAX], len(names) - _SHOWN_MAX
+    return f"the run reads {', '.join(shown)}" + (f" and {more} more files" if more > 0 else "")
+
+
+def _files(origin: Mapping[str, Any], records: int) -> tuple[Dropped, ...]:
+    """Return the files whose records are known to be in an increment, in their order."""
+    names, lines = [str(name) for name in origin.get("files", ())], origin.get("lines", ())
+    if len(names) == 1 and origin.get("file_count", 1) == 1:
+        return (Dropped(names[0], records, _pairs(lines)),)
+    counts = origin.get("file_records", ())
+    every = [*lines, *([()] * (len(names) - len(lines)))]
+    return tuple(
+        Dropped(name, count, _pairs(of_file))
+        for name, count, of_file in zip(names, counts, every, strict=False)
+    )
+
+
+def _pairs(lines: Any) -> tuple[tuple[int, int], ...]:
+    return tuple((int(record), int(line)) for record, line in lines)
