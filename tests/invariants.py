@@ -13,6 +13,7 @@ import ast
 import sys
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from functools import cache
 from pathlib import Path
 from typing import TypeGuard
 
@@ -42,12 +43,13 @@ def held_by(path: str, source: str) -> Held:
     return Held(path, ast.get_docstring(tree) or "", tuple(_tests(tree)))
 
 
-def read_tests(folder: Path = TESTS) -> list[Held]:
+@cache
+def read_tests(folder: Path = TESTS) -> tuple[Held, ...]:
     """Return what every file of tests in `folder` holds, by path."""
-    return [
+    return tuple(
         held_by(file.relative_to(folder.parent).as_posix(), file.read_text(encoding="utf-8"))
         for file in sorted(folder.rglob("test_*.py"))
-    ]
+    )
 
 
 def matching(held: Held, words: Sequence[str]) -> Held | None:

@@ -11,6 +11,7 @@ import re
 import subprocess
 import sys
 import tomllib
+from dataclasses import dataclass
 from functools import cache
 from pathlib import Path
 
@@ -91,27 +92,26 @@ def test_import_contracts():
     assert done.returncode == 0, done.stdout + done.stderr
 
 
-def _loaded_by_literal_name(source: str) -> list[str]:
-    """The modules that a source loads by a name that it spells out."""
-    return [
-        str(node.args[0].value)
-        for node in ast.walk(ast.parse(source))
-        if isinstance(node, ast.Call)
+def _loaded_by_literal_name(node: ast.AST) -> list[str]:
+    if (
+        isinstance(node, ast.Call)
         and getattr(node.func, "attr", getattr(node.func, "id", ""))
         in ("import_module", "__import__")
         and node.args
         and isinstance(node.args[0], ast.Constant)
-    ]
+    ):
+        return [str(node.args[0].value)]
+    return []
 
 
 def test_import_contracts_see_every_import():
     """A module that is known by name is imported by a statement, if need be inside a function."""
     planted = 'import importlib\nimportlib.import_module("controller.app").main()\n'
-    assert _loaded_by_literal_name(planted) == ["controller.app"]
+    assert module_of(planted).loaded == ("controller.app",)
     actual = {
         str(path.relative_to(REPO)): names
         for path in modules()
-        if (names := _loaded_by_literal_name(path.read_text(encoding="utf-8")))
+        if (names := read_module(path).loaded)
     }
     assert actual == {}
 
@@ -199,16 +199,81 @@ def test_no_module_is_too_long():
     assert long == {}
 
 
-def _exported(path: Path) -> list[str] | None:
-    """The literal `__all__` of a module."""
-    for node in ast.parse(path.read_text(encoding="utf-8")).body:
+@dataclass(frozen=True)
+class Module:
+    """What one module says of itself; read once for all tests, as parsing takes most of their time.
+
+    Attributes:
+        exported: Its literal `__all__`.
+        bound: Every name that it binds.
+        ours: Whether it imports from our packages, at its top.
+        loaded: The modules that it loads by a name that it spells out.
+        classes: Its classes: name, names of the classes it derives from, private names in its body.
+    """
+
+    exported: tuple[str, ...] | None
+    bound: frozenset[str]
+    ours: bool
+    loaded: tuple[str, ...]
+    classes: tuple[Class, ...]
+
+
+@dataclass(frozen=True)
+class Class:
+    """A class of a module."""
+
+    name: str
+    bases: tuple[str, ...]
+    private: frozenset[str]
+
+
+@cache
+def read_module(path: Path) -> Module:
+    """Parse a module."""
+    return module_of(path.read_text(encoding="utf-8"))
+
+
+def module_of(source: str) -> Module:
+    """Return what a source says."""
+    tree = ast.parse(source)
+    nodes = list(ast.walk(tree))
+    return Module(
+        _exported(tree),
+        frozenset(name for node in nodes for name in _bound(node)),
+        any(
+            isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGES)
+            for node in tree.body
+        ),
+        tuple(name for node in nodes for name in _loaded_by_literal_name(node)),
+        tuple(
+            Class(
+                node.name,
+                tuple(base.id for base in node.bases if isinstance(base, ast.Name)),
+                frozenset(_private_names(node)),
+            )
+            for node in nodes
+            if isinstance(node, ast.ClassDef)
+        ),
+    )
+
+
+def _exported(tree: ast.Module) -> tuple[str, ...] | None:
+    for node in tree.body:
         if isinstance(node, ast.Assign) and any(
             isinstance(target, ast.Name) and target.id == "__all__" for target in node.targets
         ):
             names = ast.literal_eval(node.value)
             assert all(isinstance(name, str) for name in names)
-            return list(names)
+            return tuple(names)
     return None
+
+
+def _bound(node: ast.AST) -> list[str]:
+    if isinstance(node, ast.Import | ast.ImportFrom):
+        return [alias.asname or alias.name for alias in node.names]
+    if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef):
+        return [node.name]
+    return [node.id] if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store) else []
 
 
 def _kind_then_name(name: str) -> tuple[int, str]:
@@ -230,15 +295,14 @@ def _private_names(node: ast.ClassDef) -> set[str]:
 
 def test_no_class_overrides_what_is_private_in_another_module():
     """In `cbp`, what a subclass elsewhere may change has a public name; the rest is composed."""
-    classes: dict[str, list[tuple[Path, ast.ClassDef]]] = {}
+    classes: dict[str, list[tuple[Path, Class]]] = {}
     for path in modules():
-        for node in ast.walk(ast.parse(path.read_text())):
-            if isinstance(node, ast.ClassDef) and path.is_relative_to(REPO / "cbp"):
-                classes.setdefault(node.name, []).append((path, node))
+        if path.is_relative_to(REPO / "cbp"):
+            for one in read_module(path).classes:
+                classes.setdefault(one.name, []).append((path, one))
 
-    def above(node: ast.ClassDef) -> list[tuple[Path, ast.ClassDef]]:
-        names = [base.id for base in node.bases if isinstance(base, ast.Name)]
-        direct = [one for name in names for one in classes.get(name, [])]
+    def above(node: Class) -> list[tuple[Path, Class]]:
+        direct = [one for name in node.bases for one in classes.get(name, [])]
         return [*direct, *(more for _, base in direct for more in above(base))]
 
     every = [one for many in classes.values() for one in many]
@@ -248,7 +312,7 @@ def test_no_class_overrides_what_is_private_in_another_module():
         f"{path.relative_to(REPO)}: {node.name}.{name}"
         for path, node, other, base in subclasses
         if other != path
-        for name in _private_names(node) & _private_names(base)
+        for name in node.private & base.private
     }
     assert not wrong
 
@@ -265,39 +329,20 @@ def test_the_code_map_tells_of_a_place_once():
 def test_exports_are_sorted_and_there():
     """Every `__all__` is sorted, names each thing once, and names only what the module has."""
     for path in modules():
-        names = _exported(path)
-        if names is None:
+        module = read_module(path)
+        if module.exported is None:
             continue
-        where = str(path.relative_to(REPO))
+        where, names = str(path.relative_to(REPO)), list(module.exported)
         assert names == sorted(set(names), key=_kind_then_name), where
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        bound = {
-            actual
-            for node in ast.walk(tree)
-            for actual in (
-                [alias.asname or alias.name for alias in node.names]
-                if isinstance(node, ast.Import | ast.ImportFrom)
-                else [node.name]
-                if isinstance(node, ast.ClassDef | ast.FunctionDef | ast.AsyncFunctionDef)
-                else [node.id]
-                if isinstance(node, ast.Name) and isinstance(node.ctx, ast.Store)
-                else []
-            )
-        }
-        assert set(names) <= bound, where
+        assert set(names) <= module.bound, where
 
 
 @pytest.mark.parametrize("package", PACKAGES)
 def test_each_package_that_re_exports_says_what(package: str):
     """An `__init__.py` with imports of ours has an `__all__`."""
     for path in (REPO / package).rglob("__init__.py"):
-        tree = ast.parse(path.read_text(encoding="utf-8"))
-        imports = [
-            node
-            for node in tree.body
-            if isinstance(node, ast.ImportFrom) and (node.module or "").startswith(PACKAGES)
-        ]
-        assert not imports or _exported(path) is not None, str(path.relative_to(REPO))
+        module = read_module(path)
+        assert not module.ours or module.exported is not None, str(path.relative_to(REPO))
 
 
 def test_no_file_names_a_machine_or_a_registry():

@@ -12,6 +12,7 @@ from __future__ import annotations
 
 import ast
 from collections.abc import Iterator
+from functools import cache
 from pathlib import Path
 
 REPOSITORY = Path(__file__).resolve().parents[1]
@@ -130,25 +131,30 @@ def functions() -> Iterator[tuple[str, Function]]:
                         yield f"{'/'.join(parts)}:{node.name}", node
 
 
-def effects(name: str, function: Function) -> list[str]:
-    """Return the durable calls of a function of the product, by its name."""
-    return sorted(set(durable_calls(function, sql=name.startswith(_STORE))))
+@cache
+def durable_functions() -> tuple[tuple[str, tuple[str, ...], bool], ...]:
+    """Return every function of the product with durable calls: its name, them, and if it fires."""
+    return tuple(
+        (name, tuple(sorted(calls)), fires(function))
+        for name, function in functions()
+        if (calls := set(durable_calls(function, sql=name.startswith(_STORE))))
+    )
 
 
 def test_every_durable_call_has_a_failpoint() -> None:
     """Who adds an effect on disk gives it a name where a test can crash, or says why not."""
     listed = COVERED.keys() | NOT_DURABLE.keys()
     bare = {
-        name: actual
-        for name, function in functions()
-        if name not in listed and not fires(function) and (actual := effects(name, function))
+        name: calls
+        for name, calls, fired in durable_functions()
+        if name not in listed and not fired
     }
     assert bare == {}, "fire a failpoint around it, or list it with its reason"
 
 
 def test_the_exceptions_are_all_needed() -> None:
     """A name in the lists that has no durable call any more is taken out."""
-    needed = {name for name, function in functions() if effects(name, function)}
+    needed = {name for name, _, _ in durable_functions()}
     assert (COVERED.keys() | NOT_DURABLE.keys()) - needed == set()
 
 

@@ -14,6 +14,7 @@ from pathlib import Path
 TESTS = Path(__file__).resolve().parent
 CONSTANT = re.compile(r"_?[A-Z][A-Z0-9_]*|__kwdefaults__")
 OURS = ("cbp.", "controller.")
+PATCHES = ("setattr", "setitem")
 
 CHOICE = "part of an algorithm: forces one of two ways to the same answer"
 ALLOWED = {
@@ -38,12 +39,14 @@ def imported_names(tree: ast.Module) -> dict[str, str]:
 
 def patched_constants(source: str) -> Iterator[str]:
     """Yield the full names of constants of this project that a module patches."""
+    if not any(word in source for word in PATCHES):
+        return
     tree = ast.parse(source)
     names = imported_names(tree)
     for call in ast.walk(tree):
         if not isinstance(call, ast.Call) or not isinstance(call.func, ast.Attribute):
             continue
-        if call.func.attr not in ("setattr", "setitem") or not call.args:
+        if call.func.attr not in PATCHES or not call.args:
             continue
         target, *rest = call.args
         if isinstance(target, ast.Constant) and isinstance(target.value, str):

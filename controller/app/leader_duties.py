@@ -16,7 +16,6 @@ lost, or came while its dataflow was held, is made up for (tests/controller/app/
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
@@ -75,6 +74,7 @@ class LeaderDuties:
         controller: Is woken; says which dataflows are held.
         clock: The clock of the service.
         now: The machine's clock, by which the scheduler goes.
+        seconds: Returns seconds that never go back.
         scan_threads: Threads that list.
         clean_threads: Threads that clean.
         fetch_threads: Threads that fetch objects of buckets.
@@ -99,6 +99,7 @@ class LeaderDuties:
         controller: Controller,
         clock: SteadyClock,
         now: Callable[[], datetime],
+        seconds: Callable[[], float],
         scan_threads: Threads,
         clean_threads: Threads,
         fetch_threads: Threads,
@@ -110,6 +111,7 @@ class LeaderDuties:
         self._run_logs = run_logs_of(settings)
         self._drop_folder, self._controller = drop_folder, controller
         self._now, self._clock, self._stopped = now, clock, stopped
+        self._seconds = seconds
         self.scans = Rounds("scan", self._scan, executor=scan_threads, places=SCANS, clock=clock)
         self.cleans = Rounds(
             "clean", self._clean, executor=clean_threads, places=SCANS, clock=clock
@@ -158,8 +160,8 @@ class LeaderDuties:
         Args:
             timeout: In seconds.
         """
-        until = time.monotonic() + timeout
-        return all(rounds.wait(max(0.0, until - time.monotonic())) for rounds in self._rounds)
+        until = self._seconds() + timeout
+        return all(rounds.wait(max(0.0, until - self._seconds())) for rounds in self._rounds)
 
     def bring_forward(self) -> None:
         """Bring forward what the scheduler would do too late, as its clock was set back."""
@@ -178,12 +180,12 @@ class LeaderDuties:
         """
         failures, logged = 0, ""
         while not self._stopped.is_set():
-            begun = time.monotonic()
+            begun = self._seconds()
             try:
                 self._drop_folder.watch(self._stopped, self._scan_soon)
                 return
             except Exception as error:  # a hint only: the scheduler lists the folders anyway
-                failures = 1 if time.monotonic() - begun > WATCH_AGAIN.most else failures + 1
+                failures = 1 if self._seconds() - begun > WATCH_AGAIN.most else failures + 1
                 if str(error) != logged:
                     logged = str(error)
                     _log.warning("watch.failed", error=type(error).__name__, reason=logged)

@@ -16,8 +16,7 @@ from __future__ import annotations
 
 import math
 import threading
-import time
-from collections.abc import AsyncIterator, Iterator
+from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
 from datetime import UTC, datetime
 from functools import cached_property
@@ -67,6 +66,7 @@ class Service:
         engine: Replaces the engine that the settings name.
         faults: Called at every durable effect.
         limits: Limits of the controller that are no settings.
+        seconds: Returns seconds that never go back: for the lease, the clock and a stop.
 
     Attributes:
         store: The metadata store.
@@ -86,8 +86,9 @@ class Service:
         engine: Engine | None = None,
         faults: Faults = NO_FAULTS,
         limits: LoopLimits = DEFAULT_LOOP_LIMITS,
+        seconds: Callable[[], float] = boot_seconds,
     ) -> None:
-        self.settings = settings
+        self.settings, self._seconds = settings, seconds
         for folder in (settings.root, settings.drop_root, settings.cache):
             folder.mkdir(parents=True, exist_ok=True)
         if settings.sink_roots == (settings.root / "sinks",):
@@ -100,11 +101,12 @@ class Service:
             seconds=settings.lease_seconds,
             on_change=self._wake,
             on_retire=self._stop_leading,
+            clock=seconds,
         )
         faults = Fence(faults, self.leadership.check)
         files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
         self._engine = engine or engine_for(settings, faults=faults)
-        self._clock = SteadyClock(_now, boot_seconds)
+        self._clock = SteadyClock(_now, seconds)
         self._threads = Threads("run")
         self._framers = Threads("frame")
         self._readers = ReaderPool() if settings.reader_processes else None
@@ -148,6 +150,7 @@ class Service:
             controller=self.controller,
             clock=self._clock,
             now=_now,
+            seconds=seconds,
             scan_threads=Threads("scan"),
             clean_threads=Threads("clean"),
             fetch_threads=Threads("fetch"),
@@ -221,10 +224,10 @@ class Service:
         Raises:
             LeaseLostError: If another controller leads.
         """
-        deadline = time.monotonic() + 2 * self.settings.lease_seconds
+        deadline = self._seconds() + 2 * self.settings.lease_seconds
         self.leadership.begin()
         while (role := self.leadership.role) is not Role.LEADS:
-            if time.monotonic() > deadline:
+            if self._seconds() > deadline:
                 raise LeaseLostError(None, self.leadership.reason(role))
             self._released.wait(self.leadership.interval_seconds)
             self.leadership.keep()
@@ -237,7 +240,7 @@ class Service:
 
         Returns at once, so a signal handler may call it; `stop` does the rest.
         """
-        self._stop_by = min(self._stop_by, time.monotonic() + self.settings.drain_seconds)
+        self._stop_by = min(self._stop_by, self._seconds() + self.settings.drain_seconds)
         self.controller.stop_starting()
 
     def stop(self) -> None:
@@ -276,7 +279,7 @@ class Service:
         _log.info("service.stopped", drained=drained, duties_ended=ended)
 
     def _seconds_left(self) -> float:
-        return max(0.0, self._stop_by - time.monotonic())
+        return max(0.0, self._stop_by - self._seconds())
 
     def _close_readers(self) -> None:
         if self._readers is not None:

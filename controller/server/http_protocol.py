@@ -12,7 +12,6 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-import time
 from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
@@ -134,7 +133,7 @@ class BoundedProtocol(H11Protocol):
         return self.cycle is not None and not self.cycle.response_complete
 
     def _expect_head(self) -> None:
-        self._waits_since = time.monotonic()
+        self._waits_since = self.loop.time()
         self._head = self.loop.call_later(self.limits.head_seconds, self._too_late)
 
     def _too_late(self) -> None:

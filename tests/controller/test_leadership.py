@@ -22,6 +22,7 @@ from controller.api.answers.request_errors import LedElsewhereError, NotLeadingE
 from controller.app import Service, api_of
 from controller.client.service_client import ServiceClient
 from controller.loop import Fence, Leadership
+from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.settings import Settings, load_settings
 from controller.store.methods import leases
 from tests.controller.api.app_transport import AppTransport
@@ -30,6 +31,8 @@ from tests.controller.world import until
 from tests.planned_faults import PlannedFaults
 
 SECONDS = 10.0
+LEASE_SECONDS = 600.0
+"""Of services: no lease ends unless a test moves a clock."""
 
 
 class FakeStore:
@@ -153,23 +156,49 @@ def test_the_fence_stays_in_its_process() -> None:
 # two services on one database
 
 
+class Seconds:
+    """Seconds of an instance, which pass when they are told."""
+
+    def __init__(self) -> None:
+        self.now = 1000.0
+
+    def __call__(self) -> float:
+        return self.now
+
+
+class Pair:
+    """Services on one PostgreSQL database and one folder; the database's clock is moved by hand.
+
+    Attributes:
+        database_seconds: How far its clock is ahead.
+    """
+
+    def __init__(self, root: Path, url: str, stack: ExitStack, patch: pytest.MonkeyPatch) -> None:
+        self._root, self._url, self._stack = root, url, stack
+        self.database_seconds, now_ms = 0.0, leases._now_ms
+        patch.setattr(
+            leases,
+            "_now_ms",
+            lambda connection: now_ms(connection) + int(self.database_seconds * 1000),
+        )
+
+    def make(self, port: int, seconds: Callable[[], float] = boot_seconds) -> Service:
+        """Return a service that is stopped in the end."""
+        service = Service(settings_of(self._root, self._url, port), seconds=seconds)
+        self._stack.callback(service.stop)
+        return service
+
+
 @pytest.fixture
 def pair(
-    tmp_path: Path, new_postgres_database: Callable[[], str]
-) -> Iterator[Callable[..., Service]]:
-    """Give a function that makes services on one PostgreSQL database and one folder."""
-    url = new_postgres_database()
+    tmp_path: Path, new_postgres_database: Callable[[], str], monkeypatch: pytest.MonkeyPatch
+) -> Iterator[Pair]:
+    """Give what makes services."""
     with ExitStack() as stack:
-
-        def make(port: int, lease_seconds: float = 1.0) -> Service:
-            service = Service(settings_of(tmp_path, url, port, lease_seconds))
-            stack.callback(service.stop)
-            return service
-
-        yield make
+        yield Pair(tmp_path, new_postgres_database(), stack, monkeypatch)
 
 
-def settings_of(root: Path, url: str, port: int, lease_seconds: float = 1.0) -> Settings:
+def settings_of(root: Path, url: str, port: int) -> Settings:
     return load_settings(
         root=root,
         cache=root / f"cache-{port}",
@@ -183,16 +212,14 @@ def settings_of(root: Path, url: str, port: int, lease_seconds: float = 1.0) -> 
         scan_seconds=0.1,
         tick_seconds=0.1,
         drain_seconds=10,
-        lease_seconds=lease_seconds,
+        lease_seconds=LEASE_SECONDS,
     )
 
 
 @pytest.mark.service
-def test_of_two_services_one_works_and_the_other_takes_over(
-    pair: Callable[[int], Service],
-) -> None:
+def test_of_two_services_one_works_and_the_other_takes_over(pair: Pair) -> None:
     """Every increment is counted once, and both answer reads, before and after."""
-    one, other = pair(18501), pair(18502)
+    one, other = pair.make(18501), pair.make(18502)
     one.start()
     one.controller.register(DOCUMENT)
     other.start()
@@ -203,7 +230,8 @@ def test_of_two_services_one_works_and_the_other_takes_over(
     until(lambda: "18501" in other.controller.waiting("urls").get("count", ""))
     assert other._duties.scheduler is None, "a follower lists no folders"
     one.stop()
-    until(lambda: other.leadership.role is Role.LEADS)
+    other.leadership.keep()
+    assert other.leadership.role is Role.LEADS, "the lease was released"
     drop(other, "a", name="2.jsonl")
     until(lambda: count(other, "a") == 2)
     assert count(other, "b") == 1
@@ -216,20 +244,24 @@ def test_of_two_services_one_works_and_the_other_takes_over(
 
 @pytest.mark.service
 def test_a_leader_that_lost_its_lease_writes_nothing_and_comes_back_as_a_follower(
-    pair: Callable[[int], Service],
+    pair: Pair,
 ) -> None:
     """Its lease gone, its run ends without a record; what it kept in memory is forgotten."""
-    one, other = pair(18501), pair(18502)
+    seconds = Seconds()
+    one, other = pair.make(18501, seconds), pair.make(18502)
     one.start()
     one.controller.register(DOCUMENT)
-    one.leadership.keep = lambda: None  # type: ignore[method-assign]  # as if it were stopped
     other.start()
-    until(lambda: other.leadership.role is Role.LEADS)
+    # It hears of nothing while its lease ends, as if it were stopped.
+    seconds.now += LEASE_SECONDS
+    pair.database_seconds = LEASE_SECONDS
+    other.leadership.keep()
+    assert (one.leadership.role, other.leadership.role) == (Role.UNSURE, Role.LEADS)
     with pytest.raises(LeaseLostError):
         one.store.pause_stage("urls", "count", "by the one that was replaced")
     with pytest.raises(LeaseLostError):
         one.controller.register({**DOCUMENT, "name": "late"})
-    del one.leadership.keep
+    one.leadership.keep()
     until(lambda: one.leadership.role is Role.FOLLOWS)
     drop(other, "a")
     until(lambda: count(one, "a") == 1)
@@ -237,37 +269,40 @@ def test_a_leader_that_lost_its_lease_writes_nothing_and_comes_back_as_a_followe
 
 
 @pytest.mark.service
-def test_a_clock_of_the_database_that_jumps_applies_nothing_twice(
-    pair: Callable[..., Service], monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_of_the_database_that_jumps_applies_nothing_twice(pair: Pair) -> None:
     """Set ahead, it ends the lease of one that may still act by its own clock, while runs go on.
 
     Both act then, and the records tell one after the other. Set back, it prolongs the lease, which
     the leader's next renewal makes as long as it should be.
     """
-    ahead_ms, now_ms = [0], leases._now_ms
-    monkeypatch.setattr(leases, "_now_ms", lambda connection: now_ms(connection) + ahead_ms[0])
-    one, other = pair(18501, SECONDS), pair(18502, SECONDS)
+    seconds = Seconds()
+    one, other = pair.make(18501), pair.make(18502, seconds)
+
+    def leads() -> bool:
+        # If it has met an entry of the other one in a log, it retires, and stands again later.
+        if other.leadership.role is not Role.LEADS:
+            seconds.now += LEASE_SECONDS
+            other.leadership.keep()
+        return other.leadership.role is Role.LEADS
+
     one.start()
     one.controller.register(DOCUMENT)
     other.start()
     for number in range(4):
         drop(one, "a", f"u{number}", name=f"{number}.jsonl")
     until(lambda: count(other, "a") > 0)
-    one.leadership.keep = lambda: None  # type: ignore[method-assign]  # it hears of nothing
-    ahead_ms[0] = 3_600_000
+    pair.database_seconds = 3600
     other.leadership.keep()
     assert (other.leadership.role, one.leadership.role) == (Role.LEADS, Role.LEADS)
     drop(other, "a", "late", name="late.jsonl")
-    until(lambda: count(other, "a") == 5)
-    del one.leadership.keep
+    until(lambda: leads() and count(other, "a") == 5)
     one.leadership.keep()
     until(lambda: one.leadership.role is Role.FOLLOWS)
-    ahead_ms[0] = -3_600_000
-    until(lambda: other.leadership.role is Role.LEADS)
+    pair.database_seconds = -3600
+    until(leads)
     other.leadership.keep()
     lease, database_ms = other.store.lease()
-    assert lease.expires_ms - database_ms <= SECONDS * 1000
+    assert lease.expires_ms - database_ms <= LEASE_SECONDS * 1000
     drop(other, "a", "back", name="back.jsonl")
     until(lambda: count(one, "a") == 6)
     records = sorted((other.settings.root / "tables/urls/_intentions/count").iterdir())
@@ -282,10 +317,10 @@ def test_any_instance_takes_what_the_store_can_hold_and_names_the_leader_for_the
 ) -> None:
     """Reading, pausing, resuming anywhere; the rest is answered with 421 and an address."""
     url = new_postgres_database()
-    leader = Service(settings_of(tmp_path, url, 18501, lease_seconds=60))
+    leader = Service(settings_of(tmp_path, url, 18501))
     leader.start()
     leader.controller.register(DOCUMENT)
-    settings = settings_of(tmp_path, url, 18502, lease_seconds=60)
+    settings = settings_of(tmp_path, url, 18502)
     service = Service(settings)
     following = service.leadership
     try:

@@ -28,7 +28,7 @@ from tests.planned_faults import Crash, PlannedFaults
 from tests.sampling import sampled
 
 NOTHING = Keep(FlowRetention(0), 5)
-EPOCHS = 30
+EPOCHS = 20
 
 
 pytestmark = pytest.mark.usefixtures("without_syncs")

@@ -7,7 +7,6 @@ from __future__ import annotations
 
 import itertools
 import threading
-import time
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -32,6 +31,7 @@ from tests.controller.world import (
     Deferred,
     Inline,
     World,
+    until,
 )
 
 
@@ -386,11 +386,8 @@ def test_what_hangs_is_left_alone(tmp_path: Path):
 
 
 def ended(world: World, id_: str) -> Verification:
-    deadline = time.monotonic() + 30
-    while not (actual := world.controller.verifications.show(id_)).ended:
-        assert time.monotonic() < deadline, actual
-        time.sleep(0.01)
-    return actual
+    until(lambda: world.controller.verifications.show(id_).ended)
+    return world.controller.verifications.show(id_)
 
 
 def test_one_that_may_not_clean_up_ends_all_the_same(world: World):

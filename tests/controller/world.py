@@ -16,7 +16,7 @@ from dataclasses import replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import SimpleNamespace
-from typing import Any
+from typing import Any, TypeVar
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -92,6 +92,8 @@ class Upper(TranslateRecords):
     def translate(self, record: Any, out: Any) -> None:
         out.capitals(word=record.word.upper(), n=record.n)
 
+
+T = TypeVar("T")
 
 SCHEMA = "word STRING, n BIGINT"
 ONE: dict[str, Any] = {
@@ -357,12 +359,13 @@ __all__ = [
 ]
 
 
-def until(condition: Callable[[], Any], *, seconds: float = 60) -> None:
-    """Poll; what is waited for happens in another thread."""
+def until(condition: Callable[[], T], *, seconds: float = 120) -> T:
+    """Poll, and return what was found; it comes from another thread or process."""
     deadline = time.monotonic() + seconds
-    while not condition():
+    while not (found := condition()):
         assert time.monotonic() < deadline, "did not happen in time"
         time.sleep(0.01)
+    return found
 
 
 def only_stage(world: World, name: str = "one") -> Any:

@@ -29,7 +29,7 @@ API4: pages                                    controller/api/routes/test_resour
 API4: uploads                                  controller/ingest/admission/test_upload.py test_upload_beyond_the_limit_leaves_nothing
 API4: dataflows                                controller/app/test_service.py test_a_service_takes_so_many_dataflows
 API4: clients of events                        controller/test_events.py test_too_many_streams_are_refused_before_they_begin
-API4: slow clients                             controller/test_slow_clients.py test_a_client_that_trickles_is_given_up
+API4: slow clients                             controller/api/requests/test_bounds.py test_who_trickles_is_given_up
 API4: halves of requests                       controller/server/test_http_protocol.py test_half_a_head_is_closed_in_time
 API4: files that never end                     controller/ingest/reading/test_reader_pool.py test_a_file_that_takes_too_long_is_refused
 API4: files that take all memory               controller/ingest/reading/test_reader_pool.py test_a_file_that_takes_too_much_memory_is_refused

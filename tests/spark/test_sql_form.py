@@ -8,7 +8,6 @@ it in the author's plan: a record tells a task its number, not Spark, which coun
 from __future__ import annotations
 
 import threading
-import time
 from collections import Counter
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import replace
@@ -37,6 +36,7 @@ from cbp.model.flow.schema import Schema
 from cbp.sdk.translate import Declared
 from stages.translators.url_count_sql import UrlCountSql
 from tests.cbp.engine.epochs import NARROW, assert_same
+from tests.controller.world import until
 from tests.driver import Driver
 from tests.keys import epochs_of_keys
 from tests.limited import SHUFFLED
@@ -255,10 +255,7 @@ def test_all_parts_of_a_cancelled_run_end(spark: Any, tmp_path: Path) -> None:
 
     thread = threading.Thread(target=run)
     thread.start()
-    deadline = time.monotonic() + 90
-    while len(list(tmp_path.glob("gate.*"))) < 2:
-        assert time.monotonic() < deadline
-        time.sleep(0.05)
+    until(lambda: len(list(tmp_path.glob("gate.*"))) == 2)
     engine.control.cancel("r000000")
     thread.join(90)
     assert not thread.is_alive()

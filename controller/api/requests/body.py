@@ -1,16 +1,12 @@
-"""Reads request bodies with limits; no other part of the API reads a body.
+"""Reads request bodies; no other part of the API does so.
 
-A body of exactly the limit is accepted; one byte more is refused, whether or not the client
-announced its length. An upload is a stream: it is never held in memory, and the client is slowed
-down to the speed of the disk. If a client sends nothing for a while, or only trickles, its request
-is ended, so that it holds no thread for ever.
+`bounds` has limited each of them before any route, in size and in time. An upload is a stream: it
+is never held in memory, and the client is slowed down to the speed of the disk.
 """
 
 from __future__ import annotations
 
-import asyncio
 import io
-import time
 from collections.abc import AsyncIterator
 from typing import Any
 
@@ -18,39 +14,29 @@ import anyio.from_thread
 from fastapi import Request
 from starlette.requests import ClientDisconnect
 
-from controller.api.answers.request_errors import BodyTooLargeError, RequestError
-from controller.api.requests.bounds import (
-    BODY_SETTING,
-    BYTES_PER_SECOND_MIN,
-    UPLOAD_SETTING,
-    client_too_slow,
-)
+from controller.api.answers.request_errors import RequestError
 
 __all__ = ["BodyStream", "read_body"]
 
 
-async def read_body(request: Request, *, bytes_max: int, idle_seconds: float) -> bytes:
+async def read_body(request: Request) -> bytes:
     """Return a whole body.
 
     Raises:
-        BodyTooLargeError: If it is above the limit.
-        ClientTooSlowError: If nothing came for `idle_seconds`, or it only trickled.
         RequestError: If the client went away.
     """
-    chunks = _chunks(request, bytes_max, idle_seconds, BODY_SETTING)
-    return b"".join([chunk async for chunk in chunks])
+    return b"".join([chunk async for chunk in _chunks(request)])
 
 
 class BodyStream(io.RawIOBase):
     """An upload's body as a binary stream, for one worker thread of the running event loop.
 
-    `read` raises `BodyTooLargeError` once the limit is passed, `ClientTooSlowError` when nothing
-    came for `idle_seconds`, and `RequestError` when the client goes away. After an error the reader
-    must keep nothing.
+    `read` raises what the bounds raise, and `RequestError` when the client goes away. After an
+    error the reader must keep nothing.
     """
 
-    def __init__(self, request: Request, *, bytes_max: int, idle_seconds: float) -> None:
-        self._chunks = _chunks(request, bytes_max, idle_seconds, UPLOAD_SETTING)
+    def __init__(self, request: Request) -> None:
+        self._chunks = _chunks(request)
         self._rest = memoryview(b"")
 
     def readable(self) -> bool:
@@ -71,29 +57,10 @@ class BodyStream(io.RawIOBase):
         return count
 
 
-async def _chunks(
-    request: Request, bytes_max: int, idle_seconds: float, setting: str
-) -> AsyncIterator[bytes]:
-    announced = request.headers.get("content-length", "")
-    if announced.isdecimal() and int(announced) > bytes_max:
-        raise BodyTooLargeError(bytes_max, setting=setting)
-    total, waited, stream = 0, 0.0, request.stream()
+async def _chunks(request: Request) -> AsyncIterator[bytes]:
     try:
-        while True:
-            # Not around the `yield`: the reader's own time does not count as the client's.
-            began = time.monotonic()
-            chunk = await asyncio.wait_for(anext(stream), idle_seconds)
-            waited += time.monotonic() - began
-            if not chunk:
-                return
-            total += len(chunk)
-            if total > bytes_max:
-                raise BodyTooLargeError(bytes_max, setting=setting)
-            if waited > idle_seconds + total / BYTES_PER_SECOND_MIN:
-                raise TimeoutError
+        async for chunk in request.stream():
             yield chunk
-    except TimeoutError as error:
-        raise client_too_slow(idle_seconds) from error
     except ClientDisconnect as error:
         message = "the connection was closed before the body was complete"
         raise RequestError(message) from error

@@ -2,6 +2,11 @@
 
 They apply before any route, so that a new route has them without declaring them. A route for
 uploads is recognised by its path and has its own bound, for a stream that is never held in memory.
+A body of exactly the limit is accepted; one byte more is refused, whether or not the client
+announced its length. A client that sends nothing for a while, or only trickles, holds no thread
+for ever: its request is ended. The time that the route takes between two pieces does not count.
+
+Guaranteed: tests/controller/api/requests/test_bounds.py, in simulated seconds.
 """
 
 from __future__ import annotations
@@ -9,17 +14,13 @@ from __future__ import annotations
 import asyncio
 import re
 from dataclasses import dataclass
-from time import monotonic
 
 from starlette.datastructures import Headers
 from starlette.types import Message, Receive, Scope
 
 from controller.api.answers.request_errors import BodyTooLargeError, ClientTooSlowError
 
-__all__ = ["BODY_SETTING", "BYTES_PER_SECOND_MIN", "UPLOAD_SETTING", "Bounds", "client_too_slow"]
-
-BODY_SETTING, UPLOAD_SETTING = "CBP_BODY_BYTES_MAX", "CBP_UPLOAD_BYTES_MAX"
-"""The settings of the largest body and of the largest upload."""
+__all__ = ["BYTES_PER_SECOND_MIN", "Bounds"]
 
 BYTES_PER_SECOND_MIN = 1024
 """A client that is slower than this is treated like one that sends nothing."""
@@ -50,7 +51,7 @@ class Bounds:
         """
         upload = scope["method"] == "POST" and _UPLOADS.match(scope["path"])
         most = self.upload_bytes_max if upload else self.body_bytes_max
-        setting = UPLOAD_SETTING if upload else BODY_SETTING
+        setting = "CBP_UPLOAD_BYTES_MAX" if upload else "CBP_BODY_BYTES_MAX"
         announced = Headers(scope=scope).get("content-length", "")
         if announced.isdecimal() and len(announced) <= 20 and int(announced) > most:
             raise BodyTooLargeError(most, setting=setting)
@@ -60,23 +61,23 @@ class Bounds:
             nonlocal total, waited, complete
             if complete:
                 return await receive()
-            began = monotonic()
+            clock = asyncio.get_running_loop().time
+            began = clock()
             try:
                 message = await asyncio.wait_for(receive(), self.idle_seconds)
             except TimeoutError as error:
-                raise client_too_slow(self.idle_seconds) from error
-            waited += monotonic() - began
+                raise _too_slow(self.idle_seconds) from error
+            waited += clock() - began
             total += len(message.get("body", b""))
             complete = not message.get("more_body", False)
             if total > most:
                 raise BodyTooLargeError(most, setting=setting)
             if not complete and waited > self.idle_seconds + total / BYTES_PER_SECOND_MIN:
-                raise client_too_slow(self.idle_seconds)
+                raise _too_slow(self.idle_seconds)
             return message
 
         return read
 
 
-def client_too_slow(idle_seconds: float) -> ClientTooSlowError:
-    """Return the error for a body that came too slowly."""
+def _too_slow(idle_seconds: float) -> ClientTooSlowError:
     return ClientTooSlowError(idle_seconds, bytes_per_second_min=BYTES_PER_SECOND_MIN)

@@ -18,7 +18,6 @@ from controller.api.answers.request_errors import MediaTypeError
 from controller.api.requests.body import read_body
 from controller.registry import Registry
 from controller.registry.text_positions import add_positions
-from controller.settings import Settings
 
 __all__ = ["Document", "parsed", "read_document_body"]
 
@@ -42,7 +41,7 @@ class Document:
     content_type: str
 
 
-async def read_document_body(request: Request, settings: Settings) -> bytes:
+async def read_document_body(request: Request) -> bytes:
     """Return the body of a request whose media type is JSON or YAML.
 
     Raises:
@@ -51,11 +50,7 @@ async def read_document_body(request: Request, settings: Settings) -> bytes:
     media_type = request.headers.get("content-type", "").partition(";")[0].strip().lower()
     if media_type not in (*_JSON_TYPES, *_YAML_TYPES):
         raise MediaTypeError(media_type, (*_JSON_TYPES, *_YAML_TYPES))
-    return await read_body(
-        request,
-        bytes_max=settings.body_bytes_max,
-        idle_seconds=settings.client_idle_seconds,
-    )
+    return await read_body(request)
 
 
 @contextmanager

@@ -125,7 +125,6 @@ async def correct(
     request: Request,
     controller: ControllerDep,
     amendments: AmendmentsDep,
-    settings: SettingsDep,
     idempotency_keys: IdempotencyKeysDep,
     query: Annotated[CorrectionQuery, Query()],
     idempotency_key: IdempotencyKey = None,
@@ -134,9 +133,7 @@ async def correct(
 
     A request that repeats an Idempotency-Key gets the first answer and corrects nothing more.
     """
-    body = await read_body(
-        request, bytes_max=settings.body_bytes_max, idle_seconds=settings.client_idle_seconds
-    )
+    body = await read_body(request)
 
     def act() -> Corrected:
         schemas = schemas_of(controller.dataflow(name), stage, state)
@@ -170,12 +167,9 @@ async def preview(
     controller: ControllerDep,
     amendments: AmendmentsDep,
     reading: ReadingDep,
-    settings: SettingsDep,
 ) -> PreviewsOut:
     """Show what a correction would change, and change nothing; at most 100 keys are shown."""
-    body = await read_body(
-        request, bytes_max=settings.body_bytes_max, idle_seconds=settings.client_idle_seconds
-    )
+    body = await read_body(request)
 
     def look() -> PreviewsOut:
         key, schema = schemas_of(controller.dataflow(name), stage, state)

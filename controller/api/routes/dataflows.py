@@ -104,13 +104,12 @@ async def register(
     response: Response,
     controller: ControllerDep,
     overview: OverviewDep,
-    settings: SettingsDep,
     idempotency_keys: IdempotencyKeysDep,
     exchange: ExchangeDep,
     idempotency_key: IdempotencyKey = None,
 ) -> DataflowDetail:
     """Register a dataflow; a wrong document gets one problem that lists every mistake."""
-    body = await read_document_body(request, settings)
+    body = await read_document_body(request)
     with idempotency_keys.use(idempotency_key, body):
         registered = await run_in_threadpool(
             _register,
@@ -128,11 +127,9 @@ async def register(
 @routes.post("/dataflows/validate", openapi_extra=_BODY, responses=_BODY_PROBLEMS)
 @needs(Scope.OPERATOR, changes=False)
 @any_instance
-async def validate(
-    request: Request, controller: ControllerDep, settings: SettingsDep
-) -> Validation:
+async def validate(request: Request, controller: ControllerDep) -> Validation:
     """Check a document as registration does; changes nothing."""
-    body = await read_document_body(request, settings)
+    body = await read_document_body(request)
     content_type = request.headers.get("content-type", "")
     dataflow = await run_in_threadpool(_validate, controller, body, content_type)
     return Validation(
@@ -161,7 +158,6 @@ async def change(
     response: Response,
     controller: ControllerDep,
     store: StoreDep,
-    settings: SettingsDep,
     query: Annotated[ChangeQuery, Query()],
     if_match: Annotated[
         str | None, Header(max_length=200, description="The ETag of the version to replace.")
@@ -172,7 +168,7 @@ async def change(
     Kept stages keep their state and their queues. Sending the current version again changes
     nothing.
     """
-    body = await read_document_body(request, settings)
+    body = await read_document_body(request)
     if if_match is not None:
         query = await run_in_threadpool(_matched, store, name, if_match, query)
     content_type = request.headers.get("content-type", "")

@@ -13,8 +13,8 @@ Guaranteed: a stream ends within a heartbeat after its token was revoked or its 
 
 from __future__ import annotations
 
+import asyncio
 import math
-import time
 from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
 from contextlib import aclosing
 from datetime import datetime
@@ -105,7 +105,7 @@ async def follow(
     if place is None:
         place = await feed.newest()
         yield _mark("reset" if given else "begin", place)
-    ends = time.monotonic() + STREAM_SECONDS
+    ends = asyncio.get_running_loop().time() + STREAM_SECONDS
     may_go_on = partial(is_still_valid, request.scope, access.authentication)
     while True:
         try:
@@ -152,10 +152,11 @@ async def _changes(
     may_go_on: Callable[[], Awaitable[bool]],
 ) -> AsyncGenerator[ServerSentEvent]:
     """Yield the events of a dataflow, and in between how far the stream has come."""
-    spoke, asked = time.monotonic(), -math.inf
+    clock = asyncio.get_running_loop().time
+    spoke, asked = clock(), -math.inf
     async with aclosing(feed.follow(place)) as events:
         async for event in events:
-            now = time.monotonic()
+            now = clock()
             if now >= ends:
                 return
             if event is None or now - asked >= feed.heartbeat_seconds:

@@ -197,7 +197,6 @@ async def readmit(
     store: StoreDep,
     controller: ControllerDep,
     drop_folder: DropFolderDep,
-    settings: SettingsDep,
     limiter: UploadLimiterDep,
     caller: CallerDep,
     query: Annotated[ReadmitQuery, Query()],
@@ -207,11 +206,7 @@ async def readmit(
     The original file is kept with its reason and this decision. A request that is repeated admits
     nothing more: it gets the first answer, or 409 with the claim that was made.
     """
-    stream = BodyStream(
-        request,
-        bytes_max=settings.upload_bytes_max,
-        idle_seconds=settings.client_idle_seconds,
-    )
+    stream = BodyStream(request)
     author = Author(query.by or caller.actor, query.reason)
 
     def act() -> Decided:

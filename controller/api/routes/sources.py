@@ -26,7 +26,6 @@ from controller.api.routing.dependencies import (
     DropFolderDep,
     IdempotencyKey,
     IdempotencyKeysDep,
-    SettingsDep,
     StoreDep,
     UploadLimiterDep,
 )
@@ -122,7 +121,6 @@ async def upload(
     store: StoreDep,
     controller: ControllerDep,
     drop_folder: DropFolderDep,
-    settings: SettingsDep,
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
     query: Annotated[UploadQuery, Query()],
@@ -137,11 +135,7 @@ async def upload(
     repeats an Idempotency-Key gets the first one's answer, also after a restart; with another file
     it gets 422.
     """
-    stream = BodyStream(
-        request,
-        bytes_max=settings.upload_bytes_max,
-        idle_seconds=settings.client_idle_seconds,
-    )
+    stream = BodyStream(request)
     key = idempotency_key or ""
 
     def receive() -> Uploaded:

@@ -17,7 +17,6 @@ import socket
 import subprocess
 import sys
 import threading
-import time
 from collections.abc import Awaitable, Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, field
@@ -170,8 +169,9 @@ class Readers:
         for one in readers:
             one.ready = False
             one.process.terminate()
-        until = time.monotonic() + self._limits.stop_seconds
-        while time.monotonic() < until and any(one.process.poll() is None for one in readers):
+        clock = asyncio.get_running_loop().time
+        until = clock() + self._limits.stop_seconds
+        while clock() < until and any(one.process.poll() is None for one in readers):
             await asyncio.sleep(0.02)
         for one in readers:
             self._end(one)
@@ -180,7 +180,7 @@ class Readers:
         if self._stopped:
             return
         assert self._loop is not None, "started"
-        now = time.monotonic()
+        now = self._loop.time()
         channel, theirs = Channel.pair()
         watched, alive = os.pipe()
         questions, asking = Pipe()
@@ -214,14 +214,14 @@ class Readers:
             self._ended(reader)
 
     def _take(self, reader: _Reader, message: Message) -> None:
-        reader.heard = time.monotonic()
+        assert self._loop is not None, "started"
+        reader.heard = self._loop.time()
         if message.kind == b"R":
             reader.ready = True
             _log.info("reader.ready", pid=reader.process.pid, place=reader.place)
         elif message.kind == b"T":
             self._counts.merge(message.body)
         elif message.connection is not None:
-            assert self._loop is not None, "started"
             assert self._adopt is not None, "started"
             task = self._loop.create_task(_serve(self._adopt, message.connection, message.body))
             self._tasks.add(task)
@@ -232,7 +232,7 @@ class Readers:
         if self._stopped:
             return
         assert self._loop is not None, "started"
-        now, limits = time.monotonic(), self._limits
+        now, limits = self._loop.time(), self._limits
         for one in list(self._readers.values()):
             patience = limits.silent_seconds if one.ready else limits.start_seconds
             if now - one.heard > patience:
@@ -251,7 +251,7 @@ class Readers:
 
     def _begin_again(self, place: int, begun: float) -> None:
         assert self._loop is not None, "started"
-        steady = time.monotonic() - begun > self._limits.steady_seconds
+        steady = self._loop.time() - begun > self._limits.steady_seconds
         self._failures[place] = 1 if steady else self._failures[place] + 1
         pause = self._limits.again.seconds(self._failures[place])
         self._loop.call_later(pause, self._begin, place)

@@ -43,7 +43,8 @@ def test_no_text_leaves_the_number_to_its_reader() -> None:
         path for one in packages for path in one.rglob("*.py") if "node_modules" not in path.parts
     ]
     assert len(files) > 300
-    assert [text for path in files for text in texts(path) if BOTH.search(text)] == []
+    suspects = [path for path in files if BOTH.search(path.read_text())]  # comments may say it
+    assert [text for path in suspects for text in texts(path) if BOTH.search(text)] == []
     guides = [
         REPO / "README.md",
         *(path for one in (*packages, REPO / "deploy") for path in one.glob("*.md")),

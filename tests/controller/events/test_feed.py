@@ -9,10 +9,12 @@ from pathlib import Path
 from typing import Any
 
 import pytest
+from anyio import to_thread
 
 from controller.events import EventFeed, EventsGoneError, EventStreamsExhaustedError, FeedLimits
 from controller.store import SqlStore, open_store
 from controller.store.base import Event, EventRecord
+from tests import simulated_time
 
 WAIT_SECONDS = 120.0
 LIMITS = FeedLimits(streams_max=3, poll_seconds=0.001, heartbeat_seconds=60.0, ring=8, page=3)
@@ -57,7 +59,7 @@ def test_every_client_gets_every_event_once_and_in_order(store: SqlStore) -> Non
                 seen[1] += await take(slow, 39)
                 return [*seen, await take(late, 40)]
 
-    assert asyncio.run(play()) == [list(range(40))] * 3
+    assert simulated_time.play(play()) == [list(range(40))] * 3
 
 
 def test_a_client_resumes_behind_the_last_event_that_it_got(store: SqlStore) -> None:
@@ -76,7 +78,7 @@ def test_a_client_resumes_behind_the_last_event_that_it_got(store: SqlStore) -> 
                     place = event.cursor
         return seen
 
-    assert asyncio.run(play()) == list(range(20))
+    assert simulated_time.play(play()) == list(range(20))
 
 
 def test_a_client_behind_which_events_are_gone_is_told(store: SqlStore) -> None:
@@ -98,19 +100,20 @@ def test_a_client_behind_which_events_are_gone_is_told(store: SqlStore) -> None:
                     await take(events, 30)
                 assert told.value.code == "events_gone"
 
-    asyncio.run(play())
+    simulated_time.play(play())
 
 
 def test_a_client_hears_a_heartbeat(store: SqlStore) -> None:
     """A proxy between them does not take a quiet stream for a dead one."""
 
-    async def play() -> Any:
-        feed = EventFeed(store, FeedLimits(heartbeat_seconds=0.01))
+    async def play() -> list[float]:
+        feed, clock = EventFeed(store, FeedLimits()), asyncio.get_running_loop().time
         with feed.stream():
             async with aclosing(feed.follow(await feed.newest())) as events:
-                return await anext(events)
+                began = clock()
+                return [clock() - began for _ in range(3) if await anext(events) is None]
 
-    assert asyncio.run(play()) is None
+    assert simulated_time.play(play()) == [15, 30, 45]
 
 
 def test_there_are_only_so_many_clients(store: SqlStore) -> None:
@@ -126,7 +129,7 @@ def test_there_are_only_so_many_clients(store: SqlStore) -> None:
             assert feed.streams == 1
         assert feed.streams == 0
 
-    asyncio.run(play())
+    simulated_time.play(play())
 
 
 def test_a_stop_ends_every_stream(store: SqlStore) -> None:
@@ -142,12 +145,12 @@ def test_a_stop_ends_every_stream(store: SqlStore) -> None:
 
         clients = [asyncio.create_task(listen()) for _ in range(2)]
         while feed.streams < 2:
-            await asyncio.sleep(0)
-        await asyncio.to_thread(feed.stop)
+            await simulated_time.sleep(0)
+        await to_thread.run_sync(feed.stop)
         async with asyncio.timeout(WAIT_SECONDS):
             return await asyncio.gather(*clients, listen())
 
-    assert asyncio.run(play()) == [[]] * 3
+    assert simulated_time.play(play()) == [[]] * 3
 
 
 def test_clients_share_one_reader(store: SqlStore) -> None:
@@ -172,11 +175,11 @@ def test_clients_share_one_reader(store: SqlStore) -> None:
             stream.__enter__()
             tasks.append(asyncio.create_task(anext(feed.follow(place))))
         while not asked or feed._newest is None:
-            await asyncio.sleep(0.001)
+            await simulated_time.sleep(0.001)
         for task in tasks:
             task.cancel()
         await asyncio.gather(*tasks, return_exceptions=True)
 
-    asyncio.run(play())
+    simulated_time.play(play())
     assert asked.count("newest") == 1
     assert asked.count("after") <= 20, "each client once, before the first look was done"

@@ -2,18 +2,23 @@
 
 from __future__ import annotations
 
+import asyncio
 from collections.abc import AsyncGenerator, Callable, Iterator
 from contextlib import contextmanager
 from datetime import timedelta
 
+import httpx
 import pytest
 
 from cbp.errors import OperatingError
 from controller.access.authentication import REMEMBERED_SECONDS
+from controller.api.routes.events import STREAM_SECONDS
+from controller.events import EventFeed, FeedLimits
 from controller.store.access import TokenRecord
 from controller.store.base import Event, EventCursor, EventRecord
 from tests.controller.api.fake_service import Service
 from tests.controller.api.security.callers import bearer, cookie_of, make_token, sign_in
+from tests.simulated_time import play
 
 EVENTS_MAX = 50
 
@@ -107,3 +112,33 @@ def test_a_store_that_does_not_answer_ends_no_stream(
 
     assert events_of(filled, bearer(secret), break_store) == EVENTS_MAX
     assert asked == EVENTS_MAX - 5
+
+
+class QuietStore:
+    """Has no event and gets none."""
+
+    def newest_event(self) -> EventRecord:
+        return EventRecord(1, 1, Event(kind="stream.began"))
+
+    def events_after(self, *_: object, **__: object) -> list[EventRecord]:
+        return []
+
+
+def test_a_quiet_stream_shows_that_it_lives_and_ends(filled: Service) -> None:
+    """A sign of life in each heartbeat, for proxies; then its client connects again."""
+    limits = FeedLimits()
+    headers = bearer(make_token(filled, "t"))
+    filled.app.state.parts.events = EventFeed(QuietStore(), limits)  # type: ignore[arg-type]
+
+    async def follow() -> tuple[str, float]:
+        transport = httpx.ASGITransport(filled.app)
+        client = httpx.AsyncClient(transport=transport, base_url=filled.settings.url, timeout=None)
+        async with client:
+            answer = await client.get("/api/v1/events", headers=headers)
+            return answer.text, asyncio.get_running_loop().time()
+
+    text, seconds = play(follow())
+    assert text.count("event: begin") == 1
+    assert STREAM_SECONDS <= seconds <= STREAM_SECONDS + limits.heartbeat_seconds
+    signs = text.count(": alive")
+    assert abs(signs - STREAM_SECONDS / limits.heartbeat_seconds) <= 1

@@ -8,6 +8,7 @@ import re
 from dataclasses import replace
 from datetime import UTC, date, datetime, timedelta
 from decimal import Decimal
+from pathlib import Path
 from typing import Any
 
 import httpx
@@ -456,10 +457,11 @@ def test_an_upload_needs_a_source(client: httpx.Client) -> None:
 
 
 @pytest.mark.parametrize("announced", [True, False])
-def test_uploads_have_a_largest_size(filled: Service, announced: bool) -> None:
+def test_uploads_have_a_largest_size(tmp_path: Path, announced: bool) -> None:
     """At the limit it is taken, one byte more is refused, announced or not."""
-    object.__setattr__(filled.settings, "upload_bytes_max", 5000)
-    with filled.client() as client:
+    service = Service(tmp_path, upload_bytes_max=5000)
+    service.fill()
+    with service.client() as client:
         for size, status in [(5000, 202), (5001, 413)]:
             content = b"x" * size if announced else iter([b"x" * (size - 1), b"x"])
             path = f"{DATAFLOW}/sources/urls/files?name=f{size}"
@@ -467,7 +469,7 @@ def test_uploads_have_a_largest_size(filled: Service, announced: bool) -> None:
             assert answer.status_code == status
     assert answer.json()["error_code"] == "body_too_large"
     assert answer.json()["details"] == {"bytes_max": 5000, "setting": "CBP_UPLOAD_BYTES_MAX"}
-    assert list(filled.drop_folder.files) == ["f5000"]
+    assert list(service.drop_folder.files) == ["f5000"]
 
 
 @pytest.mark.parametrize("path", ["/api/v1/dataflows", "/api/v1/dataflows/validate"])

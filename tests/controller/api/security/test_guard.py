@@ -11,12 +11,9 @@ from typing import Any
 
 import httpx
 import pytest
-from starlette.types import Message, Scope
 from structlog.contextvars import merge_contextvars
 from structlog.testing import capture_logs
 
-from controller.api.answers.request_errors import ClientTooSlowError
-from controller.api.requests.bounds import Bounds
 from controller.api.security.guard import ONCE, SECURITY_HEADERS
 from tests.controller.api.all_routes import filled_in, routes
 from tests.controller.api.app_transport import TOKEN
@@ -194,35 +191,6 @@ def test_every_route_has_a_bound_of_its_body(filled: Service) -> None:
                 assert (answer.status_code, answer.json()["error_code"]) == (413, "body_too_large")
                 assert answer.json()["details"]["setting"] == "CBP_BODY_BYTES_MAX"
                 body = iter([b"x" * most, b"x"]) if not isinstance(body, bytes) else body
-
-
-def test_who_trickles_is_given_up_on_every_route(filled: Service) -> None:
-    """A byte now and then is no body: what reads JSON by itself has the bound of all others."""
-    clock = iter(range(0, 10**6, 20))  # each piece comes 20 s after the one before
-
-    async def receive() -> Message:
-        return {"type": "http.request", "body": b"x", "more_body": True}
-
-    bounds = Bounds(1 << 20, 1 << 30, 30.0)
-    scope: Scope = {"type": "http", "method": "POST", "path": "/api/v1/dataflows/x", "headers": []}
-    with pytest.MonkeyPatch.context() as patch:
-        patch.setattr("controller.api.requests.bounds.monotonic", lambda: next(clock))
-        read = bounds.bounded(scope, receive)
-
-        refused: list[ClientTooSlowError] = []
-
-        async def pieces() -> int:
-            for number in range(100):
-                try:
-                    await read()
-                except ClientTooSlowError as slow:
-                    refused.append(slow)
-                    return number
-            return 100
-
-        assert asyncio.run(pieces()) == 1, "40 s for two bytes; 30 s may be waited"
-    details = {"idle_seconds": 30.0, "bytes_per_second_min": 1024}
-    assert [error.details for error in refused] == [details]
 
 
 @pytest.mark.parametrize("coding", ["gzip", "br", "x", "gzip, identity"])

@@ -28,6 +28,7 @@ from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.reading.file_reader import FileRead, FileReader, ReadRequest, read_file
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
+from tests.controller.world import until
 from tests.sampling import sampled
 
 SCHEMA = "id BIGINT, name STRING"
@@ -57,14 +58,6 @@ def request_of(folder: Path, data: bytes, format_: str = "jsonl", **limits: floa
         claim="c1",
         limits=replace(IngestLimits(), **limits),  # type: ignore[arg-type]
     )
-
-
-def wait_for(there: Callable[[], object]) -> None:
-    """Wait until something holds of another process, which tells nobody."""
-    until = time.monotonic() + WAIT_SECONDS
-    while not there():
-        assert time.monotonic() < until
-        threading.Event().wait(0.01)
 
 
 def test_a_process_reads_as_the_thread_does(pool: ReaderPool, tmp_path: Path) -> None:
@@ -168,7 +161,7 @@ def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
     thread = threading.Thread(target=passes)
     thread.start()
     try:
-        wait_for(lambda: drop.folder.troubled("shop"))
+        until(lambda: drop.folder.troubled("shop"))
         stuck.append(drop.folder.troubled("shop"))
         (shown,) = drop.folder.look(drop.record, drop.dataflow)
     finally:
@@ -323,7 +316,7 @@ def test_an_idle_reader_ends_with_its_service() -> None:
     with parent, parent.stdout:
         pid = int(parent.stdout.readline())
         parent.kill()
-    wait_for(lambda: _is_gone(pid))
+    until(lambda: _is_gone(pid))
 
 
 HOLDING = """
@@ -373,7 +366,7 @@ def test_a_reader_knows_no_secret_and_imports_from_nowhere_else(
         assert b"hush-hush" not in Path(f"/proc/{pid}/environ").read_bytes()
     finally:
         pool.close()
-    wait_for(lambda: _is_gone(pid))
+    until(lambda: _is_gone(pid))
 
 
 def test_a_reader_does_without_pandas(tmp_path: Path) -> None:
