@@ -1,6 +1,6 @@
 """Converts one value of JSON or CSV to its declared type; a value that does not fit is an error.
 
-This is the definition of what is accepted; `controller.ingest.formats.column_conversion` is a
+This is the definition of what is accepted; `controller.ingest.formats.column_builder` is a
 faster way to the same result. No value is rounded, truncated, wrapped or guessed:
 
     type        JSON                                  CSV text
@@ -58,7 +58,7 @@ _TIMESTAMP = re.compile(
     r"\d{4}-\d{2}-\d{2}[T ]\d{2}:\d{2}(:\d{2}(\.\d{1,6})?)?(Z|[+-]\d{2}:?\d{2})?", re.ASCII
 )
 _INTEGER = re.compile(r"[+-]?\d{1,40}", re.ASCII)
-_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,5})?", re.ASCII)
+_NUMBER = re.compile(r"[+-]?(\d+(\.\d*)?|\.\d+)([eE][+-]?\d{1,18})?", re.ASCII)
 _EXCERPT = 80
 _SPECIAL = {"NaN": math.nan, "Infinity": math.inf, "-Infinity": -math.inf}
 

@@ -211,7 +211,7 @@ TESTS = {
     "tests/controller/cli/maintenance/test_doctor.py": 1,
     "tests/controller/cli/test_main_job.py": 2,
     "tests/controller/ingest/folder/test_strange_files.py": 1,
-    "tests/controller/ingest/folder/test_unclaimed.py": 2,
+    "tests/controller/ingest/folder/test_incoming_names.py": 2,
     "tests/controller/ingest/reading/test_reader_pool.py": 2,
     "tests/controller/ingest/test_background_rounds.py": 1,
     "tests/controller/query/test_queries.py": 2,

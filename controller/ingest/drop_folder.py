@@ -15,9 +15,9 @@ costs one sync of the disk or more. If the source says so, small files become on
 are read together, and (5) and (6) are one entry and one increment for all of them.
 
 After a crash at any point, the next pass compares the folders with the store and continues:
-- A claim without its file in `claimed` is used again for the file that still lies in `incoming`.
+- A claim without its file in `claimed` is used again for the file that is still in `incoming`.
 - A log entry without its store row is indexed.
-- A settled file that lies in `claimed` is moved on.
+- A settled file in `claimed` is moved on.
 - The close of a sealed marker is requested again under the same key.
 
 If the store was lost, a recovery also restores the claims of quarantined files.
@@ -66,20 +66,17 @@ from controller.ingest.bucket_intake import BucketIntake, Buckets
 from controller.ingest.errors import DataflowDrainsError, IntakeStoppedError, device_errors
 from controller.ingest.folder.finished_files import plan_finished, remove_finished
 from controller.ingest.folder.folder_check import (
+    FolderOwners,
     prepare_source,
     remove_temporaries,
     require_folders,
     require_real,
 )
-from controller.ingest.folder.folder_owners import FolderOwners
 from controller.ingest.folder.growth import Growth
 from controller.ingest.folder.incoming_watch import IncomingWatch
-from controller.ingest.folder.source_folders import (
-    SourcePlace,
-    evidence,
-)
+from controller.ingest.folder.source_folders import SourcePlace, evidence
 from controller.ingest.formats.content import never
-from controller.ingest.formats.format_choice import check_options
+from controller.ingest.formats.record_batches import check_options
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reading.file_batch import BatchReader, read_batch
 from controller.ingest.reading.file_reader import FileReader, StuckReader, read_file
@@ -114,8 +111,8 @@ class DropFolder:
         batch_reader: Reads many small files for one increment; likewise.
         stuck_readers: Returns the readers that make no progress.
         keep: How long finished files stay.
-        tables: Where the Delta tables may lie that sources read.
-        buckets: Where objects may lie that sources take in.
+        tables: Folders that may hold the Delta tables which sources read.
+        buckets: Locations that may hold the objects which sources take in.
         new_id: Returns a unique `[a-z0-9]+` that sorts by time.
 
     Attributes:

@@ -26,6 +26,8 @@ class IngestLimits:
         members_max: Concatenated gzip members.
         line_bytes_max: One line of JSON, or one CSV record with its quoted line ends.
         batch_rows: Rows that are converted at a time.
+        fast_block_bytes_min: Characters of a block of lines from which on Arrow parses it, since
+            its start takes 0.1 ms.
         row_group_bytes: Arrow bytes that are collected before they are written.
         part_bytes: Parquet bytes after which an increment begins its next part.
         claims_per_scan: Maximum number of files of one source that one scan takes in; the others
@@ -53,6 +55,7 @@ class IngestLimits:
     members_max: int = 500_000
     line_bytes_max: int = 16 * _MIB
     batch_rows: int = 1 << 16
+    fast_block_bytes_min: int = 1 << 12
     row_group_bytes: int = 64 * _MIB
     part_bytes: int = 256 * _MIB
     claims_per_scan: int = 4096

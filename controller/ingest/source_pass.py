@@ -9,7 +9,7 @@
                    that is complete now
 
 `drop_folder` says how the steps of a file survive a crash. A pass ends early, between files, when
-its time is over or when it is told to stop; the next one continues, also with its listing: to list
+its time is over or when the service stops; the next one continues, also with its listing: to list
 200,000 names takes seconds, so a listing that has files left is used again for some time.
 """
 
@@ -33,9 +33,9 @@ from controller.ingest.admission.file_groups import groups
 from controller.ingest.admission.intake import Group, Intake, Outcome
 from controller.ingest.admission.rejects_table import RejectsTables
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.folder.candidate import Candidate
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.growth import Growth, Stamp
+from controller.ingest.folder.incoming_names import Candidate
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.listing import (
     CLOSE_NAME,
@@ -167,7 +167,7 @@ class SourcePass:
         """Take in the files of open claims, then claim and take in what is eligible.
 
         Raises:
-            IntakeStoppedError: The pass was told to stop; the files that were read are settled.
+            IntakeStoppedError: The pass was stopped; the files that were read are settled.
         """
         opened = self._claims.open(place)
         # Before the listing: a copy that goes back to `incoming` gets a new claim.
@@ -175,7 +175,7 @@ class SourcePass:
             opened = self._claims.open(place)
         begun = self._clock()
         left = self._left.pop(place.root, None)
-        # Only for a claim whose copy is not in `claimed` is the listing asked what lies there now.
+        # Only for a claim whose copy is not in `claimed` is the folder listed again.
         copied = all(claim.id in opened.copies for claim in opened.claims)
         if left is None or not copied or begun >= left.until:
             listed = self._look(place)

@@ -17,6 +17,7 @@ import tempfile
 import time
 from collections import Counter
 from collections.abc import Callable, Sequence
+from dataclasses import replace
 from functools import cache
 from pathlib import Path
 from typing import Any
@@ -24,8 +25,8 @@ from typing import Any
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.content import ClaimedContent
-from controller.ingest.formats.format_choice import read_batches
 from controller.ingest.formats.notes import Notes
+from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reading.reader_process import memory_bytes
 from controller.ingest.rejection import FileRejectedError
@@ -36,7 +37,10 @@ from tests.fuzz.service import play_in_process
 from tests.fuzz.structured import structured_case
 from tests.growth import thread_seconds
 
-LIMITS = IngestLimits(line_bytes_max=1 << 20, ratio_floor_bytes=16 << 20)
+LIMITS = IngestLimits(line_bytes_max=1 << 20, ratio_floor_bytes=16 << 20, fast_block_bytes_min=1)
+STRICT_LIMITS = replace(LIMITS, fast_block_bytes_min=1 << 40)
+"""Every line is read by itself."""
+
 TIMES_MAX, SOUND_RECORDS = 300.0, 2_000
 """A damaged file of some kilobytes that takes so many times as long as a sound one of so many
 records is frozen, not slow."""
@@ -45,13 +49,13 @@ CASES: dict[bool, Callable[[int], Case]] = {False: case_of, True: structured_cas
 """Whether files are damaged by their structure -> what makes the case of a seed."""
 
 
-def read(case: Case, path: Path) -> list[dict[str, Any]]:
+def read(case: Case, path: Path, limits: IngestLimits = LIMITS) -> list[dict[str, Any]]:
     """Return what is accepted of a case."""
     path.write_bytes(case.data)
     source = SourceNode("s", Schema.parse(case.schema), case.format, case.options)
     rows: list[dict[str, Any]] = []
-    with ClaimedContent(str(path), LIMITS) as content:
-        for batch in read_batches(content, source, LIMITS, Notes()):
+    with ClaimedContent(str(path), limits) as content:
+        for batch in read_batches(content, source, limits, Notes()):
             rows += batch.to_pylist()
     return rows
 

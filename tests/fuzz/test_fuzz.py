@@ -15,17 +15,18 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from controller.ingest import ReaderPool, SourceLog
+from controller.ingest import FileRejectedError, IngestLimits, ReaderPool, SourceLog
 from controller.ingest.admission.identity import Identities
 from controller.ingest.admission.source_log import SourceEntry
-from controller.ingest.formats import access_log, avro_schema, column_conversion, xml_elements
-from controller.ingest.formats.avro_container import read_long
-from controller.ingest.formats.avro_values import PRIMITIVES, AvroType
+from controller.ingest.formats import access_log, column_builder, xml_records
+from controller.ingest.formats.avro import record_schema
+from controller.ingest.formats.avro.container import read_long
+from controller.ingest.formats.avro.values import PRIMITIVES, AvroType
 from controller.store.base import Judged
 from tests.controller.ingest.harness import Drop, lines
 from tests.fuzz import service
 from tests.fuzz.cases import SCHEMA, Case, case_of
-from tests.fuzz.play import LIMITS, judge, play, play_beside
+from tests.fuzz.play import LIMITS, STRICT_LIMITS, judge, play, play_beside, read
 from tests.fuzz.service import play_stepped
 from tests.fuzz.structured import FORMATS, LOG_SCHEMA, structured_case
 from tests.sampling import sampled
@@ -111,16 +112,16 @@ def _abs_long(data: bytes, at: int) -> tuple[int, int]:
 _WITHOUT_SIGN = AvroType(_abs_long, pa.int64(), 1, "long")
 
 
-def _forget_column(records: xml_elements._Records, column: str, value: str | None) -> None:
+def _forget_column(records: xml_records._Records, column: str, value: str | None) -> None:
     records._row.setdefault(column, value)
 
 
 @pytest.mark.parametrize(
     ("format_", "where", "name", "mistake"),
     [
-        ("xml", xml_elements._Records, "_put", _forget_column),
+        ("xml", xml_records._Records, "_put", _forget_column),
         ("access_log", access_log, "_moment", lambda text: datetime(2026, 1, 1, tzinfo=UTC)),
-        ("avro", avro_schema, "PRIMITIVES", {**PRIMITIVES, "long": _WITHOUT_SIGN}),
+        ("avro", record_schema, "PRIMITIVES", {**PRIMITIVES, "long": _WITHOUT_SIGN}),
     ],
 )
 def test_a_planted_mistake_is_found_by_structure(
@@ -159,6 +160,28 @@ def test_a_process_that_plays_nothing_says_why(tmp_path: Path) -> None:
     assert not outcomes
     assert len(wrong) == 1
     assert "No such file or directory" in wrong[0]
+
+
+def outcome(case: Case, path: Path, limits: IngestLimits) -> str:
+    """Return the records of a case as text, which differs for 0.0 and -0.0, or its mistakes."""
+    try:
+        return repr(read(case, path, limits))
+    except FileRejectedError as error:
+        return repr(error.arguments())
+
+
+@pytest.mark.parametrize("format_", ["jsonl", "csv"])
+def test_blocks_and_lines_give_the_same_of_every_file(format_: str, tmp_path: Path) -> None:
+    """Records and mistakes, of damaged files and of all that was found."""
+    cases = [make(seed) for seed in range(1_500) for make in (case_of, structured_case)]
+    found = [Case(format_, {}, path.read_bytes()) for path in FOUND.glob(f"*.{format_}")]
+    assert found
+    taken = Counter[bool]()
+    for case in [*found, *(case for case in cases if case.format == format_)]:
+        fast, strict = (outcome(case, tmp_path / "f", one) for one in (LIMITS, STRICT_LIMITS))
+        assert fast == strict, case
+        taken[fast.startswith("[{")] += 1
+    assert min(taken[True], taken[False]) > 100
 
 
 @pytest.mark.parametrize("name", sorted(REFUSED))
@@ -208,10 +231,10 @@ def test_a_planted_mistake_is_found(
 ) -> None:
     """A reader that makes nulls of what it cannot convert is found within some hundred cases."""
 
-    def forgive(self: column_conversion.ColumnBuilder, values, lines, bad):
+    def forgive(self: column_builder.ColumnBuilder, values, lines, bad):
         return pa.nulls(len(values), self.type)
 
-    monkeypatch.setattr(column_conversion.ColumnBuilder, "_exact", forgive)
+    monkeypatch.setattr(column_builder.ColumnBuilder, "_exact", forgive)
     seeds = [seed for seed in range(1500) if case_of(seed).format == format_]
     _, wrong = play(seeds, tmp_path)
     assert wrong

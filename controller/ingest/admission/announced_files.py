@@ -9,7 +9,7 @@ from __future__ import annotations
 from collections.abc import Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass
 
-from controller.ingest.folder.candidate import Candidate
+from controller.ingest.folder.incoming_names import Candidate
 from controller.ingest.folder.listing import Listed
 from controller.ingest.folder.manifest import Manifest
 from controller.store.base import ClaimRecord

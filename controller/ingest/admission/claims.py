@@ -29,7 +29,7 @@ import structlog
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from controller.ingest.admission.vanished_files import GoneFiles, reason_of
-from controller.ingest.folder.candidate import Candidate
+from controller.ingest.folder.incoming_names import Candidate
 from controller.ingest.folder.listing import Listed
 from controller.ingest.folder.source_folders import (
     SourcePlace,

@@ -16,7 +16,7 @@ from typing import Any
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError
-from controller.ingest.formats.change_group import ChangeGroup
+from controller.ingest.formats.delta.change_group import ChangeGroup
 
 __all__ = ["FeedPosition", "load_position", "save_position"]
 

@@ -10,7 +10,7 @@ from __future__ import annotations
 from collections.abc import Iterator, Sequence
 from typing import TypeVar
 
-from controller.ingest.folder.candidate import Candidate
+from controller.ingest.folder.incoming_names import Candidate
 from controller.ingest.folder.listing import CLOSE_NAME
 from controller.ingest.folder.source_folders import name_fits_copy
 from controller.ingest.limits import IngestLimits

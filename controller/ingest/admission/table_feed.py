@@ -48,8 +48,8 @@ from controller.ingest.admission.feed_errors import (
 from controller.ingest.admission.feed_position import FeedPosition, load_position, save_position
 from controller.ingest.admission.uploads import Uploads
 from controller.ingest.folder.source_folders import SourcePlace
-from controller.ingest.formats.change_group import ChangeGroup, is_group_name, last_version
-from controller.ingest.formats.delta_files import LOG, has_change_feed, unsupported
+from controller.ingest.formats.delta.change_group import ChangeGroup, is_group_name, last_version
+from controller.ingest.formats.delta.changed_files import LOG, has_change_feed, unsupported
 from controller.store.base import Store
 
 __all__ = ["TableFeeds", "table_mistakes"]

@@ -43,7 +43,7 @@ def reason_of(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
         missed_at: When its file was looked for and was nowhere; aware, in UTC.
     """
     lost = _acknowledged(claim)
-    message = "the file was taken away while it was being claimed"
+    message = "the file was removed while it was being claimed"
     if lost:
         message = (
             "the file was removed after it was claimed and before it was read: its content is NOT "
@@ -160,6 +160,6 @@ def words(files: Sequence[GoneFile]) -> str:
         f"{lost} of them acknowledged" if lost else "all before they were moved out of `incoming`"
     )
     return (
-        f"{many} taken away behind a claim ({kind}), such as {files[0].name!r}: not taken in; "
+        f"{many} removed after being claimed ({kind}), such as {files[0].name!r}: not taken in; "
         "drop it again if it is data (shown for a day, or until a file of this name comes)"
     )

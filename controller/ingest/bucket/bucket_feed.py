@@ -91,7 +91,7 @@ class BucketFeed:
             raise LocationRefusedError(place.name, why)
         if self._objects is None:
             self._objects = self._make_store()
-        # Whatever fails: the index in memory may not be the one that lies there any more.
+        # Whatever fails: the index in memory may not be the stored one any more.
         listing = self._left.pop(place.root, None)
         if listing is None or listing.location != location:
             listing = self._list(place, location, self._objects, hold, stopping)

@@ -15,7 +15,7 @@ from controller.ingest.bucket.object_index import ObjectIndex
 from controller.ingest.bucket.object_names import is_folder_mark, why_left_out
 from controller.ingest.bucket.object_store import ObjectStore, StoredObject
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.folder.unclaimed import Unclaimed, UnclaimedFiles
+from controller.ingest.folder.incoming_names import Unclaimed, UnclaimedFiles
 
 __all__ = ["BucketListing", "BucketReport", "list_location"]
 
@@ -88,7 +88,7 @@ def list_location(
         location: The location.
         increments: Folder of the source's increments.
         store: Has the location.
-        files: Where the index lies.
+        files: Has the index.
         now: The time, for people.
         new_max: See `FetchLimits`.
         last: Names of objects that are to be claimed behind all others.

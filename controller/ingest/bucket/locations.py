@@ -32,7 +32,10 @@ class AllowedLocations:
         """Return why a location is not allowed; `""` if it is."""
         if any(location.is_below(BucketPrefix.parse(one)) for one in self.prefixes):
             return ""
-        return f"{location} lies below no prefix of CBP_SOURCE_LOCATIONS; ask for one there"
+        return (
+            f"{location} is not below any prefix in CBP_SOURCE_LOCATIONS; ask the operator to add "
+            "one"
+        )
 
 
 def location_mistakes(dataflow: Dataflow, allowed: AllowedLocations) -> Iterator[Mistake]:

@@ -69,7 +69,7 @@ class ObjectClaims:
             stopping: Called often; returns whether to stop.
 
         Returns:
-            Whether it is claimed. It is not if it is too large: that stands in a claim of its own,
+            Whether it is claimed. It is not if it is too large: that has a claim of its own,
             and after the limit was raised the object comes by itself.
 
         Raises:
@@ -98,7 +98,7 @@ class ObjectClaims:
         return True
 
     def _refuse(self, place: SourcePlace, name: str, one: StoredObject, key: str) -> None:
-        """Record, once, that an object is too large; a store that was lost is told again."""
+        """Record, once, that an object is too large; a store that was lost gets it again."""
         if (place.root, key) in self._refused:
             return
         if self.store.keyed_claim(place.dataflow, place.name, key) is None:
@@ -127,5 +127,5 @@ class ObjectClaims:
 
 def _key_of(location: BucketPrefix, one: StoredObject) -> str:
     """Return what names an object as it was listed, short enough for any store."""
-    told = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
-    return hashlib.sha256(json.dumps(told).encode()).hexdigest()[:_KEY_CHARACTERS]
+    identity = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_CHARACTERS]

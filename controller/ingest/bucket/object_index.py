@@ -2,11 +2,12 @@
 
     _objects/<n>.json    objects that were claimed together, or all of those before ("whole")
 
-An object whose key, ETag and size stand here is not fetched again. A record is put after the claims
-of its objects are durable. After a crash in between, and after a loss of the index, the objects are
-known by the keys of their claims. So the index decides nothing about data: it spares the database a
-question for each object and listing. If the database is lost with it, every object is fetched once
-more, the accepted ones are known from the source's log, and the others come to quarantine anew.
+An object whose key, ETag and size are in the index is not fetched again. A record is put after the
+claims of its objects are durable. After a crash in between, and after a loss of the index, the
+objects are known by the keys of their claims. So the index decides nothing about data: it spares
+the database a question for each object and listing. If the database is lost with it, every object
+is fetched once more, the accepted ones are known from the source's log, and the others come to
+quarantine anew.
 
 Each record is put under the first number that is free, so two controllers cannot both put it. After
 many records one that is whole takes their place; it leaves out objects that are gone. Records of
@@ -34,7 +35,7 @@ class _Record:
     """One file of the index.
 
     Attributes:
-        whole: Whether it stands for all records before it.
+        whole: Whether it replaces all records before it.
         objects: Key behind the location, ETag and size of each object.
     """
 
@@ -58,7 +59,7 @@ class ObjectIndex:
     """The index of one source at one location, as it was read; `load` reads it.
 
     Attributes:
-        folder: Where its records lie.
+        folder: Folder of its records.
         location: As text.
         numbers: The numbers of its records that count, ascending.
         next: The number of the next record.

@@ -7,7 +7,7 @@
     orders/a.jsonl.part             left out, as in a drop folder
 
 A name is evidence and part of the identity of a file, and never becomes a path. It is short enough
-to stand in the name of a claimed copy, which alone has it while the database is lost. So a longer
+to fit into the name of a claimed copy, which alone has it while the database is lost. So a longer
 one is cut, and begins with a digest of the key.
 """
 

@@ -162,11 +162,11 @@ def _session_class() -> type[Any]:
 
 
 def _failure(error: Exception, bucket: str, key: str | None) -> Exception:
-    """Return the error that tells an operator what failed."""
+    """Return the error for an operator: what failed, and why."""
     what = f"s3://{bucket}/{key or ''}"
     response = getattr(error, "response", None) or getattr(error.__cause__, "response", None)
-    told = response.get("Error", {}) if isinstance(response, dict) else {}
-    code, said = str(told.get("Code", "")), str(told.get("Message", error))[:_SAID_MAX]
+    answer = response.get("Error", {}) if isinstance(response, dict) else {}
+    code, said = str(answer.get("Code", "")), str(answer.get("Message", error))[:_SAID_MAX]
     why = f"{code or type(error).__name__}: {said}" if said else code or type(error).__name__
     if code == "NoSuchBucket":
         return BucketGoneError(bucket)

@@ -5,7 +5,11 @@ the files of its target, and a link in place of `finished` would have files ther
 place of a source's own folder, or of its dataflow's, would let two sources take each other's files.
 So every pass, every group of files and every upload checks all of them before it moves a file. A
 missing folder is made again while the source's own folder is there. If that one is missing as well,
-a disk may not be mounted: nothing is made on what lies below.
+a disk may not be mounted: nothing is made on what is below.
+
+Two paths may lead to one folder without any link, as where it is mounted twice or where the file
+system takes `Orders` and `orders` for one name. Two sources would then take each other's files. So
+one real folder belongs to one source: to the one that was looked at first, while it stays there.
 """
 
 from __future__ import annotations
@@ -13,6 +17,7 @@ from __future__ import annotations
 import os
 import secrets
 import stat
+import threading
 from contextlib import suppress
 from pathlib import Path
 
@@ -24,7 +29,13 @@ from cbp.errors import DiskFullError
 from controller.ingest.errors import DropFolderError, device_errors
 from controller.ingest.folder.source_folders import SourcePlace, move
 
-__all__ = ["prepare_source", "remove_temporaries", "require_folders", "require_real"]
+__all__ = [
+    "FolderOwners",
+    "prepare_source",
+    "remove_temporaries",
+    "require_folders",
+    "require_real",
+]
 
 _log = structlog.get_logger(__name__)
 
@@ -74,7 +85,7 @@ def require_real(place: SourcePlace) -> list[Path]:
     """Check the folders of a source that are there; return those that are missing.
 
     Raises:
-        DropFolderError: One is a link or no folder, or they lie on several devices.
+        DropFolderError: One is a link or no folder, or they are on several devices.
     """
     missing, devices = list[Path](), set[int]()
     for parent in (place.root.parent, place.root):
@@ -86,13 +97,13 @@ def require_real(place: SourcePlace) -> list[Path]:
         else:
             devices.add(status.st_dev)
     if len(devices) > 1:
-        why = "incoming, claimed, quarantine and finished must lie on one file system"
+        why = "incoming, claimed, quarantine and finished must be on one file system"
         raise DropFolderError(str(place.root), why)
     return missing
 
 
 def _real_status(folder: Path) -> os.stat_result | None:
-    """Return the status of a folder; `None` if nothing lies there.
+    """Return the status of a folder; `None` if it is missing.
 
     Raises:
         DropFolderError: It is a link or no folder.
@@ -108,7 +119,7 @@ def _real_status(folder: Path) -> os.stat_result | None:
 
 
 def _try_move(place: SourcePlace, files: Files) -> None:
-    # A name that nobody else has; never written through anything that lies there already.
+    # A name that nobody else has; never written through anything that is there already.
     probe = place.incoming / f".probe-{secrets.token_hex(8)}.tmp"
     target = place.claimed / probe.name
     try:
@@ -126,3 +137,42 @@ def _try_move(place: SourcePlace, files: Files) -> None:
         for path in (probe, target):
             with suppress(OSError):  # on a read-only disk this fails as the probe did
                 path.unlink(missing_ok=True)
+
+
+class FolderOwners:
+    """Remembers the folders of sources; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._owners: dict[tuple[int, int], Path] = {}
+
+    def require(self, place: SourcePlace) -> None:
+        """Note the folders of a source as its own; those that are missing are left out.
+
+        Raises:
+            DropFolderError: One of them is a folder of another source.
+        """
+        for folder in place.folders:
+            identity = _identity(folder)
+            if identity is None:
+                continue
+            with self._lock:
+                owner = self._owners.setdefault(identity, folder)
+            if owner == folder:
+                continue
+            if _identity(owner) == identity:
+                source = f"{owner.parent.parent.name}.{owner.parent.name}"
+                why = (
+                    f"is the same folder as {owner}, which belongs to source {source}; give each "
+                    "source a folder of its own"
+                )
+                raise DropFolderError(str(folder), why)
+            with self._lock:
+                self._owners[identity] = folder
+
+
+def _identity(folder: Path) -> tuple[int, int] | None:
+    with device_errors(str(folder)), suppress(FileNotFoundError):
+        status = os.lstat(folder)
+        return status.st_dev, status.st_ino
+    return None

@@ -113,7 +113,7 @@ class _Comparison:
 
     Attributes:
         bytes: Its size.
-        grew: Whether the bytes that were taken in still stand at its beginning.
+        grew: Whether the bytes that were taken in are still at its beginning.
         whole: Whether those bytes end with the end of a line.
     """
 
@@ -185,7 +185,8 @@ class Growth:
     def next_look(self, place: SourcePlace) -> datetime | None:
         """Return when passes compare recent files again; `None` if there are none.
 
-        Who goes on with a file does so soon: so the pauses grow with the age of the newest one.
+        A producer that goes on with a file does so soon: so the pauses grow with the age of the
+        newest one.
         """
         if not (recent := self._recent.get(place.root)):
             return None
@@ -236,13 +237,13 @@ class Growth:
         with self._lock:  # a pass and a cleaning may overlap
             if not os.path.lexists(path):
                 return False
-            self._tell(place, claim, path, change)
+            self._quarantine(place, claim, path, change)
         return True
 
-    def _tell(
+    def _quarantine(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, comparison: _Comparison
     ) -> None:
-        """Move a changed file into quarantine with its reason, then tell the store."""
+        """Move a changed file into quarantine with its reason, then record its claim."""
         identity = f"{claim.id}g"
         target = place.quarantine / kept_name(identity, claim.path)
         reason = _reason(claim, identity, comparison, target, place)

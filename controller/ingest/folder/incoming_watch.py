@@ -16,6 +16,8 @@ again. A device that hangs delays the watch, and no listing of another source
 
 from __future__ import annotations
 
+import os
+import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
@@ -24,10 +26,9 @@ from typing import Any
 
 import structlog
 
-from controller.ingest.folder.candidate import Candidate, look_at
-from controller.ingest.folder.mounts import tells_every_change
+from controller.ingest.folder.incoming_names import Candidate, look_at
 
-__all__ = ["IncomingWatch"]
+__all__ = ["IncomingWatch", "has_every_event"]
 
 _READ_MS = 200
 """How long the thread that watches waits for an event before it looks whether to stop."""
@@ -40,6 +41,12 @@ fifty times a second."""
 _RENAMED_MAX = 100_000
 """Renamed files that are remembered per folder; others wait for `settle_seconds`."""
 
+_LOCAL = frozenset({"bcachefs", "btrfs", "exfat", "ext2", "ext3", "ext4", "f2fs", "jfs", "nilfs2"})
+_LOCAL |= {"ntfs3", "overlay", "ramfs", "reiserfs", "tmpfs", "vfat", "xfs", "zfs"}
+"""File systems into which only this machine writes, so that its kernel sees every change."""
+
+_MOUNTS = Path("/proc/self/mountinfo")
+_ESCAPED = re.compile(rb"\\([0-7]{3})")
 _log = structlog.get_logger(__name__)
 
 
@@ -77,7 +84,7 @@ class IncomingWatch:
         """Return whether an event comes for each file that comes into a folder."""
         with self._lock:
             watched = folder in self._folders.values()
-        return watched and tells_every_change(folder)
+        return watched and has_every_event(folder)
 
     def forget(self, folder: Path, gone: Iterable[Candidate]) -> None:
         """Forget renamed files that a listing did not see any more."""
@@ -189,3 +196,28 @@ class IncomingWatch:
             renamed = self._renamed.setdefault(path.parent, {})
             if candidate is not None and len(renamed) < _RENAMED_MAX:
                 renamed[path.name] = candidate
+
+
+def has_every_event(folder: Path, mounts: Path = _MOUNTS) -> bool:
+    """Return whether the kernel reports every file that comes into a folder.
+
+    On a network file system, in a folder that a virtual machine's host shares, or in a file system
+    in user space, others write past the kernel. Nothing is assumed of file systems that are not
+    known to be local, and of other systems than Linux.
+
+    Args:
+        folder: The folder; links on the way to it are followed.
+        mounts: In the format of Linux's `mountinfo`.
+    """
+    try:
+        lines = mounts.read_bytes().splitlines()
+    except OSError:
+        return False
+    path, kind, longest = os.fsencode(os.path.realpath(folder)) + b"/", b"", -1
+    for line in lines:
+        fields, _, more = line.partition(b" - ")
+        point = _ESCAPED.sub(lambda m: bytes([int(m[1], 8)]), fields.split(b" ")[4])
+        point = point.rstrip(b"/") + b"/"
+        if path.startswith(point) and len(point) >= longest:  # the last one of a point covers it
+            kind, longest = more.split(b" ")[0], len(point)
+    return kind.decode("ascii", "replace") in _LOCAL

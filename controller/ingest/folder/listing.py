@@ -12,8 +12,8 @@ Producers' file times are only compared for equality, and used to order the file
 Clocks of two hosts are never compared.
 
 Every other name stays and is reported with its reason (`unclaimed`). A sealed manifest that
-cannot be read is claimed like a file, and then rejected. So nothing that lies in a folder stops a
-listing. Only regular files are ever opened or obeyed, also under the service's own names.
+cannot be read is claimed like a file, and then rejected. So nothing in a folder stops a listing.
+Only regular files are ever opened or obeyed, also under the service's own names.
 
 A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
 than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
@@ -34,7 +34,12 @@ from datetime import datetime, timedelta
 from pathlib import Path
 
 from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
-from controller.ingest.folder.candidate import Candidate
+from controller.ingest.folder.incoming_names import (
+    Candidate,
+    Unclaimed,
+    UnclaimedFiles,
+    why_not_regular,
+)
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.manifest import (
     MANIFEST_NAME,
@@ -42,7 +47,6 @@ from controller.ingest.folder.manifest import (
     is_sealed,
     read_manifest,
 )
-from controller.ingest.folder.unclaimed import Unclaimed, UnclaimedFiles, why_not_regular
 from controller.ingest.rejection import FileRejectedError
 
 __all__ = ["CLOSE_NAME", "Listed", "Settler", "scan_folder", "sealed_close_name"]

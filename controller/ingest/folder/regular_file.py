@@ -1,4 +1,4 @@
-"""Opens files in a drop folder safely, whatever lies there.
+"""Opens files in a drop folder safely, whatever is there.
 
 Anybody may put anything there: a link to a secret, a FIFO that nobody writes to, a device, a
 folder, a file of many gigabytes under the name of a marker. Claimed files, manifests, reasons
@@ -32,7 +32,7 @@ def open_regular(path: str | Path) -> BinaryIO:
 
     Raises:
         FileRejectedError: `not_regular` or `file_unreadable`.
-        FileNotFoundError: Nothing lies there.
+        FileNotFoundError: There is no such file.
         OSError: The machine has no memory or no file descriptor left.
     """
     try:

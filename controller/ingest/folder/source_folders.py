@@ -5,7 +5,7 @@
                                     quarantine   rejected, each with its .reason.json
                                     finished     accepted, or a duplicate of an accepted file
 
-All four lie on one device, so that every move is one atomic rename. A move is durable when it
+All four are on one device, so that every move is one atomic rename. A move is durable when it
 returns. Producers' names are kept as evidence and never become part of a path unchanged: the
 service builds names from ids and an escaped or sanitised form of the producer's name.
 """
@@ -95,7 +95,7 @@ def claimed_at(name: str) -> datetime | None:
 
 @dataclass(frozen=True, slots=True)
 class SourcePlace:
-    """One source of one dataflow: where its files and its increments lie.
+    """One source of one dataflow: where its files and its increments are.
 
     Attributes:
         folder: The dataflow's folder.
@@ -137,17 +137,17 @@ class SourcePlace:
 
     @property
     def claimed(self) -> Path:
-        """Where a file lies while it is taken in."""
+        """Folder of files that are being taken in."""
         return self.root / "claimed"
 
     @property
     def quarantine(self) -> Path:
-        """Where rejected files lie."""
+        """Folder of rejected files."""
         return self.root / "quarantine"
 
     @property
     def finished(self) -> Path:
-        """Where settled files lie."""
+        """Folder of settled files."""
         return self.root / "finished"
 
     @property
@@ -175,7 +175,7 @@ class SourcePlace:
 
 
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
-    """Move a file durably; both folders lie on one device.
+    """Move a file durably; both folders are on one device.
 
     Args:
         path: The file.
@@ -253,10 +253,10 @@ def kept_files(folder: Path) -> dict[str, Path]:
 
 
 def reason_path(path: Path) -> Path:
-    """Return where the reason of a quarantined file lies."""
+    """Return the path of the reason of a quarantined file."""
     return path.with_name(path.name + REASON_SUFFIX)
 
 
 def decision_path(path: Path) -> Path:
-    """Return where the note of a decision on a quarantined file lies; see `decisions`."""
+    """Return the path of the note of a decision on a quarantined file; see `decisions`."""
     return path.with_name(path.name + DECISION_SUFFIX)

@@ -20,10 +20,9 @@ from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
 from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Field, Schema
 from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_conversion import ColumnBuilder, note_nulls
-from controller.ingest.formats.lines import TextBlock, check_last_line
+from controller.ingest.formats.column_builder import ColumnBuilder, OriginColumns, note_nulls
 from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.origin_columns import OriginColumns
+from controller.ingest.formats.text_blocks import TextBlock, check_last_line
 from controller.values import excerpt
 
 __all__ = ["is_access_log", "read_access_log"]

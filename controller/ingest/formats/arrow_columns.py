@@ -23,7 +23,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
 from cbp.engine.columnar.value_limits import why_not_held
 from cbp.model.flow.schema import DataType, Field, Schema
 from controller.ingest.formats.bad_lines import LINES_MAX, BadLines
-from controller.ingest.formats.column_conversion import note_nulls, unknown_column
+from controller.ingest.formats.column_builder import note_nulls, unknown_column
 from controller.ingest.formats.notes import Notes
 from controller.ingest.rejection import FileRejectedError
 from controller.values import ValueRules, excerpt
@@ -178,7 +178,7 @@ def _check_columns(schema: Schema, actual: pa.Schema, rules: ValueRules) -> None
         raise FileRejectedError(rule="column_unknown", message=message, column=unknown[:100])
     for field in schema.fields:
         if names[field.name] > 1:
-            message = "stands twice in the file"
+            message = "the file has this column twice"
             raise FileRejectedError(rule="column_type", message=message, column=field.name)
         if field.name not in names:
             if not field.nullable:

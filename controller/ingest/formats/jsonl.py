@@ -4,33 +4,54 @@ Rejected: a line that is not an object, two values on a line, a repeated key, `N
 `Infinity` as bare words, a cut last line, a key that the schema lacks (unless the source ignores
 these). Blank lines are skipped. A column that an object lacks is null. No line affects how
 another is parsed.
+
+Arrow's parser takes a block of lines several times as fast as Python's, and makes no objects. It
+refuses what the strict way refuses: a key that is there twice or unknown, a value of another type
+or out of range, a bare control character, half a surrogate pair. Such a block is read line by
+line, which names the line. So is a block of which Arrow cannot promise the same:
+
+    a line that is not one object      Arrow reads objects over several lines, and two on one line.
+                                       `}` LF `{` is in no JSON value: if there is one between each
+                                       two lines, and as many objects as lines, each line is one
+    NaN, Infinity                      Arrow takes these words for numbers
+    -0 in a DOUBLE                     an integer for us, so 0; -0.0 for Arrow
+    a DECIMAL without room             Arrow checks a number's digits before it adds zeros
+    nested values that are ignored     Arrow passes over a duplicate key in them
+    a MAP, or another type than        Arrow reads a map from a list of pairs
+    BIGINT, STRING ... in a nested one
+    a column that no object has        the file may have none of the columns
+
+`tests/controller/ingest/formats/test_jsonl.py` has each of them.
 """
 
 from __future__ import annotations
 
 import json
 from collections.abc import Iterable, Iterator, Sequence
-from dataclasses import dataclass
 from decimal import Decimal, DecimalException
-from typing import Any, NoReturn, cast
+from typing import Any, NoReturn
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
+import pyarrow.json as pj
+import pyarrow.types as pt
 
+from cbp.engine.columnar.value_limits import inner_arrays
 from cbp.model.flow.schema import DataType, Schema
 from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_conversion import BatchBuilder, unknown_column
-from controller.ingest.formats.json_columns import JsonColumns
-from controller.ingest.formats.lines import TextBlock
+from controller.ingest.formats.column_builder import BatchBuilder, ColumnBuilder, unknown_column
 from controller.ingest.formats.notes import Notes
+from controller.ingest.formats.text_blocks import TextBlock
+from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
-from controller.values import ValueRules, excerpt
+from controller.values import INTEGER_BITS, ValueRules, excerpt
 
-__all__ = ["read_jsonl"]
+__all__ = ["JsonColumns", "read_jsonl"]
 
-_AT_ONCE = 1_000
-"""Lines that are parsed together; among so many, an odd one costs the others their speed."""
-
-_BETWEEN = "}\n{"
+_AS_TEXT = ("DATE", "TIMESTAMP", "BINARY")
+_AS_THEY_ARE = {*INTEGER_BITS, "STRING", "DOUBLE", "BOOLEAN"}
+_KINDS = {*_AS_THEY_ARE, *_AS_TEXT, "FLOAT", "DECIMAL"}
 
 
 def read_jsonl(
@@ -38,7 +59,7 @@ def read_jsonl(
     schema: Schema,
     rules: ValueRules,
     *,
-    batch_rows: int,
+    limits: IngestLimits,
     notes: Notes,
     bad: BadLines,
 ) -> Iterator[pa.RecordBatch]:
@@ -51,30 +72,31 @@ def read_jsonl(
         FileRejectedError: `column_missing`: no object has any of the columns.
     """
     builder = BatchBuilder(schema, rules, text=False)
-    decoders = _Decoders.of(schema)
-    names, known = schema.names, set(schema.names)
-    keyed: int | None = None
+    decoder, names, batch_rows = _decoder(schema), schema.names, limits.batch_rows
+    known = set(names)
 
     def build(rows: Sequence[dict[str, Any]], numbers: Sequence[int]) -> pa.RecordBatch | None:
         return builder.batch([[row.get(n) for row in rows] for n in names], numbers, bad)
 
-    columns = JsonColumns(schema, builder)
+    columns = JsonColumns(schema, rules, builder, notes)
+    has_known, first_keyed = False, 0
     for block in blocks:
-        # Behind a wrong line no record is yielded, and each further wrong one is to be told.
-        whole = None if bad.refuses else columns.batch(block.text, block.count)
+        # Behind a wrong line no record is yielded, and each further wrong one is to be named.
+        is_large = len(block.text) >= limits.fast_block_bytes_min
+        whole = columns.batch(block.text, block.count) if is_large and not bad.refuses else None
         if whole is not None:
-            keyed = 0
+            has_known = True
             bad.lines.add(range(block.first, block.first + len(whole)))
             yield from (whole.slice(at, batch_rows) for at in range(0, len(whole), batch_rows))
             continue
         for start in range(0, block.count, batch_rows):
             lines = block.lines[start : start + batch_rows]
-            rows, numbers = _objects(decoders, lines, block.first + start, bad)
+            rows, numbers = _objects(decoder, lines, block.first + start, bad)
             if rows:
                 keys = set().union(*rows)
-                if keys and keyed != 0:
-                    first = next(n for row, n in zip(rows, numbers, strict=True) if row)
-                    keyed = 0 if keys & known else keyed or first
+                has_known = has_known or bool(keys & known)
+                if keys and not first_keyed:
+                    first_keyed = next(n for row, n in zip(rows, numbers, strict=True) if row)
                 if not keys <= known:
                     notes.extra_columns(keys - known)
                     if not rules.ignore_unknown:
@@ -85,9 +107,9 @@ def read_jsonl(
             for number in bad.textless():
                 bad.keep_text(number, lines[number - block.first - start])
             bad.check(len(lines))
-    if keyed:
+    if first_keyed and not has_known:
         message = f"no object has any of the declared columns {', '.join(names)}"
-        raise FileRejectedError(rule="column_missing", message=message[:1000], line=keyed)
+        raise FileRejectedError(rule="column_missing", message=message[:1000], line=first_keyed)
 
 
 def _refuse_unknown(
@@ -101,50 +123,10 @@ def _refuse_unknown(
 
 
 def _objects(
-    decoders: _Decoders, lines: list[str], first: int, bad: BadLines
-) -> tuple[list[dict[str, Any]], list[int]]:
-    rows, numbers = list[dict[str, Any]](), list[int]()
-    for start in range(0, len(lines), _AT_ONCE):
-        some = lines[start : start + _AT_ONCE]
-        plain = _plain_objects(decoders.quick, some)
-        if plain is not None:
-            rows += plain
-            numbers += range(first + start, first + start + len(some))
-        else:
-            made = _objects_by_line(decoders.strict, some, first + start, bad)
-            rows += made[0]
-            numbers += made[1]
-    return rows, numbers
-
-
-def _plain_objects(decoder: json.JSONDecoder, lines: list[str]) -> list[dict[str, Any]] | None:
-    """Parse lines together, at several times the speed; `None`: parse them one by one.
-
-    Certainly the same as one by one, since a result is returned only if
-    - every line begins with a brace and ends with one, there are no others, and there are as many
-      objects as lines: so each brace is one of these objects', and each line is one of them;
-    - there are as many keys as quotes or white space before a colon. There cannot be more keys,
-      so none was there twice (a key that is repeated is one key of the result).
-    """
-    text = "\n".join(lines)
-    count = len(lines)
-    braces = (text.count("{"), text.count("}"), text.count("}\n{") + 1)
-    if braces != (count, count, count) or text[0] != "{" or text[-1] != "}":
-        return None
-    try:
-        rows = decoder.decode(f"[{text.replace(_BETWEEN, '},{')}]")
-    except (ValueError, RecursionError, DecimalException):
-        return None
-    keys = sum(text.count(before) for before in ('":', " :", "\t:", "\r:"))
-    if len(rows) != count or set(map(type, rows)) != {dict} or sum(map(len, rows)) != keys:
-        return None
-    return cast("list[dict[str, Any]]", rows)
-
-
-def _objects_by_line(
     decoder: json.JSONDecoder, lines: list[str], first: int, bad: BadLines
 ) -> tuple[list[dict[str, Any]], list[int]]:
-    rows, numbers = [], []
+    """Return the object of each line, and its number; wrong lines go to `bad`."""
+    rows, numbers = list[dict[str, Any]](), list[int]()
     for number, line in enumerate(lines, first):
         if not line.strip(" \t\r"):
             continue
@@ -171,28 +153,14 @@ def _note(bad: BadLines, line: str, number: int, cause: str) -> None:
         bad.add("json_invalid", message, line=number, cause=cause)
 
 
-@dataclass(frozen=True, slots=True)
-class _Decoders:
-    """Decoders of a schema; numbers keep their digits where a decimal needs them.
-
-    Attributes:
-        strict: Refuses a key that stands twice.
-        quick: Does not, and calls nothing for an object.
-    """
-
-    strict: json.JSONDecoder
-    quick: json.JSONDecoder
-
-    @classmethod
-    def of(cls, schema: Schema) -> _Decoders:
-        exact = any(_has_decimal(field.type) for field in schema.fields)
-        number = Decimal if exact else None
-        return cls(
-            json.JSONDecoder(
-                object_pairs_hook=_unique, parse_constant=_refuse_constant, parse_float=number
-            ),
-            json.JSONDecoder(parse_constant=_refuse_constant, parse_float=number),
-        )
+def _decoder(schema: Schema) -> json.JSONDecoder:
+    """Return a decoder that refuses a duplicate key; a decimal needs a number's digits."""
+    exact = any(_has_decimal(field.type) for field in schema.fields)
+    return json.JSONDecoder(
+        object_pairs_hook=_unique,
+        parse_constant=_refuse_constant,
+        parse_float=Decimal if exact else None,
+    )
 
 
 def _has_decimal(type_: DataType) -> bool:
@@ -204,7 +172,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
     if len(value) != len(pairs):
         last = {name: at for at, (name, _) in enumerate(pairs)}
         twice = next(name for at, (name, _) in enumerate(pairs) if last[name] != at)
-        message = f"key {excerpt(twice)} stands twice in one object"
+        message = f"duplicate key {excerpt(twice)} in one object"
         raise ValueError(message)
     return value
 
@@ -212,3 +180,112 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 def _refuse_constant(word: str) -> NoReturn:
     message = f"{word} is no JSON number"
     raise ValueError(message)
+
+
+class JsonColumns:
+    """Parses blocks of one file.
+
+    Args:
+        schema: The source's.
+        rules: The source's.
+        builder: Of the source's batches, from parsed JSON.
+        notes: Gets the keys that are ignored.
+    """
+
+    def __init__(
+        self, schema: Schema, rules: ValueRules, builder: BatchBuilder, notes: Notes
+    ) -> None:
+        self._builder, self._notes = builder, notes
+        self._parses = all(_is_parsed(field.type) for field in schema.fields)
+        self._ignores = rules.ignore_unknown
+        self._schema = pa.schema([(c.field.name, _parsed_type(c)) for c in builder.columns])
+
+    def batch(self, text: str, count: int) -> pa.RecordBatch | None:
+        """Return the records of some lines; `None` if they are to be parsed one by one.
+
+        Args:
+            text: Whole lines; the last one without its LF.
+            count: Number of them.
+        """
+        if not self._parses:
+            return None
+        if "\r" in text:
+            text = text.removesuffix("\r").replace("\r\n", "\n")
+        if not _is_in_braces(text, count) or (self._ignores and not _is_flat(text, count)):
+            return None
+        try:
+            return self._parse(text, count)
+        except MemoryError:
+            raise
+        except (pa.ArrowException, ValueError):
+            return None
+
+    def _parse(self, text: str, count: int) -> pa.RecordBatch | None:
+        data = f"{text}\n".encode()
+        table = pj.read_json(
+            pa.BufferReader(data),
+            read_options=pj.ReadOptions(use_threads=False, block_size=len(data) + 1),
+            parse_options=pj.ParseOptions(
+                explicit_schema=self._schema,
+                newlines_in_values=False,
+                unexpected_field_behavior="infer" if self._ignores else "error",
+            ),
+        )
+        parsed = [column.combine_chunks() for column in table.columns]
+        known, others = parsed[: len(self._schema)], parsed[len(self._schema) :]
+        if table.num_rows != count or not all(map(_has_no_odd_number, parsed)):
+            return None
+        if all(array.null_count == count for array in known):
+            return None
+        arrays = list(map(_converted, self._builder.columns, known))
+        if any(array is None for array in arrays):
+            return None
+        if others:
+            self._notes.extra_columns(table.column_names[len(self._schema) :])
+        return pa.record_batch(arrays, schema=self._builder.schema)
+
+
+def _is_parsed(type_: DataType, *, inside: bool = False) -> bool:
+    """Return whether Arrow reads values of a type as we do."""
+    if type_.kind in ("ARRAY", "STRUCT"):
+        return all(_is_parsed(argument, inside=True) for argument in type_.arguments)
+    return type_.kind in (_AS_THEY_ARE if inside else _KINDS)
+
+
+def _parsed_type(column: ColumnBuilder) -> pa.DataType:
+    kind = column.field.type.kind
+    if kind in _AS_TEXT:
+        return pa.string()
+    return pa.float64() if kind == "FLOAT" else column.type
+
+
+def _is_in_braces(text: str, count: int) -> bool:
+    """Return whether each line begins with a brace and ends with one."""
+    return text[:1] == "{" and text[-1:] == "}" and text.count("}\n{") == count - 1
+
+
+def _is_flat(text: str, count: int) -> bool:
+    """Return whether no object can hold another one, or an array."""
+    return text.count("{") == count and "[" not in text
+
+
+def _converted(column: ColumnBuilder, parsed: pa.Array) -> pa.Array | None:
+    """Return a column in its type; `None` if a value is missing, or out of range."""
+    if parsed.null_count and not column.field.nullable:
+        return None
+    kind = column.field.type.kind
+    if kind in _AS_TEXT:
+        return column.of_sound_text(parsed)
+    if kind == "DECIMAL":
+        parsed.validate(full=True)
+    return column.of_numbers(parsed) if kind == "FLOAT" else parsed
+
+
+def _has_no_odd_number(array: pa.Array) -> bool:
+    """Return whether all doubles, however deep, are finite and no zero has a sign."""
+    if not pt.is_floating(array.type):
+        return all(map(_has_no_odd_number, inner_arrays(array)))
+    if not pc.all(pc.is_finite(array), min_count=0).as_py():
+        return False
+    values = array.drop_null().to_numpy()
+    return not np.any(np.signbit(values) & (values == 0))

@@ -12,7 +12,7 @@ PAIRS_MAX = 100
 """So many pairs are kept of a file; on which lines its later records begin is not known then."""
 
 UNKNOWN = 0
-"""Stands for the line in the last pair if nothing is known from there on."""
+"""Stands for the line in a pair if nothing is known of the records from there on."""
 
 
 class LineMap:
@@ -37,6 +37,12 @@ class LineMap:
             if at or lines[0] != self._next:
                 self._begin(self._records + at, int(lines[at]))
         self._records, self._next = self._records + len(lines), int(lines[-1]) + 1
+
+    def skip(self, records: int) -> None:
+        """Take the next records, which begin on lines that are not known."""
+        if records and (not self.pairs or self.pairs[-1][1] != UNKNOWN):
+            self._begin(self._records, UNKNOWN)
+        self._records, self._next = self._records + records, UNKNOWN
 
     def _begin(self, record: int, line: int) -> None:
         if len(self.pairs) < PAIRS_MAX:

@@ -15,9 +15,9 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.lines import TextBlock, check_last_line
+from controller.ingest.formats.column_builder import OriginColumns
 from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.origin_columns import OriginColumns
+from controller.ingest.formats.text_blocks import TextBlock, check_last_line
 
 __all__ = ["read_text"]
 

@@ -26,15 +26,13 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cbp.errors import CbpError
-from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.flow.schema import Schema
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
-from controller.ingest.formats.format_choice import read_batches
 from controller.ingest.formats.notes import Notes
+from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reading.file_reader import require_size
+from controller.ingest.reading.file_reader import IncrementRequest, require_size
 from controller.ingest.reading.increment_parts import PartWriter, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
 
@@ -66,30 +64,18 @@ class BatchFile:
     file: str
 
 
-@dataclass(frozen=True, slots=True)
-class BatchRequest:
-    """What to read, and where to write it; plain values, so that it can be sent.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BatchRequest(IncrementRequest):
+    """Files to read for one increment.
 
     Attributes:
         files: At least one, in the order of their records.
-        source: Name of the source.
-        format, schema, options, on_bad_records: As the source declares them.
-        folder: The source's folder of increments; a local path.
-        index: Index of the increment that the files become.
         seconds: After this time no other file is begun, so that slow files delay no other source.
         whole: Whether the files are taken in together or not at all.
     """
 
     files: tuple[BatchFile, ...]
-    source: str
-    format: str
-    schema: Schema
-    options: Mapping[str, str]
-    folder: str
-    index: int
-    limits: IngestLimits
     seconds: float = math.inf
-    on_bad_records: BadRecords = QUARANTINE_FILE
     whole: bool = False
 
     @property
@@ -165,7 +151,7 @@ def read_batch(
     """
     if request.whole:
         return _read_whole(request, stopping, worked, begun)
-    source, outcomes = _source(request), list[SoundFile | RefusedFile]()
+    source, outcomes = request.node, list[SoundFile | RefusedFile]()
     writer: PartWriter | None = None
     claim = ""
     try:
@@ -184,7 +170,7 @@ def read_batch(
                 break  # read by itself, the file gets its own outcome; see the module header
             if writer is None:
                 claim = file.claim
-                writer = _writer(request, claim)
+                writer = request.writer(claim)
             writer.gather(batches)
             outcomes.append(sound)
         parts = () if writer is None else writer.finish()
@@ -202,13 +188,13 @@ def _read_whole(
     begun: Callable[[int], object],
 ) -> BatchRead:
     """Read all files; the parts are there only if every file is sound."""
-    source, outcomes = _source(request), list[SoundFile | RefusedFile]()
+    source, outcomes = request.node, list[SoundFile | RefusedFile]()
     claim = request.files[0].claim
-    writer = _writer(request, claim)
+    writer = request.writer(claim)
     try:
         for position, file in enumerate(request.files):
             begun(position)
-            # Behind a refused file the others are only checked, so that all mistakes are told.
+            # Behind a refused file the others are only checked, so that all mistakes are reported.
             refused = any(isinstance(one, RefusedFile) for one in outcomes)
             write = _pass_over if refused else writer.gather
             try:
@@ -230,26 +216,6 @@ def _read_whole(
 
 def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:
     """Write nothing."""
-
-
-def _source(request: BatchRequest) -> SourceNode:
-    return SourceNode(
-        request.source,
-        request.schema,
-        request.format,
-        request.options,
-        on_bad_records=request.on_bad_records,
-    )
-
-
-def _writer(request: BatchRequest, claim: str) -> PartWriter:
-    return PartWriter(
-        request.folder,
-        index=request.index,
-        claim=claim,
-        schema=request.schema,
-        limits=request.limits,
-    )
 
 
 def _read_one(

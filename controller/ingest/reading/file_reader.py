@@ -23,43 +23,76 @@ from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.folder.source_folders import claimed_of
 from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
-from controller.ingest.formats.format_choice import read_batches
 from controller.ingest.formats.notes import Notes
+from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reading.increment_parts import PartWriter, WrittenPart
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = ["FileRead", "FileReader", "ReadRequest", "StuckReader", "read_file", "require_size"]
+__all__ = [
+    "FileRead",
+    "FileReader",
+    "IncrementRequest",
+    "ReadRequest",
+    "StuckReader",
+    "read_file",
+    "require_size",
+]
 
 
-@dataclass(frozen=True, slots=True)
-class ReadRequest:
-    """What to read, and where to write it; plain values, so that it can be sent.
+@dataclass(frozen=True, slots=True, kw_only=True)
+class IncrementRequest:
+    """Whose files are read, and where their increment is written; can be sent to a process.
 
     Attributes:
-        path: The claimed copy.
-        size: Its bytes when it was claimed.
         source: Name of the source.
-        format, schema, options: As the source declares them.
+        format, schema, options, on_bad_records: As the source declares them.
         folder: The source's folder of increments; a local path.
-        index: Index of the increment that the file becomes.
-        claim: Names the parts.
-        file: The name under which it was dropped.
-        on_bad_records: As the source declares it.
+        index: Index of the increment.
     """
 
-    path: str
-    size: int
     source: str
     format: str
     schema: Schema
     options: Mapping[str, str]
     folder: str
     index: int
-    claim: str
     limits: IngestLimits
-    file: str = ""
     on_bad_records: BadRecords = QUARANTINE_FILE
+
+    @property
+    def node(self) -> SourceNode:
+        """The source, as far as a reader needs it."""
+        return SourceNode(
+            self.source,
+            self.schema,
+            self.format,
+            self.options,
+            on_bad_records=self.on_bad_records,
+        )
+
+    def writer(self, claim: str) -> PartWriter:
+        """Return the writer of the increment's parts, which a claim names."""
+        return PartWriter(
+            self.folder, index=self.index, claim=claim, schema=self.schema, limits=self.limits
+        )
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest(IncrementRequest):
+    """One file to read.
+
+    Attributes:
+        path: The claimed copy.
+        size: Its bytes when it was claimed.
+        claim: Names the parts.
+        file: The name under which it was dropped.
+    """
+
+    path: str
+    size: int
+    claim: str
+    file: str = ""
 
 
 @dataclass(frozen=True, slots=True)
@@ -127,24 +160,11 @@ def read_file(
         worked: Called with the number of bytes read or decoded since its last call.
     """
     notes = Notes()
-    source = SourceNode(
-        request.source,
-        request.schema,
-        request.format,
-        request.options,
-        on_bad_records=request.on_bad_records,
-    )
-    writer = PartWriter(
-        request.folder,
-        index=request.index,
-        claim=request.claim,
-        schema=request.schema,
-        limits=request.limits,
-    )
+    writer = request.writer(request.claim)
     try:
         with ClaimedContent(request.path, request.limits, stopping, worked) as content:
             require_size(content, request.size)
-            batches = read_batches(content, source, request.limits, notes, file=request.file)
+            batches = read_batches(content, request.node, request.limits, notes, file=request.file)
             writer.write(_until_stopped(batches, content))
             end = content.finish()
         return FileRead(writer.finish(), end, notes.to_json())

@@ -38,7 +38,7 @@ __all__ = ["PartNames", "PartWriter", "WrittenPart"]
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:
-    """A part that lies whole under its temporary name."""
+    """A complete part under its temporary name."""
 
     name: str
     records: int

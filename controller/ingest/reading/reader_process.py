@@ -34,7 +34,7 @@ from types import ModuleType
 from typing import Any
 
 from cbp.engine.workers.lifetime import end_with
-from controller.ingest.formats import parquet as _parquet  # imported before the first file
+from controller.ingest.formats.parquet import reader as _parquet  # imported before the first file
 from controller.ingest.reading.file_batch import BatchRead, BatchRequest, read_batch
 from controller.ingest.reading.file_reader import FileRead, ReadRequest, read_file
 from controller.ingest.rejection import FileRejectedError, unforeseen

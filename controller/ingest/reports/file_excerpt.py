@@ -49,7 +49,7 @@ class QuarantinedFile:
     """What can be shown of a file.
 
     Attributes:
-        path: Where it lies.
+        path: Its path.
         bytes: Its size; `None` if it is not there.
         lines: Lines around its mistakes, or its first lines.
         content: All of a small text file, to be mended; `None` if it is large or no text.

@@ -1,4 +1,4 @@
-"""Reports what lies in the drop folder of one source now; any instance can ask.
+"""Reports the contents of the drop folder of one source now; any instance can ask.
 
 Each report looks at the folder anew. It opens no file, and no decision depends on it.
 """
@@ -18,9 +18,9 @@ from controller.ingest.admission.vanished_files import words as gone_hint
 from controller.ingest.bucket.listing import BucketReport
 from controller.ingest.errors import DropFolderError
 from controller.ingest.folder.folder_check import require_real
+from controller.ingest.folder.incoming_names import UnclaimedFiles
 from controller.ingest.folder.listing import scan_folder
 from controller.ingest.folder.source_folders import SourcePlace
-from controller.ingest.folder.unclaimed import UnclaimedFiles
 from controller.ingest.reports.source_troubles import SourceTrouble
 
 __all__ = [
@@ -170,9 +170,9 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
     if not old:
         return ""
     more = "" if len(old) == unclaimed.count else " or more"
-    names = format_count(len(old), f"name{more} lies", f"names{more} lie")
+    names = format_count(len(old), f"name{more} has", f"names{more} have")
     first = old[0]
-    return f"{names} there for over an hour and not taken in, such as {first.name!r}: {first.why}"
+    return f"{names} not been taken in for over an hour, such as {first.name!r}: {first.why}"
 
 
 def backlog_hint(files: int, total: int) -> str:

@@ -25,7 +25,7 @@ from cbp.errors import (
 )
 from cbp.model.schedule.lease import Role
 from controller.app import Service, configure_logging, create_app
-from controller.ingest.formats import format_choice
+from controller.ingest.formats import record_batches
 from controller.ingest.reading import file_reader
 from controller.settings import Settings, load_settings
 from controller.store.sql import SqlStore
@@ -298,7 +298,7 @@ def test_a_slow_file_of_one_dataflow_keeps_no_other_waiting(service: Service) ->
 @contextmanager
 def endless_files() -> Iterator[threading.Event]:
     """Let a file that is read never come to its end; yield what tells that one is."""
-    begun, read = threading.Event(), format_choice.read_batches
+    begun, read = threading.Event(), record_batches.read_batches
 
     def batches(*given: Any, **more: Any) -> Iterator[Any]:
         first = next(read(*given, **more))

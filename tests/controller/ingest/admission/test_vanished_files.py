@@ -50,7 +50,7 @@ def test_an_acknowledged_file_that_is_removed_is_told_everywhere(tmp_path: Path)
     (told,) = drop.folder.look(drop.record, drop.dataflow)
     assert "drop it again" in told["warning"]
     (why,) = drop.folder.troubled(drop.dataflow.name)
-    assert why.startswith("source orders: 1 file was taken away")
+    assert why.startswith("source orders: 1 file was removed")
     assert drop.folder.troubled("another") == []
 
 

@@ -13,7 +13,7 @@ import pytest
 
 from cbp.errors import DiskFullError
 from controller.ingest import DropFolderError
-from controller.ingest.folder.folder_owners import FolderOwners
+from controller.ingest.folder.folder_check import FolderOwners
 from controller.ingest.folder.source_folders import SourcePlace, move_all
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import PlannedFaults

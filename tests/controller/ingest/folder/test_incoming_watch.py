@@ -14,8 +14,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.ingest.folder.incoming_watch import IncomingWatch
-from controller.ingest.folder.mounts import tells_every_change
+from controller.ingest.folder.incoming_watch import IncomingWatch, has_every_event
 from tests.controller.ingest.harness import Drop, lines
 
 pytestmark = pytest.mark.skipif(sys.platform != "linux", reason="inotify is Linux's")
@@ -255,7 +254,7 @@ def use(watch: IncomingWatch, folder: Path) -> None:
 
 def test_a_listing_says_whether_events_tell_of_files(drop: Drop, tmp_path: Path) -> None:
     """Without a watch, and once its folder was moved away, files are found by listings only."""
-    if not tells_every_change(tmp_path):
+    if not has_every_event(tmp_path):
         pytest.skip("the file system of the test's folder has other writers")
     assert drop.scan().polled
     with watched(drop) as woken:
@@ -297,5 +296,5 @@ def test_only_the_machine_s_own_file_systems_tell_of_every_file(
     """On another one, somebody else may put files in; what cannot be found out is one of these."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS)
-    assert tells_every_change(Path(folder), mounts) == told
-    assert not tells_every_change(Path(folder), tmp_path / "none")
+    assert has_every_event(Path(folder), mounts) == told
+    assert not has_every_event(Path(folder), tmp_path / "none")

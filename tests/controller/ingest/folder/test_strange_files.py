@@ -350,8 +350,8 @@ def test_only_one_module_opens_what_lies_in_a_drop_folder():
         and "/proc/" not in line
     }
     # The others write what nobody else has, under names of their own ("x"), and temporaries;
-    # `mounts.py` reads the kernel's list of mounts.
-    others = {"uploads.py", "folder_check.py", "increment_parts.py", "mounts.py"}
+    # `incoming_watch.py` reads the kernel's list of mounts.
+    others = {"uploads.py", "folder_check.py", "increment_parts.py", "incoming_watch.py"}
     assert actual == {"regular_file.py", *others}
 
 

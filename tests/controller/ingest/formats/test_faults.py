@@ -26,9 +26,9 @@ from controller.ingest import IngestLimits
 from controller.ingest.formats.bad_lines import BadLines
 from controller.ingest.formats.compression import decompressed, sniff
 from controller.ingest.formats.content import ClaimedContent
-from controller.ingest.formats.delimited import read_csv
-from controller.ingest.formats.lines import text_blocks
+from controller.ingest.formats.csv_records import read_csv
 from controller.ingest.formats.notes import Notes
+from controller.ingest.formats.text_blocks import text_blocks
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, accepted, lines, rejected
 from tests.sampling import examples
@@ -234,8 +234,7 @@ def test_csv_gives_back_what_was_written(rows: list[list[str | None]], end: str,
         blocks,
         Schema.parse("a STRING, b STRING"),
         ReadOptions(),
-        batch_rows=batch_rows,
-        record_bytes_max=1000,
+        limits=IngestLimits(batch_rows=batch_rows, line_bytes_max=1000),
         notes=Notes(),
         bad=bad,
     )

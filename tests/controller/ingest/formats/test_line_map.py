@@ -47,3 +47,15 @@ def test_beyond_the_limit_lines_are_unknown() -> None:
     lines = lines_of(list(odd), [4 * PAIRS_MAX + 7])
     assert lines[:PAIRS_MAX] == list(odd)[:PAIRS_MAX]
     assert set(lines[PAIRS_MAX:]) == {None}
+
+
+def test_lines_that_are_not_known_are_left_out() -> None:
+    """What follows them has its lines again."""
+    made = LineMap()
+    made.add(range(2, 5))
+    made.skip(4)
+    made.skip(1)
+    made.add(range(20, 22))
+    assert made.pairs == [(0, 2), (3, 0), (8, 20)]
+    file = Dropped("f", 10, tuple(made.pairs))
+    assert [file.line(record) for record in (2, 3, 7, 8, 9)] == [4, None, None, 20, 21]

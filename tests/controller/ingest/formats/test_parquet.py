@@ -19,7 +19,7 @@ import pytest
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.model.flow.schema import Schema
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.reports.inference import suggest_source
+from controller.ingest.reports.source_suggestion import suggest_source
 from tests.controller.ingest.harness import Drop, accepted, rejected
 
 

@@ -39,7 +39,7 @@ from cbp.engine.delta.log import DeltaLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import CbpError, FileLostError, NotFoundError
 from cbp.model.flow.changes import DELETE, INSERT
-from controller.ingest.formats.change_group import ChangeGroup
+from controller.ingest.formats.delta.change_group import ChangeGroup
 from controller.ingest.rejection import FileRejectedError
 
 __all__ = ["ChangedRows", "changed_files", "gone", "has_change_feed", "unsupported"]
@@ -204,14 +204,14 @@ def _vector(table: str, file: AddFile | RemoveFile) -> BitMap64 | None:
 
 
 def _inside(table: str, path: str) -> str:
-    """Return the place of a file that the log names; it lies in the table's folder.
+    """Return the place of a file that the log names; it is in the table's folder.
 
     Raises:
         FileRejectedError: `delta_unsupported`.
     """
     place = os.path.realpath(os.path.join(table, path))
     if not Path(place).is_relative_to(table):
-        message = f"{path} lies outside of the table's folder; such files are not read"
+        message = f"{path} is outside of the table's folder; such files are not read"
         raise FileRejectedError(rule="delta_unsupported", message=message)
     return place
 

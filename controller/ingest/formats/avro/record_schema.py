@@ -5,7 +5,7 @@ from __future__ import annotations
 from collections.abc import Mapping
 from typing import Any, NoReturn
 
-from controller.ingest.formats.avro_values import (
+from controller.ingest.formats.avro.values import (
     PRIMITIVES,
     AvroType,
     array_type,

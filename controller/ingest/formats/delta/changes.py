@@ -5,10 +5,10 @@
     update_after    +1   Delta's update_postimage
     delete          -1
 
-The claimed file says which versions (`change_group`); `delta_files` says which rows of which files.
-Each data file is read and checked as a dropped Parquet file is. Columns that a file lacks are null,
-and columns that the schema lacks are refused or left out as the source's option `unknown` says.
-Wrong rows are counted over all files, from 1.
+The claimed file says which versions (`change_group`); `changed_files` says which rows of which
+files. Each data file is read and checked as a dropped Parquet file is. Columns that a file lacks
+are null, and columns that the schema lacks are refused or left out as the source's option `unknown`
+says. Wrong rows are counted over all files, from 1.
 """
 
 from __future__ import annotations
@@ -26,12 +26,12 @@ from cbp.model.dataflow.source_options import DeltaOptions, ReadOptions, ValueRu
 from cbp.model.flow.changes import DELETE, INSERT, SIGNS, UPDATE_AFTER, UPDATE_BEFORE
 from cbp.model.flow.schema import DataType, Field, Schema
 from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.change_group import BYTES_MAX, ChangeGroup
-from controller.ingest.formats.column_conversion import ColumnBuilder
+from controller.ingest.formats.column_builder import ColumnBuilder
 from controller.ingest.formats.content import ClaimedContent
-from controller.ingest.formats.delta_files import ChangedRows, changed_files, gone
+from controller.ingest.formats.delta.change_group import BYTES_MAX, ChangeGroup
+from controller.ingest.formats.delta.changed_files import ChangedRows, changed_files, gone
 from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.parquet import read_parquet
+from controller.ingest.formats.parquet.reader import read_parquet
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 

@@ -10,18 +10,18 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.dataflow.source_options import ReadOptions
 from controller.ingest.formats.access_log import read_access_log
-from controller.ingest.formats.avro import read_avro
+from controller.ingest.formats.avro.reader import read_avro
 from controller.ingest.formats.bad_lines import BadLines
 from controller.ingest.formats.compression import decompressed, sniff
 from controller.ingest.formats.content import ClaimedContent
-from controller.ingest.formats.delimited import read_csv
-from controller.ingest.formats.delta_changes import read_changes
+from controller.ingest.formats.csv_records import read_csv
+from controller.ingest.formats.delta.changes import read_changes
 from controller.ingest.formats.jsonl import read_jsonl
-from controller.ingest.formats.lines import text_blocks
 from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.parquet import read_parquet
+from controller.ingest.formats.parquet.reader import read_parquet
 from controller.ingest.formats.text import read_text
-from controller.ingest.formats.xml_elements import read_xml
+from controller.ingest.formats.text_blocks import text_blocks
+from controller.ingest.formats.xml_records import read_xml
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 
@@ -108,17 +108,9 @@ def _of_lines(
     )
     schema, rows = source.schema, limits.batch_rows
     if source.format == "jsonl":
-        return read_jsonl(blocks, schema, options.rules, batch_rows=rows, notes=notes, bad=bad)
+        return read_jsonl(blocks, schema, options.rules, limits=limits, notes=notes, bad=bad)
     if source.format == "csv":
-        return read_csv(
-            blocks,
-            schema,
-            options,
-            batch_rows=rows,
-            record_bytes_max=limits.line_bytes_max,
-            notes=notes,
-            bad=bad,
-        )
+        return read_csv(blocks, schema, options, limits=limits, notes=notes, bad=bad)
     read = read_text if source.format == "text" else read_access_log
     return read(blocks, schema, options, file=file, batch_rows=rows, notes=notes, bad=bad)
 

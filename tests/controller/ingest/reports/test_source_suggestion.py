@@ -15,7 +15,7 @@ from typer.testing import CliRunner
 
 from controller.cli.main import app
 from controller.cli.records.infer import declaration, source_name
-from controller.ingest.reports.inference import Suggestion, suggest_source
+from controller.ingest.reports.source_suggestion import Suggestion, suggest_source
 from tests.controller.ingest.formats.avro_files import file, number, text
 from tests.controller.ingest.harness import accepted
 

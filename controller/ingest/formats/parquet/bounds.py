@@ -18,7 +18,7 @@ import pyarrow.parquet as pq
 import pyarrow.types as pt
 
 from controller.ingest.formats.compression import check_expansion
-from controller.ingest.formats.parquet_pages import (
+from controller.ingest.formats.parquet.pages import (
     DELTA_BYTE_ARRAY,
     DICTIONARY_PAGE,
     ENCRYPTED,

@@ -1,7 +1,7 @@
 """Which declaration of a source a file suggests: format, options, columns; for the author to check.
 
 A sample from the file's begin is looked at, within limits. The suggestion is tried: the service's
-own reader reads the sample by it, and what it refuses is told. Nothing is registered.
+own reader reads the sample by it, and what it refuses is shown. Nothing is registered.
 """
 
 from __future__ import annotations
@@ -24,17 +24,17 @@ from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.dataflow.source_columns import ACCESS_LOG, COMBINED_ONLY
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.access_log import is_access_log
-from controller.ingest.formats.avro_container import AvroContainer
-from controller.ingest.formats.avro_schema import record_fields
+from controller.ingest.formats.avro.container import AvroContainer
+from controller.ingest.formats.avro.record_schema import record_fields
 from controller.ingest.formats.compression import decompressed, sniff
 from controller.ingest.formats.content import ClaimedContent
-from controller.ingest.formats.format_choice import read_batches
 from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.parquet import damaged, open_parquet
-from controller.ingest.formats.parquet_pages import ENCRYPTED_MAGIC, PLAIN_MAGIC, check_footer
+from controller.ingest.formats.parquet.pages import ENCRYPTED_MAGIC, PLAIN_MAGIC, check_footer
+from controller.ingest.formats.parquet.reader import damaged, open_parquet
+from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.reports.column_inference import (
+from controller.ingest.reports.column_suggestion import (
     Column,
     column_name_problem,
     of_json,

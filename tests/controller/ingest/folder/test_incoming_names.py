@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from controller.ingest.folder import listing
-from controller.ingest.folder.unclaimed import SHOWN_MAX, Unclaimed, UnclaimedFiles
+from controller.ingest.folder.incoming_names import SHOWN_MAX, Unclaimed, UnclaimedFiles
 from controller.ingest.reports import folder_report
 from tests.controller.ingest.harness import Drop, lines
 
@@ -47,7 +47,7 @@ def test_everything_that_stays_is_named_with_its_reason(tmp_path: Path):
     assert report["warning"] == ""
     drop.pass_seconds(3601)
     (report,) = drop.folder.look(drop.record, drop.dataflow)
-    assert report["warning"].startswith("7 names lie there for over an hour")
+    assert report["warning"].startswith("7 names have not been taken in for over an hour")
     assert drop.scan().accepted == 1
 
 

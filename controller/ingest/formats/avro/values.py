@@ -17,7 +17,7 @@ from typing import Any, NoReturn
 
 import pyarrow as pa
 
-from controller.ingest.formats.avro_container import read_long
+from controller.ingest.formats.avro.container import read_long
 
 __all__ = [
     "PRIMITIVES",

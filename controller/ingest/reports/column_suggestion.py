@@ -1,6 +1,6 @@
 """Which type the values of a column suggest, whether it can be null, and what is doubtful; pure.
 
-Nothing is decided for the author: each guess that could be another one is told.
+Nothing is decided for the author: each guess that could be another one is shown.
 """
 
 from __future__ import annotations

@@ -22,7 +22,7 @@ import pyarrow as pa
 from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_conversion import BatchBuilder, unknown_column
+from controller.ingest.formats.column_builder import BatchBuilder, unknown_column
 from controller.ingest.formats.notes import Notes
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError

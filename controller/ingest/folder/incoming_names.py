@@ -1,23 +1,25 @@
-"""Names in `incoming` that will not be claimed, and why.
+"""Names in `incoming`: those that may be claimed, and those that will not be, with the reason.
 
-A link, a FIFO, a folder or a name that says "not yet" stays where its producer put it: only the
-producer knows what it is for. It is shown, and it causes a warning once it is old.
-
-The age counts from the last change of status (`ctime`), which a producer cannot set; a write
-changes it too. On a network file system that is the server's clock.
+A `Candidate` holds what must not change until it is claimed. A link, a FIFO, a folder or a name
+that says "not yet" stays where its producer put it, since only the producer knows what it is for.
+It is shown, and it causes a warning once it is old. Its age counts from the last change of status
+(`ctime`), which a producer cannot set; a write changes it too. On a network file system that is
+the server's clock.
 """
 
 from __future__ import annotations
 
+import os
 import stat
 from collections.abc import Iterable
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from heapq import nsmallest
+from pathlib import Path
 
 from controller.ingest.folder.source_folders import evidence
 
-__all__ = ["SHOWN_MAX", "Unclaimed", "UnclaimedFiles", "why_not_regular"]
+__all__ = ["SHOWN_MAX", "Candidate", "Unclaimed", "UnclaimedFiles", "look_at", "why_not_regular"]
 
 SHOWN_MAX = 100
 
@@ -29,6 +31,38 @@ _KINDS = (
     (stat.S_ISBLK, "a device: only regular files are taken"),
     (stat.S_ISCHR, "a device: only regular files are taken"),
 )
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A name of a listing. Two of them are equal if nobody wrote to the file in between."""
+
+    name: str
+    bytes: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, name: str, status: os.stat_result) -> Candidate:
+        """Return a name with what the file system says of it."""
+        return cls(name, status.st_size, status.st_mtime_ns, status.st_ino)
+
+    @property
+    def path(self) -> str:
+        """The name as text; see `source_folders.evidence`."""
+        return evidence(self.name)
+
+    def is_at(self, path: Path) -> bool:
+        """Return whether the file is still there, unchanged since the listing."""
+        return look_at(path) == self
+
+
+def look_at(path: Path) -> Candidate | None:
+    """Return a name as it is now, whatever it is; `None` if it is gone."""
+    try:
+        return Candidate.of(path.name, path.lstat())
+    except OSError:
+        return None
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,6 +1,6 @@
 """Parquet reader: columns by name, with the types of `arrow_columns`.
 
-The decoded size of a file is bounded from its page headers (`parquet_bounds`), and counted while it
+The decoded size of a file is bounded from its page headers (`bounds`), and counted while it
 is decoded. Rejected: text that is not UTF-8; a file with a wrong footer, wrong pages, a page whose
 checksum is not that of its bytes, or a wrong number of values or rows; an encrypted file.
 """
@@ -21,9 +21,9 @@ from controller.ingest.formats.bad_lines import BadLines
 from controller.ingest.formats.compression import check_expansion
 from controller.ingest.formats.content import ClaimedContent
 from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.parquet_bounds import Bounds, decoded_bytes
-from controller.ingest.formats.parquet_int96 import Int96Columns, Unit
-from controller.ingest.formats.parquet_pages import (
+from controller.ingest.formats.parquet.bounds import Bounds, decoded_bytes
+from controller.ingest.formats.parquet.int96_columns import Int96Columns, Unit
+from controller.ingest.formats.parquet.pages import (
     ENCRYPTED_MAGIC,
     FOOTER_BYTES_MAX,
     PLAIN_MAGIC,

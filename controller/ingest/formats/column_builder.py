@@ -2,7 +2,7 @@
 
 Values are converted in bulk where that is certainly exact, and one by one otherwise. The bulk
 conversion accepts nothing that `values` would reject, and gives the same result
-(tests/controller/ingest/formats/test_column_conversion.py compares them).
+(tests/controller/ingest/formats/test_column_builder.py compares them).
 """
 
 from __future__ import annotations
@@ -14,10 +14,12 @@ from datetime import UTC
 from difflib import get_close_matches
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
+from cbp.model.dataflow.source_options import LineOptions
 from cbp.model.flow.schema import Field, Schema
 from controller.ingest.formats.bad_lines import LINES_MAX, BadLines
 from controller.values import (
@@ -30,7 +32,13 @@ from controller.values import (
     from_text,
 )
 
-__all__ = ["BatchBuilder", "ColumnBuilder", "note_nulls", "unknown_column"]
+__all__ = [
+    "BatchBuilder",
+    "ColumnBuilder",
+    "OriginColumns",
+    "note_nulls",
+    "unknown_column",
+]
 
 _NONE = type(None)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,62}")
@@ -40,15 +48,18 @@ _EXACT_TYPES: dict[str, set[type]] = {
     "DOUBLE": {float, _NONE},
     "BOOLEAN": {bool, _NONE},
 }
-# Arrow also accepts a year 0 and other spellings. Any other form is converted one by one.
+# Arrow also reads other spellings, such as 0x1f, inf and a date for a time, and a year 0. What has
+# another character, or another form, is converted one by one.
+_CHARACTERS = {
+    **dict.fromkeys(INTEGER_BITS, b"-0123456789"),
+    **dict.fromkeys(("DOUBLE", "FLOAT", "DECIMAL"), b"-.0123456789"),
+}
 _DAY = "[1-9][0-9]{3}-[0-9]{2}-[0-9]{2}"
 _MOMENT = rf"{_DAY}[T ][0-9]{{2}}:[0-9]{{2}}:[0-9]{{2}}(\.[0-9]{{1,6}})?"
 _TEXT_PATTERNS = {
-    **dict.fromkeys(INTEGER_BITS, r"\A-?[0-9]+\z"),
-    "DOUBLE": r"\A-?[0-9]+(\.[0-9]+)?\z",
-    "BOOLEAN": r"\A(true|false)\z",
-    "DATE": rf"\A{_DAY}\z",
-    "TIMESTAMP": rf"\A{_MOMENT}Z\z",
+    "BOOLEAN": "(true|false)",
+    "DATE": _DAY,
+    "TIMESTAMP": f"{_MOMENT}Z",
 }
 
 
@@ -124,15 +135,46 @@ class ColumnBuilder:
         """
         if self._kind == "STRING":
             return text
-        pattern = _TEXT_PATTERNS.get(self._kind)
-        if self._kind == "TIMESTAMP" and self._rules.zone is UTC and _are_local(text):
+        if characters := _CHARACTERS.get(self._kind):
+            return None if _bytes(text).translate(None, characters) else self._number(text)
+        if self._kind == "TIMESTAMP" and self._rules.zone is UTC and _are(text, _MOMENT):
             return text.cast(pa.timestamp("us")).cast(self.type)
-        if pattern is None or not _all(pc.match_substring_regex(text, pattern)):
-            return None
-        array = text.cast(self.type)
-        if self._kind == "DOUBLE" and not _all(pc.is_finite(array)):
-            return None
+        pattern = _TEXT_PATTERNS.get(self._kind)
+        return text.cast(self.type) if pattern and _are(text, pattern) else None
+
+    def of_sound_text(self, text: pa.Array) -> pa.Array:
+        """Return strings as one array.
+
+        Raises:
+            pa.ArrowException, ValueError: A value may be wrong; which one, `array` says.
+        """
+        try:
+            array = self.of_text(text)
+        except pa.ArrowException:
+            array = None
+        if array is None:
+            values = text.to_pylist()
+            array = pa.array([None if v is None else self._one(v) for v in values], type=self.type)
         return array
+
+    def of_numbers(self, numbers: pa.Array) -> pa.Array | None:
+        """Return doubles in this column's type; `None` if one of them is infinite or none."""
+        array = numbers.cast(self.type, safe=False)
+        return array if _all(pc.is_finite(array)) else None
+
+    def _number(self, text: pa.Array) -> pa.Array | None:
+        if self._kind in ("DOUBLE", "FLOAT"):
+            return self.of_numbers(text.cast(pa.float64()))
+        return text.cast(self.type)
+
+
+def _bytes(text: pa.Array) -> bytes:
+    """Return the characters of all strings of an array, one string behind the other."""
+    _, ends, data = text.buffers()
+    if not len(text) or data is None:
+        return b""
+    first, last = np.frombuffer(ends, np.int32)[[text.offset, text.offset + len(text)]].tolist()
+    return bytes(memoryview(data)[first:last])
 
 
 def _all(tests: pa.Array) -> bool:
@@ -140,8 +182,8 @@ def _all(tests: pa.Array) -> bool:
     return bool(pc.all(tests, min_count=0).as_py())
 
 
-def _are_local(text: pa.Array) -> bool:
-    return bool(pc.all(pc.match_substring_regex(text, rf"\A{_MOMENT}\z")).as_py())
+def _are(text: pa.Array, pattern: str) -> bool:
+    return _all(pc.match_substring_regex(text, rf"\A{pattern}\z"))
 
 
 def note_nulls(field: Field, array: pa.Array, lines: Sequence[int], bad: BadLines) -> bool:
@@ -170,7 +212,7 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
 
 
 def _spelled(name: str) -> str:
-    """Return a column's name as a schema has it, or what stands for it."""
+    """Return a column's name as a schema has it, or a placeholder."""
     return name if _COLUMN.fullmatch(name) else "NAME"
 
 
@@ -203,3 +245,54 @@ class BatchBuilder:
         if any(array is None for array in arrays):
             return None
         return pa.record_batch(arrays, schema=self.schema)
+
+
+class OriginColumns:
+    r"""Columns that say where a record comes from: `file_name` and `line_number` name them.
+
+    Args:
+        schema: The source's.
+        options: The source's.
+        file: Name of the file as it was dropped; bytes that are not UTF-8 become `\xff`.
+    """
+
+    def __init__(self, schema: Schema, options: LineOptions, file: str) -> None:
+        self._file_name, self._line_number = options.file_name, options.line_number
+        self._file = file.encode("utf-8", "surrogateescape").decode("utf-8", "backslashreplace")
+        self.others: tuple[Field, ...] = tuple(
+            field
+            for field in schema.fields
+            if field.name not in (options.file_name, options.line_number)
+        )
+        self._numbers = (
+            ColumnBuilder(schema[options.line_number], text=False) if options.line_number else None
+        )
+        self._names = schema.names
+
+    def batch(
+        self,
+        arrays: dict[str, pa.Array | None],
+        numbers: Sequence[int],
+        schema: pa.Schema,
+        bad: BadLines,
+    ) -> pa.RecordBatch | None:
+        """Return a batch of `arrays` by column and of these columns.
+
+        Args:
+            arrays: One for each of `others`; `None` where a value is wrong.
+            numbers: Line of each row.
+            schema: The source's.
+            bad: Collects line numbers that the column cannot hold.
+
+        Returns:
+            `None` if a row is wrong.
+        """
+        if self._file_name:
+            names = pa.repeat(pa.scalar(self._file, pa.string()), len(numbers))
+            arrays[self._file_name] = names
+        if self._numbers is not None:
+            arrays[self._line_number] = self._numbers.array(numbers, numbers, bad)
+        ordered = [arrays[name] for name in self._names]
+        if any(array is None for array in ordered):
+            return None
+        return pa.record_batch(ordered, schema=schema)

@@ -17,9 +17,9 @@ import pyarrow as pa
 
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.arrow_columns import ArrowColumns
-from controller.ingest.formats.avro_container import AvroBlock, AvroContainer
-from controller.ingest.formats.avro_schema import record_fields
-from controller.ingest.formats.avro_values import AvroType
+from controller.ingest.formats.avro.container import AvroBlock, AvroContainer
+from controller.ingest.formats.avro.record_schema import record_fields
+from controller.ingest.formats.avro.values import AvroType
 from controller.ingest.formats.bad_lines import BadLines
 from controller.ingest.formats.content import ClaimedContent
 from controller.ingest.formats.notes import Notes

@@ -9,6 +9,8 @@ Rejected:
 A blank line is a record with an empty cell where files have one column, as any other empty cell;
 otherwise it is skipped. So are blank lines before the header. An empty quoted field is an empty
 string.
+
+Blocks of sound records go to columns by `CsvColumns`, with the same result.
 """
 
 from __future__ import annotations
@@ -21,9 +23,11 @@ import pyarrow as pa
 from cbp.model.dataflow.source_options import CsvOptions, ReadOptions
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_conversion import BatchBuilder, unknown_column
-from controller.ingest.formats.lines import TextBlock, check_last_line
+from controller.ingest.formats.column_builder import BatchBuilder, unknown_column
+from controller.ingest.formats.csv_columns import CsvColumns
 from controller.ingest.formats.notes import Notes
+from controller.ingest.formats.text_blocks import TextBlock, check_last_line
+from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import ValueRules, excerpt
 
@@ -38,6 +42,7 @@ A line with more cells is cut here and then rejected by its width.
 """
 
 _QUICK_CHARACTERS = 1 << 16
+_HEADER = re.compile(r"[\r\n]*+[^\n]++")
 
 
 def read_csv(
@@ -45,8 +50,7 @@ def read_csv(
     schema: Schema,
     options: ReadOptions,
     *,
-    batch_rows: int,
-    record_bytes_max: int,
+    limits: IngestLimits,
     notes: Notes,
     bad: BadLines,
 ) -> Iterator[pa.RecordBatch]:
@@ -58,35 +62,103 @@ def read_csv(
         FileRejectedError: `csv_quote`, `csv_header`, `line_end`, `column_missing` or
             `column_unknown`: the rest cannot be read.
     """
-    builder = BatchBuilder(schema, options.rules, text=True)
-    layout: tuple[list[int | None], int] | None = None
-    if not options.csv.header:
-        layout = list(range(len(schema))), len(schema)
-    width = None if layout is None else layout[1]
-    records = _Records(options, record_bytes_max, notes, width)
-    for numbers, rows in records.chunks(blocks, batch_rows):
-        if layout is None:
-            layout = _places(numbers[0], rows[0], schema, options.rules, notes)
+    reader = _Reader(schema, options, limits, notes, bad)
+    for block in _header_apart(blocks) if options.csv.header else blocks:
+        yield from reader.batches(block)
+        check_last_line(block, options.lines, notes)
+    reader.end()
+
+
+def _header_apart(blocks: Iterable[TextBlock]) -> Iterator[TextBlock]:
+    """Cut the first line that is not blank off the block that has it."""
+    is_blank = True
+    for block in blocks:
+        if is_blank and (text := _HEADER.match(block.text)):
+            is_blank = False
+            if text.end() < len(block.text):
+                header = TextBlock(block.first, text[0])
+                rest = block.text[text.end() + 1 :]
+                yield header
+                yield TextBlock(block.first + header.count, rest, block.terminated)
+                continue
+        yield block
+
+
+class _Reader:
+    """Reads the blocks of one file: records to batches; wrong lines go to `bad`."""
+
+    def __init__(
+        self,
+        schema: Schema,
+        options: ReadOptions,
+        limits: IngestLimits,
+        notes: Notes,
+        bad: BadLines,
+    ) -> None:
+        self._schema, self._options, self._limits = schema, options, limits
+        self._notes, self._bad = notes, bad
+        self._builder = BatchBuilder(schema, options.rules, text=True)
+        self._records = _Records(options.csv, limits.line_bytes_max)
+        self._columns: CsvColumns | None = None
+        if not options.csv.header:
+            self._lay_out(list(range(len(schema))), len(schema))
+
+    def _lay_out(self, places: list[int | None], width: int) -> None:
+        self._places, self._records.width = places, width
+        self._columns = CsvColumns(self._options.csv, self._builder, places, width)
+
+    def batches(self, block: TextBlock) -> Iterator[pa.RecordBatch]:
+        """Yield the records of a block; one that is open at its end belongs to the next block."""
+        rows = self._limits.batch_rows
+        whole = self._whole(block)
+        if whole is not None:
+            if len(whole) == block.count:
+                self._bad.lines.add(range(block.first, block.first + len(whole)))
+            else:  # cells with line ends in them
+                self._bad.lines.skip(len(whole))
+            yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
+            return
+        for start in range(0, block.count, rows):
+            lines = block.lines[start : start + rows]
+            batch = self._batch(*self._records.read(lines, block.first + start))
+            if batch is not None:
+                yield batch
+
+    def _whole(self, block: TextBlock) -> pa.RecordBatch | None:
+        """Return all records of a block, if none of them is odd."""
+        limits, size = self._limits, len(block.text)
+        # Behind a wrong line no record is yielded, and each further wrong one is to be named.
+        if self._columns is None or self._records.is_open or self._bad.refuses:
+            return None
+        if not limits.fast_block_bytes_min <= size <= limits.line_bytes_max:
+            return None
+        return self._columns.batch(block.text)
+
+    def _batch(self, numbers: list[int], rows: list[Cells]) -> pa.RecordBatch | None:
+        bad = self._bad
+        if rows and self._columns is None:
+            self._lay_out(
+                *_places(numbers[0], rows[0], self._schema, self._options.rules, self._notes)
+            )
             del numbers[0], rows[0]
-        places, width = layout
-        whole = dict(zip(numbers, rows, strict=True)) if bad.rejects_rows else {}
+        texts = dict(zip(numbers, rows, strict=True)) if bad.rejects_rows else {}
         looked_at = len(rows)
-        _drop_odd(numbers, rows, width, bad)
-
-        def build(
-            some: Sequence[Cells], lines: Sequence[int], places: list[int | None] = places
-        ) -> pa.RecordBatch | None:
-            return builder.batch(_columns(some, places), lines, bad)
-
-        batch = bad.sound(build, rows, numbers)
-        if batch is not None:
-            yield batch
+        _drop_odd(numbers, rows, self._records.width, bad)
+        batch = bad.sound(self._build, rows, numbers)
         for number in bad.textless():
-            bad.keep_text(number, _line_of(whole[number], options.csv))
+            bad.keep_text(number, _line_of(texts[number], self._options.csv))
         bad.check(looked_at)
-    if layout is None:
-        message = "the file is empty; expected a header line"
-        raise FileRejectedError(rule="csv_header", message=message, line=1)
+        return batch
+
+    def _build(self, rows: Sequence[Cells], numbers: Sequence[int]) -> pa.RecordBatch | None:
+        return self._builder.batch(_columns(rows, self._places), numbers, self._bad)
+
+    def end(self) -> None:
+        """Check that the file has a header, and that its last record is whole."""
+        self._records.check_closed()
+        if self._columns is None:
+            message = "the file is empty; expected a header line"
+            raise FileRejectedError(rule="csv_header", message=message, line=1)
 
 
 def _line_of(cells: Cells, options: CsvOptions) -> str:
@@ -166,17 +238,15 @@ class _Records:
     Each character is examined a bounded number of times, whatever the quotes. If a record is still
     open at the end of its line, its cells so far are kept and parsing resumes where it stopped.
 
-    Args:
-        width: Number of columns; `None` if the first record, the header, says it.
+    Attributes:
+        width: Number of columns; `0` until the header, which is the first record, says it.
     """
 
-    def __init__(
-        self, options: ReadOptions, record_bytes_max: int, notes: Notes, width: int | None
-    ) -> None:
-        self._options, self._lines, self._notes = options.csv, options.lines, notes
-        self._width = width
+    def __init__(self, options: CsvOptions, record_bytes_max: int) -> None:
+        self._options = options
+        self.width = 0
         self._record_bytes_max = record_bytes_max
-        delimiter, quote = re.escape(options.csv.delimiter), re.escape(options.csv.quote)
+        delimiter, quote = re.escape(options.delimiter), re.escape(options.quote)
         # Possessive: the regex never retries a shorter match, which would be quadratic.
         inside = f"[^{quote}]*+(?:{quote}{quote}[^{quote}]*+)*+"
         self._inside = re.compile(inside if quote else "")
@@ -189,53 +259,32 @@ class _Records:
         self._open: list[str] | None = None
         self._first = self._size = 0
 
-    def chunks(
-        self, blocks: Iterable[TextBlock], batch_rows: int
-    ) -> Iterator[tuple[list[int], list[Cells]]]:
-        """Yield the line numbers and the cells of at most `batch_rows` records at a time."""
-        for block in blocks:
-            for start in range(0, len(block.lines), batch_rows):
-                lines = block.lines[start : start + batch_rows]
-                first = block.first + start
-                rows = None if self._open is not None else self._plain_rows(lines)
-                if rows is not None:
-                    yield list(range(first, first + len(rows))), rows
-                elif records := list(self._records(lines, first)):
-                    yield [number for number, _ in records], [cells for _, cells in records]
-            check_last_line(block, self._lines, self._notes)
-        if self._open is not None:
+    @property
+    def is_open(self) -> bool:
+        """Whether a record goes on in the next line."""
+        return self._open is not None
+
+    def read(self, lines: Iterable[str], first: int) -> tuple[list[int], list[Cells]]:
+        """Return line number and cells of each record; an open record is kept for the next call."""
+        numbers, rows = list[int](), list[Cells]()
+        for number, cells in self._records(lines, first):
+            numbers.append(number)
+            rows.append(cells)
+        return numbers, rows
+
+    def check_closed(self) -> None:
+        """Raise `csv_quote` if a record is open."""
+        if self.is_open:
             message = "a quoted field that begins in this record is not closed by the file's end"
             raise FileRejectedError(rule="csv_quote", message=message, line=self._first)
 
-    def _plain_rows(self, lines: list[str]) -> list[Cells] | None:
-        """Return the cells of lines without quotes; `None` if a line needs the slow parser."""
-        delimiter, quote, null = self._options.delimiter, self._options.quote, self._options.null
-        if lines[0].endswith("\r"):
-            lines = [line.removesuffix("\r") for line in lines]
-        if any("\r" in line for line in lines) or ("" in lines and self._width != 1):
-            return None
-        if quote and any(quote in line for line in lines):
-            return None
-        rows: list[Cells] = [
-            self._nulled(cells) if null in cells else cells  # type: ignore[misc]
-            for cells in (line.split(delimiter, COLUMNS_MAX) for line in lines)
-        ]
-        if self._width is None:
-            self._width = len(rows[0])
-        return rows
-
-    def _nulled(self, cells: Iterable[str]) -> Cells:
-        null = self._options.null
-        return [None if cell == null else cell for cell in cells]
-
-    def _records(self, lines: list[str], first: int) -> Iterator[tuple[int, Cells]]:
-        """Yield line number and cells of each record; an open record is kept for the next call."""
+    def _records(self, lines: Iterable[str], first: int) -> Iterator[tuple[int, Cells]]:
         for number, line in enumerate(lines, first):
             if self._open is not None:
                 self._size += len(line) + 1
                 self._open.append("\n")
                 whole = self._take(line, 0)
-            elif line in ("", "\r") and self._width != 1:
+            elif line in ("", "\r") and self.width != 1:
                 continue
             else:
                 self._first, self._size = number, len(line)
@@ -243,8 +292,8 @@ class _Records:
             if whole is None:
                 self._check_size()
                 continue
-            if self._width is None:
-                self._width = len(whole)
+            if not self.width:
+                self.width = len(whole)
             yield self._first, whole
 
     def _begin(self, line: str) -> Cells | None:

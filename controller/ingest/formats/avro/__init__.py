@@ -1,0 +1,1 @@
+"""Avro: container, schema and values, read strictly."""

@@ -1,0 +1,1 @@
+"""The changes of a Delta table, by groups of versions."""

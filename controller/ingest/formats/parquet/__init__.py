@@ -1,0 +1,1 @@
+"""Parquet: its bounds, pages and columns, checked before they are believed."""
