@@ -25,7 +25,10 @@ __all__ = ["BYTES_PER_SECOND_MIN", "Bounds"]
 BYTES_PER_SECOND_MIN = 1024
 """A client that is slower than this is treated like one that sends nothing."""
 
-_UPLOADS = re.compile(r"/api/v1/dataflows/[^/]+/sources/[^/]+/(files|quarantine/[^/]+/readmit)/?\Z")
+_UPLOADS = re.compile(
+    r"/api/v1/dataflows/[^/]+/sources/[^/]+/"
+    r"(files|replacements(/preview)?|quarantine/[^/]+/readmit)/?\Z"
+)
 
 
 @dataclass(frozen=True, slots=True)

@@ -6,7 +6,7 @@ Which stages can follow, and how, is decided by `cbp.model.dataflow.replacement`
 from __future__ import annotations
 
 import io
-from typing import Annotated, Any, BinaryIO, cast
+from typing import Annotated, BinaryIO, cast
 
 import anyio.to_thread
 from fastapi import Query, Request
@@ -18,13 +18,12 @@ from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
 from controller.api.requests.body import BodyStream
 from controller.api.routes.claims import claim_out
-from controller.api.routes.sources import UploadQuery
+from controller.api.routes.sources import ANY_TYPE, UploadQuery
 from controller.api.routing.dependencies import (
     ControllerDep,
     DropFolderDep,
     IdempotencyKey,
     IdempotencyKeysDep,
-    SettingsDep,
     UploadLimiterDep,
 )
 from controller.api.routing.routers import problems, router
@@ -38,13 +37,6 @@ __all__ = ["routes"]
 READ_BYTES = 1 << 20
 
 routes = router("sources")
-
-_ANY_TYPE = {
-    "requestBody": {
-        "required": True,
-        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
-    }
-}
 
 
 class ReplaceQuery(UploadQuery):
@@ -69,7 +61,7 @@ def _compared(made: Compared) -> ComparedOut:
 @routes.post(
     "/dataflows/{name}/sources/{source}/replacements",
     status_code=202,
-    openapi_extra=_ANY_TYPE,
+    openapi_extra=ANY_TYPE,
     responses=problems(404, 409, 413, 422),
 )
 @needs(Scope.ADMIN)
@@ -79,7 +71,6 @@ async def replace(
     request: Request,
     controller: ControllerDep,
     drop_folder: DropFolderDep,
-    settings: SettingsDep,
     idempotency_keys: IdempotencyKeysDep,
     limiter: UploadLimiterDep,
     query: Annotated[ReplaceQuery, Query()],
@@ -91,7 +82,7 @@ async def replace(
     records that are taken back. It is refused, and nothing changes, if a stage cannot follow
     (409, `replace_refused`).
     """
-    stream = _stream(request, settings)
+    stream = BodyStream(request)
     key = idempotency_key or ""
 
     def receive() -> Uploaded:
@@ -109,7 +100,7 @@ async def replace(
 
 @routes.post(
     "/dataflows/{name}/sources/{source}/replacements/preview",
-    openapi_extra=_ANY_TYPE,
+    openapi_extra=ANY_TYPE,
     responses=problems(404, 409, 413, 422),
 )
 @needs(Scope.OPERATOR, changes=False)
@@ -119,12 +110,11 @@ async def preview_replacement(
     request: Request,
     controller: ControllerDep,
     drop_folder: DropFolderDep,
-    settings: SettingsDep,
     limiter: UploadLimiterDep,
     query: Annotated[UploadQuery, Query()],
 ) -> ComparedOut:
     """Return what a replacement would change, with the same refusals; changes nothing."""
-    stream = _stream(request, settings)
+    stream = BodyStream(request)
 
     def compare() -> Compared:
         record = controller.retained.check(name, source)
@@ -182,14 +172,6 @@ async def preview_retraction(
         )
 
     return _compared(await run_in_threadpool(compare))
-
-
-def _stream(request: Request, settings: Any) -> BodyStream:
-    return BodyStream(
-        request,
-        bytes_max=settings.upload_bytes_max,
-        idle_seconds=settings.client_idle_seconds,
-    )
 
 
 def _answer(done: Uploaded) -> ClaimOut:

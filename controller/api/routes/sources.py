@@ -33,19 +33,20 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import Uploaded
 
-__all__ = ["routes"]
+__all__ = ["ANY_TYPE", "UploadQuery", "routes"]
 
 NAME_BYTES_MAX = 200
 READ_BYTES = 1 << 20
 
 routes = router("sources")
 
-_ANY_TYPE = {
+ANY_TYPE = {
     "requestBody": {
         "required": True,
         "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
     }
 }
+"""What the OpenAPI document says of a body that is a file."""
 
 
 class UploadQuery(Model):
@@ -103,7 +104,7 @@ def identity(
 @routes.post(
     "/dataflows/{name}/sources/{source}/files",
     status_code=202,
-    openapi_extra=_ANY_TYPE,
+    openapi_extra=ANY_TYPE,
     responses={
         200: {
             "model": ClaimOut,

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import asyncio
+import re
 from collections.abc import Iterable
 
 import pytest
@@ -10,6 +11,7 @@ from starlette.requests import Request
 from starlette.types import Message, Scope
 
 from controller.api.answers.request_errors import BodyTooLargeError, ClientTooSlowError
+from controller.api.app import describe_api
 from controller.api.requests.body import read_body
 from controller.api.requests.bounds import BYTES_PER_SECOND_MIN, Bounds
 from tests.simulated_time import play, sleep
@@ -44,6 +46,26 @@ def read(pieces: Iterable[tuple[float, bytes]], *, route_seconds: float = 0.0) -
         return size, asyncio.get_running_loop().time()
 
     return play(whole())
+
+
+def test_every_upload_may_be_larger_than_a_document() -> None:
+    """Each route that takes a file has the bound of uploads, and no other has."""
+
+    async def receive() -> Message:
+        return {"type": "http.request", "body": b"x" * 2, "more_body": False}
+
+    async def is_bounded(path: str) -> bool:
+        scope = SCOPE | {"path": path}
+        try:
+            await Bounds(1, 2, IDLE_SECONDS).bounded(scope, receive)()
+        except BodyTooLargeError:
+            return True
+        return False
+
+    for path, operations in describe_api()["paths"].items():
+        content = operations.get("post", {}).get("requestBody", {}).get("content", {})
+        takes_file = "application/octet-stream" in content
+        assert play(is_bounded(re.sub(r"\{\w+\}", "x", path))) is not takes_file, path
 
 
 def test_who_sends_nothing_is_given_up() -> None:
