@@ -29,6 +29,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "Keep it running": (
             "fix-a-quarantined-file",
+            "correct-a-file",
             "roll-back",
             "back-fill",
             "how-fast-am-i",
