@@ -318,6 +318,7 @@ class Replay(ReferenceEngine):
         old, new = self.copy(), Replay(dataflow, units)
         new._closes += old._closes
         new.fed, new.begun = old.fed, dict(old.begun)
+        new._gone = old._gone
         contents = {**old._left, **old._contents}
         anew = {n for n in dataflow.stages if n not in old._stages or n in choice.rebuild}
         for leader, unit in units.items():
@@ -364,6 +365,7 @@ class Replay(ReferenceEngine):
         )
         self._connectors[stage] = old._connectors[stage]
         self._memos[stage] = old._memos[stage]
+        self._read |= {at: many for at, many in old._read.items() if at[0] == stage}
         self._figures[stage] = old._figures[stage]
         for state in was.state:
             self.past[f"{stage}.{state}"] = old.past[f"{stage}.{state}"]
