@@ -55,7 +55,7 @@ def test_every_upload_may_be_larger_than_a_document() -> None:
         return {"type": "http.request", "body": b"x" * 2, "more_body": False}
 
     async def is_bounded(path: str) -> bool:
-        scope = SCOPE | {"path": path}
+        scope: Scope = {**SCOPE, "path": path}
         try:
             await Bounds(1, 2, IDLE_SECONDS).bounded(scope, receive)()
         except BodyTooLargeError:
