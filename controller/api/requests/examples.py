@@ -16,10 +16,13 @@ __all__ = ["BODIES", "PARAMETERS", "add_examples"]
 _CLICKS: dict[str, Any] = {
     "name": "clicks",
     "sources": {"urls": {"schema": "url STRING", "format": "jsonl"}},
-    "stages": {"count": {"translator": "url_count_view", "inputs": {"urls": "urls"}}},
+    "stages": {
+        "count": {"translator": "url_count_view", "inputs": {"urls": "urls"}, "any_order": True}
+    },
 }
 _LINES = '{"url": "/docs"}\n{"url": "/"}\n{"url": "/docs"}\n'
-_CORRECTION = {"corrections": [{"key": {"url": "/docs"}, "set": {"n": 3}}]}
+_RIGHT_LINES = '{"url": "/docs"}\n{"url": "/docs"}\n{"url": "/docs"}\n'
+_CORRECTION = {"corrections": [{"key": {"url": "/docs"}, "set": {"n": 4}}]}
 _RUNS = {"runs": ["01970e2f6c5b7d3f8a41"]}
 
 BODIES: Mapping[str, Any] = MappingProxyType(
@@ -27,6 +30,8 @@ BODIES: Mapping[str, Any] = MappingProxyType(
         "dataflows_validate": _CLICKS,
         "dataflows_register": _CLICKS,
         "sources_upload": _LINES,
+        "sources_preview_replacement": _RIGHT_LINES,
+        "sources_replace": _RIGHT_LINES,
         "quarantine_readmit": _LINES,
         "dataflows_change": {**_CLICKS, "description": "Counts how often each URL was seen."},
         "queries_query": {"sql": "SELECT url, n FROM count.counts ORDER BY n DESC LIMIT 10"},
@@ -61,8 +66,12 @@ PARAMETERS: Mapping[str, str] = MappingProxyType(
 _BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {
         "sources_upload": {"name": "monday.jsonl"},
-        "corrections_correct": {"reason": "the third one was lost"},
-        "corrections_preview": {"reason": "the third one was lost"},
+        "sources_preview_replacement": {"name": "monday.jsonl"},
+        "sources_replace": {"name": "monday.jsonl", "reason": "the last page was wrong"},
+        "sources_preview_retraction": {"name": "monday.jsonl"},
+        "sources_retract": {"name": "monday.jsonl", "reason": "a test"},
+        "corrections_correct": {"reason": "the fourth one was lost"},
+        "corrections_preview": {"reason": "the fourth one was lost"},
         "quarantine_readmit": {"reason": "a number for a text"},
         "stages_give_back": {"reason": "null hours count as 0"},
     }

@@ -22,6 +22,7 @@ OPERATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 STATUSES = {
     "dataflows_register": 201,
+    "sources_replace": 202,
     "sources_upload": 202,
     "tokens_create": 201,
     "verifications_start": 202,
@@ -106,6 +107,8 @@ def test_the_examples_are_accepted(client: httpx.Client) -> None:
             until(lambda: counts_of(client) == 2)
             method, path, _ = request_of(name)
             client.request(method, path, params={"name": "bad.jsonl"}, content=bad)
+        if name == "sources_replace":
+            until(lambda: counts_of(client) == 3)
     refused = "/api/v1/dataflows/clicks/sources/urls/quarantine"
     until(lambda: bool(client.get(refused).json()["items"]))
     ids = {

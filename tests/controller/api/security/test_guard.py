@@ -62,7 +62,7 @@ def test_an_idempotency_key_has_the_same_limit_everywhere(service: Service) -> N
         for parameter in operation.get("parameters", ())
         if parameter["name"].lower() == "idempotency-key"
     }
-    assert len(longest) == 6
+    assert len(longest) == 8
     assert set(longest.values()) == {255}, longest
 
 
