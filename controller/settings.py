@@ -94,8 +94,8 @@ class Settings(BaseSettings):
         advertise_url: Where other machines reach this service; by default made of host and port.
         tick_seconds: Longest time between two ticks of the loop.
         settle_seconds: How long a dropped file must stay unchanged before it is taken.
-        scan_seconds: Time between two listings of a drop folder from which no events come, such as
-            one on NFS. Of the others some are listed each time, so that each is in 300 times.
+        scan_seconds: Time between two listings of a drop folder that sends no events, such as one
+            on NFS. Folders that send events are listed in turn, each once in 300 such periods.
         collect_every: Epochs of a dataflow between two garbage collections.
         scrub_days: Period in which everything on disk is read once to find damage; 0 means never.
         keep_versions_min: How many versions of a table before the newest stay readable, however

@@ -18,7 +18,14 @@ from tests.executed_documents import LANGUAGES, blocks, languages, play
 from tests.machine import folder_in_memory
 
 ON_SPARK = {"read-with-spark"}
-IN_EACH_RUN = {"start", "add-a-stage", "change-your-code", "fix-a-quarantined-file", "roll-back"}
+IN_EACH_RUN = {
+    "start",
+    "add-a-stage",
+    "change-your-code",
+    "correct-a-file",
+    "fix-a-quarantined-file",
+    "roll-back",
+}
 """What nearly every user reads; the others are soaks."""
 
 

@@ -52,7 +52,7 @@ class SetAsideOut(Model):
 
 
 class GiveBackQuery(Model):
-    """Who gives records back, and why."""
+    """The person who gives records back, and the reason."""
 
     reason: str = Field(min_length=1, max_length=1000)
     by: str = Field("", max_length=200, description="Who asks for it.")
