@@ -8,8 +8,8 @@
 So a comparison of two moments of this clock (a pause, a time limit, an idle time) takes at most
 twice its time. Times that outlive the process are compared as `cbp.model.schedule.backoff.Rest`.
 
-Guaranteed (tests/controller/test_clock.py): no moment is before an earlier one, except after a
-correction by over a day; safe to use from several threads.
+Guaranteed (tests/controller/loop/runs/test_clock.py): no moment is before an earlier one, except
+after a correction by over a day; safe to use from several threads.
 """
 
 from __future__ import annotations

@@ -2,7 +2,7 @@
 
 Guaranteed: each mistake says where it is, what was given and what was expected. An error about one
 document reports at most `MISTAKES_MAX` mistakes, each shortened
-(tests/controller/test_documents.py).
+(tests/controller/registry/test_documents.py).
 Absent on purpose: the rules themselves; each rule is in the module of what it checks.
 """
 

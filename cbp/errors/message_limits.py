@@ -3,7 +3,8 @@
 A wrong value can be as large as a document, and occur in it many times. A message that repeated
 all of it would be larger than the document itself.
 
-Guaranteed: `shortened` returns at most `most` characters (tests/controller/test_documents.py).
+Guaranteed: `shortened` returns at most `most` characters
+(tests/controller/registry/test_documents.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ A facade over its parts; `assembly` constructs them and gives each what it needs
 is needed after a crash: the store and the folders hold everything.
 
 Guaranteed: when a method returns, its effect is durable
-(tests/controller/test_operating.py).
+(tests/controller/loop/operations/test_operating.py).
 Absent on purpose: the scheduler, threads of its own, HTTP.
 """
 

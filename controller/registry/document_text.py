@@ -1,8 +1,8 @@
 """A document as YAML text for people: what a page edits, and what the difference of versions shows.
 
 Guaranteed: `parse_document` reads the text back as the same values
-(tests/controller/test_document_text.py). The text that an author sent is not kept, so comments are
-lost.
+(tests/controller/registry/test_document_text.py). The text that an author sent is not kept, so
+comments are lost.
 """
 
 from __future__ import annotations

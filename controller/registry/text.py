@@ -9,7 +9,7 @@ mapping cannot hold such pairs. YAML is read from its events, not by a loader:
 - A tag constructs nothing, and deep nesting does not exhaust the stack.
 - Each use of an alias counts with its full content.
 
-Guaranteed, whatever the input (tests/controller/test_registry.py, test_documents.py):
+Guaranteed, whatever the input (tests/controller/registry/test_registry.py, test_documents.py):
 
 - A text of more than `TEXT_BYTES_MAX` bytes is refused.
 - The result has at most `DEPTH_MAX` levels and `VALUES_MAX` values.

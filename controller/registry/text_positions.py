@@ -6,7 +6,7 @@ r"""Where the values of a dataflow document stand in its text: line and column, 
 
 Read only once a document has mistakes, so a sound document costs nothing.
 
-Guaranteed: never raises, whatever the text (tests/controller/test_text_positions.py).
+Guaranteed: never raises, whatever the text (tests/controller/registry/test_text_positions.py).
 Absent on purpose: what aliases stand for; the place of an alias is where it is used.
 """
 

@@ -9,7 +9,7 @@ file has changed, so that a registration takes the code that is on disk. What is
 with the code that it has. If the new code cannot be loaded, the old one stays, and documents
 that name it are refused with the author's file and line.
 
-Guaranteed (tests/controller/test_translator_files.py): a file is read once per loading, so
+Guaranteed (tests/controller/registry/test_translator_files.py): a file is read once per loading, so
 what runs, what is fingerprinted and what workers get are the same text.
 """
 

@@ -1,6 +1,6 @@
 """What a path of `--translators` means: a file, a folder of files, or a project; and its modules.
 
-Guaranteed: nothing is imported here (tests/controller/test_translator_files.py).
+Guaranteed: nothing is imported here (tests/controller/registry/test_translator_files.py).
 """
 
 from __future__ import annotations

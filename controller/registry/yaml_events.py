@@ -1,9 +1,9 @@
 """The events of a YAML text, within the limits that keep the parser's time linear.
 
-Guaranteed, whatever the text (tests/controller/test_yaml_events.py): what reads these events to
-their end, or to the error, takes time that grows with the size of the text, not with its square.
-The parser compares each directive with all the others, and looks at all open collections for each
-of its tokens.
+Guaranteed, whatever the text (tests/controller/registry/test_yaml_events.py): what reads these
+events to their end, or to the error, takes time that grows with the size of the text, not with its
+square. The parser compares each directive with all the others, and looks at all open collections
+for each of its tokens.
 """
 
 from __future__ import annotations

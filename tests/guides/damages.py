@@ -1,10 +1,10 @@
 """The symptom, the loss and the repair of each kind of damage, as the guide `damage` lists them.
 
-tests/controller/test_damages.py damages state files, outputs, records, table logs, checkpoints and
-descriptions, and runs the repairs, also with a lost database.
-tests/controller/test_damages_of_services.py does so with logs of sources, roll-backs, files in drop
-folders and the database; tests/cbp/engine/state/test_copies.py covers index copies. Not covered by
-a test: the advice for increments of sources, closes and notes.
+tests/controller/loop/recovery/test_damages.py damages state files, outputs, records, table logs,
+checkpoints and descriptions, and runs the repairs, also with a lost database.
+tests/controller/loop/recovery/test_damages_of_services.py does so with logs of sources, roll-backs,
+files in drop folders and the database; tests/cbp/engine/state/test_copies.py covers index copies.
+Not covered by a test: the advice for increments of sources, closes and notes.
 """
 
 from __future__ import annotations

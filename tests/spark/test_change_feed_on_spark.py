@@ -20,7 +20,7 @@ from tests.change_feeds import (
     require_exact,
     versions_of,
 )
-from tests.controller.test_views import TRANSLATORS, VIEWS
+from tests.controller.loop.reading.test_views import TRANSLATORS, VIEWS
 from tests.controller.world import World
 
 pytestmark = pytest.mark.spark

@@ -8,8 +8,8 @@ counts epochs under the new generation's transactions, since Delta's transaction
 By its generation mark every writer of an older generation sees that it no longer leads.
 
 Guaranteed: nothing is written unless every file of the earlier version exists; a roll-back is
-written once, however often it is repeated (tests/controller/test_rollback.py). Not guaranteed:
-that earlier versions are kept longer than the table's retention.
+written once, however often it is repeated (tests/controller/loop/recovery/test_rollback.py). Not
+guaranteed: that earlier versions are kept longer than the table's retention.
 """
 
 from __future__ import annotations

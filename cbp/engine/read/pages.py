@@ -10,7 +10,8 @@ Guaranteed: memory holds the hashes of one bucket, or a batch of a file, and the
 page. Not guaranteed: that a version stays; reading one that was collected raises
 `VersionGoneError`.
 
-Invariants: tests/cbp/engine/read/test_pages.py, tests/controller/test_consistent_reads.py.
+Invariants: tests/cbp/engine/read/test_pages.py,
+tests/controller/loop/reading/test_consistent_reads.py.
 """
 
 from __future__ import annotations

@@ -19,7 +19,7 @@ attempts are collected. It is removed when the run is prepared: no record names 
 Memory: the records that are gone, and some hundred thousand others at a time.
 
 Invariant: the state of each group is that of a stage that read what counts in one increment
-(tests/controller/test_replacement.py).
+(tests/controller/loop/recovery/test_replacement.py).
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@ has an id; a client that comes again with the last one it got (`Last-Event-ID`, 
 those behind it. If they are not kept any more, the stream begins with `reset`.
 
 Guaranteed: a stream ends within a heartbeat after its token was revoked or its session has ended
-(tests/controller/test_events.py). That costs one look-up for each stream and heartbeat, so at most
-`CBP_EVENT_STREAMS_MAX` in 15 seconds.
+(tests/controller/events/test_events.py). That costs one look-up for each stream and heartbeat, so
+at most `CBP_EVENT_STREAMS_MAX` in 15 seconds.
 """
 
 from __future__ import annotations

@@ -15,8 +15,8 @@ If the readers of a source add up signs, a record that goes is one more record, 
 
 Memory: both files, as Arrow columns.
 
-Invariant (tests/controller/test_replacement.py): the records of all increments of a name, less
-those that are gone, are those of the newest file of that name.
+Invariant (tests/controller/loop/recovery/test_replacement.py): the records of all increments of a
+name, less those that are gone, are those of the newest file of that name.
 """
 
 from __future__ import annotations

@@ -10,8 +10,8 @@ One piece of work is everything that waits at one stage. Places are assigned as 
 long. The result is recorded in one short step, if the work is still wanted then. Work beyond its
 time limit is given up: its stage stops, and its result is dropped.
 
-Guaranteed (tests/controller/test_time_limit.py): an author's function that fails or hangs stops
-its stage only, and the error names its line; nothing of a deleted dataflow is recorded.
+Guaranteed (tests/controller/loop/runs/test_time_limit.py): an author's function that fails or hangs
+stops its stage only, and the error names its line; nothing of a deleted dataflow is recorded.
 """
 
 from __future__ import annotations

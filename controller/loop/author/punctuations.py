@@ -10,8 +10,8 @@ and the service lives on, nothing of the dataflow is framed until `catch_up` has
 The same holds in a new process or term whose recovery failed.
 
 Guaranteed: a second request with the same key makes no second punctuation, also after a restart
-(tests/controller/test_punctuations.py). If the store is lost, the keys of punctuations before the
-newest position are forgotten.
+(tests/controller/loop/author/test_punctuations.py). If the store is lost, the keys of punctuations
+before the newest position are forgotten.
 """
 
 from __future__ import annotations

@@ -8,9 +8,9 @@ the position replaces, and inputs that were kept for long enough. Outputs beyond
 and messages that were read, are removed by runs of their stages
 (`controller.loop.runs.output_retention`).
 
-Invariant: nothing is removed that a connector or an unfinished record still needs, wherever a
-crash happens (tests/controller/test_housekeeping.py). Nothing is stored about collections:
-after a restart every dataflow is looked at once.
+Invariant: nothing is removed that a connector or an unfinished record still needs, wherever a crash
+happens (tests/controller/loop/housekeeping/test_housekeeping.py). Nothing is stored about
+collections: after a restart every dataflow is looked at once.
 """
 
 from __future__ import annotations

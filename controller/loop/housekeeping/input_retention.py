@@ -8,8 +8,8 @@ old increments of stages are removed too; the tables hold what they said about t
 goes for rows of increments that their own retention has removed from a table
 (`cbp.engine.outputs.retention`).
 
-Invariants (tests/controller/test_retention.py): whatever a queue or a roll-back needs stays,
-wherever a crash happens; a flow is read from the oldest increment that exists.
+Invariants (tests/controller/loop/housekeeping/test_retention.py): whatever a queue or a roll-back
+needs stays, wherever a crash happens; a flow is read from the oldest increment that exists.
 """
 
 from __future__ import annotations

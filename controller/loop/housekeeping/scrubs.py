@@ -4,7 +4,7 @@ The background scrubber reads everything too, slowly (`controller.loop.housekeep
 Both keep their findings in one place, so that `ready`, state and metrics agree.
 
 Guaranteed: at most one requested scrub per dataflow is under way; a second request returns that
-one. A scrub changes nothing except the note (tests/controller/test_scrubs.py).
+one. A scrub changes nothing except the note (tests/controller/loop/housekeeping/test_scrubs.py).
 """
 
 from __future__ import annotations

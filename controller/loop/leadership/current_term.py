@@ -4,7 +4,7 @@ The controller begins a term when it takes the lease, and ends it when it learns
 controller leads. Code that starts work asks `deposed` first.
 
 Guaranteed: after `depose` nothing is started until the next `begin`
-(tests/controller/test_failures.py).
+(tests/controller/loop/runs/test_failures.py).
 """
 
 from __future__ import annotations

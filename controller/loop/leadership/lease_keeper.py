@@ -7,9 +7,9 @@
 `cbp.model.schedule.lease` makes the decisions. A process that has its database for itself leads
 without a thread: the lock file has decided, and its term has no end.
 
-Invariants (tests/controller/test_leadership.py): `check` passes only within the time that the
-lease was granted for; the store is fenced with the epoch from the first write of a term until no
-work of that term is under way.
+Invariants (tests/controller/loop/leadership/test_leadership.py): `check` passes only within the
+time that the lease was granted for; the store is fenced with the epoch from the first write of a
+term until no work of that term is under way.
 """
 
 from __future__ import annotations

@@ -12,10 +12,10 @@ check that it leads and its put. So the bytes of such a put are staged in the fo
 link(2) gives them their name on two conditions: the number is free, and the folder exists. The
 successor removes the folder before it reads any log.
 
-Guaranteed (tests/controller/test_terms.py): a put of a term that has ended raises, and leaves
-nothing. An instance that stalls in (1) to (3) cuts off no other: after (2) its folder's number is
-below that of any instance which took the lease later, and before (2) it removes only its own.
-Not guaranteed: anything about records of runs; the first one put counts
+Guaranteed (tests/controller/loop/leadership/test_terms.py): a put of a term that has ended raises,
+and leaves nothing. An instance that stalls in (1) to (3) cuts off no other: after (2) its folder's
+number is below that of any instance which took the lease later, and before (2) it removes only its
+own. Not guaranteed: anything about records of runs; the first one put counts
 (controller/loop/README.md, "A zombie's record counts if it was first").
 """
 

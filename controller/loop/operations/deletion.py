@@ -2,9 +2,9 @@
 
 Guaranteed: what is finished is published before the store forgets the dataflow, unless the folder
 is removed. A folder is renamed before it is removed: after a crash it is either whole, or removed
-by the next start (tests/controller/test_publication.py, test_recovery.py). Other dataflows are
-ticked meanwhile, however large the folder is (test_stalls.py).
-Not guaranteed: deletion of a dataflow whose runs do not end; it then runs on.
+by the next start (tests/controller/loop/runs/test_publication.py, test_recovery.py). Other
+dataflows are ticked meanwhile, however large the folder is (test_stalls.py). Not guaranteed:
+deletion of a dataflow whose runs do not end; it then runs on.
 """
 
 from __future__ import annotations

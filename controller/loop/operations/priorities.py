@@ -5,7 +5,7 @@ priority that was acknowledged is in both, and outlives a lost store; after a cr
 the next recovery gives the store what the file says.
 
 Guaranteed: both agree after `set_priority` and after `bring`, unless the file is damaged
-(tests/controller/test_priorities.py).
+(tests/controller/loop/operations/test_priorities.py).
 """
 
 from __future__ import annotations

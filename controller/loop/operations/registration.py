@@ -6,7 +6,7 @@ runs, frames nothing and takes in no files. It stays held until its store is tha
 version. Other dataflows are never waited for.
 
 Invariant: every dataflow in `held` is finished later, or shown as the reason why its stages wait
-(tests/controller/test_change.py, test_change_crashes.py).
+(tests/controller/loop/operations/test_change.py, test_change_crashes.py).
 """
 
 from __future__ import annotations

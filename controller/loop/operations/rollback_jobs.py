@@ -7,7 +7,7 @@ Nobody has to keep a connection open meanwhile. A job is forgotten with the proc
 is not: the record of the generation has the job's request, so a job that was done is found again.
 
 Guaranteed: one job at a time per dataflow, and one per request, however often it is asked for
-(tests/controller/test_rollback_jobs.py).
+(tests/controller/loop/operations/test_rollback_jobs.py).
 """
 
 from __future__ import annotations

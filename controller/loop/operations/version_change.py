@@ -10,8 +10,8 @@ A crash before (4) leaves the old version, and files that no record names. A lat
 recovery go on at (5), whose steps may all be repeated. If (5) fails, the dataflow starts nothing
 until (5) has succeeded: it never runs an outdated version.
 
-Invariants (tests/controller/test_change_crashes.py): killed at any point, a restart leads to the
-old version or to the new one; kept stages lose and repeat no increment.
+Invariants (tests/controller/loop/operations/test_change_crashes.py): killed at any point, a restart
+leads to the old version or to the new one; kept stages lose and repeat no increment.
 """
 
 from __future__ import annotations

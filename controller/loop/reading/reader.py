@@ -10,8 +10,9 @@ A read *as of* an epoch or a time uses the table versions of one snapshot
 same; by default they use the newest snapshot. Their cursor is `v<version>.<place>`: it carries
 the version, so later publications are not seen.
 
-Invariants: pages of any size, put together, are the flow (tests/controller/test_reading.py), or
-the table of one version (tests/controller/test_consistent_reads.py).
+Invariants: pages of any size, put together, are the flow
+(tests/controller/loop/reading/test_reading.py), or the table of one version
+(tests/controller/loop/reading/test_consistent_reads.py).
 """
 
 from __future__ import annotations

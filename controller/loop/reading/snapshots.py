@@ -6,7 +6,7 @@ then the tables again. A publication in between changes the second reading; an e
 the tables; a later one has left its record (`cbp.model.flow.snapshot` has the rule).
 
 Invariant: no snapshot shows a part of a publication, whatever is published meanwhile and
-however publications die (tests/controller/test_snapshots.py).
+however publications die (tests/controller/loop/reading/test_snapshots.py).
 """
 
 from __future__ import annotations

@@ -4,7 +4,7 @@ Registration chose which stages run together: the store has a row for each leadi
 compilation, by any version of the service, never chooses again.
 
 Invariant: the result was compiled from the record that the store holds now; a name that was
-deleted and registered again is compiled again (tests/controller/test_operating.py).
+deleted and registered again is compiled again (tests/controller/loop/operations/test_operating.py).
 """
 
 from __future__ import annotations

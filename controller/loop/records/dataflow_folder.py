@@ -6,7 +6,7 @@ The description is put before anything else. So a folder is self-describing from
 and a lost metadata store can be filled again from it.
 
 Invariant: a folder is used only if it is empty or describes exactly the registered dataflow
-(tests/controller/test_registration.py).
+(tests/controller/loop/operations/test_registration.py).
 """
 
 from __future__ import annotations

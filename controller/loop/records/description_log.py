@@ -9,7 +9,7 @@ which a new version takes over: before it, nothing of the new version is visible
 everything else is redo (`controller.loop.operations.version_change`).
 
 Invariant: `Description.from_json(d.to_json()) == d`; a number is put once, and a second writer
-learns that another controller leads (tests/controller/test_change_crashes.py).
+learns that another controller leads (tests/controller/loop/operations/test_change_crashes.py).
 """
 
 from __future__ import annotations

@@ -9,7 +9,8 @@ adds again has the priority that it had.
 It is no record of the dataflow: no result depends on it. So one file is replaced, and a damaged one
 stops nothing: the store then keeps what it has.
 
-Guaranteed: `read_priorities` returns what was written last (tests/controller/test_priorities.py).
+Guaranteed: `read_priorities` returns what was written last
+(tests/controller/loop/operations/test_priorities.py).
 """
 
 from __future__ import annotations

@@ -6,7 +6,7 @@ A recovery that found nothing to do is kept in memory only, so a service that st
 What is redone later in the same term, since it could not be redone at once, joins the term's note.
 
 Guaranteed: a note that cannot be written stops no recovery
-(tests/controller/test_recovery_journal.py).
+(tests/controller/loop/recovery/test_recovery_journal.py).
 Not guaranteed: that a note outlives a crash during its recovery; the next recovery then notes what
 is left to do.
 """

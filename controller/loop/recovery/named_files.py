@@ -5,7 +5,7 @@ by itself (`urls/3`). Whatever else was read after the roll-back point is applie
 increment is left out as a whole: one of several files is named as increment, or with all its files.
 
 Guaranteed: an increment is left out only if no run that stays has read it, at any input
-(tests/controller/test_rollback_without.py).
+(tests/controller/loop/recovery/test_rollback_without.py).
 """
 
 from __future__ import annotations

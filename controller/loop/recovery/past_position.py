@@ -12,8 +12,8 @@ and not how many increments wait. Frames are a function of the flow and its clos
 again, as far as the records read them. What no record up to the point read is left as it arrived;
 it is framed when the dataflow runs on.
 
-Guaranteed (tests/controller/test_rollback.py, test_rollback_framed.py): the service's own
-store and files are only read. Not guaranteed: that the past is still kept;
+Guaranteed (tests/controller/loop/recovery/test_rollback.py, test_rollback_framed.py): the service's
+own store and files are only read. Not guaranteed: that the past is still kept;
 `RollbackImpossibleError` says what is missing.
 """
 

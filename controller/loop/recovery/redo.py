@@ -14,7 +14,7 @@ oldest first, as soon as the increments that it read are queued. If the log begi
 store ends, the newest position is restored first (`cbp.model.flow.position`).
 
 Invariant: after `recover` every INTENDED run is being executed, or has a record that could not be
-finished yet; its stage then says so (tests/controller/test_recovery.py).
+finished yet; its stage then says so (tests/controller/loop/recovery/test_recovery.py).
 """
 
 from __future__ import annotations

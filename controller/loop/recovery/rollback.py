@@ -12,10 +12,10 @@ files that an operator named (`named_files.py`). What an earlier roll-back took 
 unless this one goes behind it. Closes of framed flows are restored
 too, each between the same two increments; frames are made again from both.
 
-Invariants (tests/controller/test_rollback.py): a dataflow that was rolled back and runs on gives
-the same results as before, epoch by epoch; a crash at any failpoint ends before or after the
-roll-back.
-Absent on purpose: removal of what was undone; it stays readable in the tables' history.
+Invariants (tests/controller/loop/recovery/test_rollback.py): a dataflow that was rolled back and
+runs on gives the same results as before, epoch by epoch; a crash at any failpoint ends before or
+after the roll-back. Absent on purpose: removal of what was undone; it stays readable in the tables'
+history.
 """
 
 from __future__ import annotations

@@ -3,8 +3,8 @@
 What an earlier roll-back took away stays away, unless a later one goes behind it. Then it comes
 back only if its files did not come again meanwhile, as new increments: they would count twice.
 
-Guaranteed (tests/controller/test_claims_of_roll_backs.py): of several files with the same name and
-content one counts: the accepted one, or if there is none, the oldest that comes back.
+Guaranteed (tests/controller/loop/recovery/test_claims_of_roll_backs.py): of several files with the
+same name and content one counts: the accepted one, or if there is none, the oldest that comes back.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ take minutes, and that thread serves the other dataflows too. It tries the lock,
 dataflow that is locked to a later tick. If a dataflow stays locked for long, the log names the
 holder.
 
-Guaranteed: `attempt` never blocks (tests/controller/test_exclusion.py).
+Guaranteed: `attempt` never blocks (tests/controller/loop/runs/test_exclusion.py).
 Not guaranteed: an order among waiting threads.
 """
 

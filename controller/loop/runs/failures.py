@@ -4,7 +4,7 @@
 operator's cancel stops the stage, a time limit fails the run, a run that gives way to another
 dataflow is tried again, and a run that the service ends is interrupted.
 
-Invariants: tests/controller/test_failures.py, test_time_limit.py.
+Invariants: tests/controller/loop/runs/test_failures.py, test_time_limit.py.
 """
 
 from __future__ import annotations

@@ -7,8 +7,8 @@
 A run that could not be finished is *parked*: it is kept in `ParkedRuns`, shown as the reason why
 its stage waits, and finished later. Publications that are due without a run start here too.
 
-Invariants (tests/controller/test_publication.py, test_recovery.py): every step may be repeated
-after any crash; after `LogConflictError` this controller publishes nothing any more.
+Invariants (tests/controller/loop/runs/test_publication.py, test_recovery.py): every step may be
+repeated after any crash; after `LogConflictError` this controller publishes nothing any more.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ An operator or a time limit can cancel work: it is asked to stop. If it does not
 its result is not recorded.
 
 Guaranteed: a stage has one piece of work at a time; work that `record` has accepted is never
-given up (tests/controller/test_time_limit.py).
+given up (tests/controller/loop/runs/test_time_limit.py).
 """
 
 from __future__ import annotations

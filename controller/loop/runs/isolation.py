@@ -11,7 +11,7 @@ a document that an earlier version accepted. The dataflow rests for a time that 
 `ready`, in the metrics and in the log.
 
 Guaranteed: no `Exception` leaves `attempt`; a `LogConflictError` is passed to `on_conflict`
-(tests/controller/test_isolation.py).
+(tests/controller/loop/runs/test_isolation.py).
 Not caught: a `BaseException` that is no `Exception`; it ends the process.
 """
 

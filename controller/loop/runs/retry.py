@@ -13,7 +13,7 @@ its stage stops. An orderly stop of the service and a cancelled run are not fail
 counted.
 
 Guaranteed: the error's class alone decides whether a failure is operating, so a restart counts
-the same tries (tests/controller/test_failures.py).
+the same tries (tests/controller/loop/runs/test_failures.py).
 Absent on purpose: clocks and randomness; they are passed in.
 """
 

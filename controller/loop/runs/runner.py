@@ -11,8 +11,8 @@ gives way to another dataflow (`cbp.model.schedule.places`) is cancelled and tri
 cancelled run that does not stop is given up (`controller.loop.runs.in_flight`); no record names its
 files.
 
-Invariants (tests/controller/test_loop.py, test_failures.py, test_recovery.py): a stage has at most
-one run under way; a run that was given up records nothing.
+Invariants (tests/controller/loop/test_loop.py, test_failures.py, test_recovery.py): a stage has at
+most one run under way; a run that was given up records nothing.
 """
 
 from __future__ import annotations

@@ -5,7 +5,7 @@ contention it costs nothing.
 
 Guaranteed: the time is counted anew for a run that got a slot in between, or that waited for a run
 that was asked to end, even if that run ended between two calls
-(tests/controller/test_giving_way.py).
+(tests/controller/loop/runs/test_giving_way.py).
 """
 
 from __future__ import annotations

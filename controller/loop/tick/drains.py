@@ -4,7 +4,7 @@
     drained     nothing is left to do; it starts no runs, as if it were paused
 
 Guaranteed: a resume that comes meanwhile wins, and a listing under way is waited for
-(tests/controller/test_drains.py).
+(tests/controller/loop/tick/test_drains.py).
 Not guaranteed: an upload that had begun before, or a timer that becomes due, can bring something
 after the end; it waits for the resume.
 """

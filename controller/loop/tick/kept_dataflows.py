@@ -5,8 +5,8 @@
     else                             left out: what the last tick said of its stages holds
 
 So a dataflow in which nothing happens costs a tick one row of one statement
-(tests/controller/test_idle.py). The revision is the store's: another instance that writes changes
-it as well. It is read before the data, so data is newer than its revision at most.
+(tests/controller/loop/tick/test_idle.py). The revision is the store's: another instance that writes
+changes it as well. It is read before the data, so data is newer than its revision at most.
 """
 
 from __future__ import annotations

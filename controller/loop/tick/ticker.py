@@ -5,7 +5,7 @@ wakes the next tick. A tick loads what has changed, and leaves out what rests
 (`kept_dataflows`).
 
 Guaranteed: a dataflow that no longer compiles, or in which anything else fails, stops only
-itself; every stage that does not start has a reason (tests/controller/test_loop.py,
+itself; every stage that does not start has a reason (tests/controller/loop/test_loop.py,
 test_isolation.py).
 Absent on purpose: threads and timers; the caller of `tick` has them.
 """

@@ -13,7 +13,7 @@ latest.
 The results of the last `KEPT_MAX` verifications of a dataflow outlive the process, in the store.
 A verification that was under way when the process died is listed as `verification_interrupted`.
 
-Invariants: tests/controller/test_verification.py.
+Invariants: tests/controller/loop/verification/test_verification.py.
 """
 
 from __future__ import annotations

@@ -9,7 +9,7 @@ Guaranteed: the cut holds no output that its input does not reach; missing input
 never a comparison with less. Not guaranteed: that a dataflow whose epochs depend on time comes to
 rest.
 
-Invariants: tests/controller/test_verification.py.
+Invariants: tests/controller/loop/verification/test_verification.py.
 """
 
 from __future__ import annotations

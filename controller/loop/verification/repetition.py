@@ -16,7 +16,7 @@ state before them are kept.
 Guaranteed: what is not repeated says why, and what a table holds from before is undecided. Not
 guaranteed: that the Runnable would decide the same again.
 
-Invariants: tests/controller/test_repetition.py.
+Invariants: tests/controller/loop/verification/test_repetition.py.
 """
 
 from __future__ import annotations

@@ -4,7 +4,8 @@ A row has the code, the line at fault (its comment is `# here`), and the whole m
 text is in `cbp status`, `cbp logs`, REST and the page, whatever process ran the stage
 (tests/spark/test_commonest_on_spark.py). What stands elsewhere: what is kept on a translator
 (test_author_state.py), what cannot be sent (tests/cbp/engine/workers/test_unsendable.py), loops
-without an end (tests/controller/test_time_limit.py), prints (tests/controller/test_run_logs.py).
+without an end (tests/controller/loop/runs/test_time_limit.py), prints
+(tests/controller/run_logs/test_run_logs.py).
 """
 
 from __future__ import annotations

@@ -15,7 +15,7 @@ from controller.cli import main
 from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN
 from tests.controller.api.rejecting_shop import Shop
-from tests.controller.test_set_aside import FRAGILE, MENDED, Fragile, mend, sums
+from tests.controller.loop.runs.test_set_aside import FRAGILE, MENDED, Fragile, mend, sums
 from tests.controller.world import World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
