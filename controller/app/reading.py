@@ -25,7 +25,7 @@ from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
-from controller.store.sql import open_beside
+from controller.store.base import open_beside
 
 __all__ = ["ReadingService"]
 

@@ -23,19 +23,19 @@ ROWS_MAX = 2_000
 
 
 class AuditLog:
-    """Methods of `SqlStore`; see `controller.store.access` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def add_audit(self, entries: Sequence[AuditRecord]) -> None:
-        """See `AccessStore.add_audit`."""
+        """Append entries (>= 1), in order."""
         with self._database.write(fenced=False) as connection:
             connection.execute(insert(audit), [_row(entry) for entry in entries])
 
     def audit(
         self, chosen: AuditFilter, *, cursor: str | None = None, limit: int = 100
     ) -> Page[AuditRecord]:
-        """See `AccessStore.audit`."""
+        """List entries, newest first."""
         query = select(audit)
         if chosen.since is not None:
             query = query.where(audit.c.at >= chosen.since)
@@ -48,7 +48,12 @@ class AuditLog:
             return page(connection, query, key=audit.c.seq, cursor=cursor, limit=limit, build=_of)
 
     def forget_audit(self, before: datetime, *, rows_max: int) -> int:
-        """See `AccessStore.forget_audit`."""
+        """Remove the oldest entries, at most some thousand; return how many.
+
+        Args:
+            before: Entries before this time go.
+            rows_max: Only so many of the others stay, the newest.
+        """
         oldest = select(audit.c.seq, audit.c.at).order_by(audit.c.seq).limit(ROWS_MAX)
         with self._database.write(fenced=False) as connection:
             newest = connection.execute(select(func.max(audit.c.seq))).scalar() or 0

@@ -23,9 +23,9 @@ from sqlalchemy import (
 
 from cbp.errors import LeaseLostError
 from cbp.model.schedule.lease import Lease
-from controller.store.base import Event
 from controller.store.database.connections import Database
 from controller.store.methods.events import tell
+from controller.store.records import Event
 from controller.store.schema.tables import leases
 
 __all__ = ["LEADER", "Leases", "require_epoch"]
@@ -36,13 +36,13 @@ _UNIX_EPOCH_AS_JULIAN_DAY = 2440587.5
 
 
 class Leases:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     @property
     def shared(self) -> bool:
-        """See `Store.shared`."""
+        """Whether other processes may use the same database; then the lease decides who leads."""
         return not self._database.exclusive
 
     def end_time_left(self) -> None:
@@ -51,14 +51,20 @@ class Leases:
             connection.execute(update(leases).values(expires_ms=0))
 
     def lease(self) -> tuple[Lease, int]:
-        """See `Store.lease`."""
+        """Return the lease, and the database's time in milliseconds since 1970."""
         with self._database.read() as connection:
             now = _now_ms(connection)
             row = connection.execute(select(leases, now.label("now_ms"))).one()
         return Lease(row.epoch, row.holder, row.address, row.expires_ms), row.now_ms
 
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
-        """See `Store.take_lease`."""
+        """Take the lease if it is free by the database's clock; see `Lease.take`.
+
+        Waits for writers of the previous epoch to end; later writes of that epoch are refused.
+
+        Returns:
+            The lease as it is now, or `None` while another instance holds it.
+        """
         with self._database.write(fenced=False) as connection:
             # The lease's time starts once the row is locked, not when the wait for it began:
             # behind a stalled writer that wait takes as long as a lease.
@@ -82,7 +88,7 @@ class Leases:
         return None if row is None else Lease(row.epoch, row.holder, row.address, row.expires_ms)
 
     def renew_lease(self, epoch: int, *, milliseconds: int) -> bool:
-        """See `Store.renew_lease`; one statement: a slow answer costs little of a lease."""
+        """Extend the lease, even if it has expired; `False` if it now has another epoch."""
         with self._database.write_at_once() as connection:
             renewed = (
                 update(leases)
@@ -93,7 +99,7 @@ class Leases:
             return connection.execute(renewed).first() is not None
 
     def release_lease(self, epoch: int) -> None:
-        """See `Store.release_lease`."""
+        """Free the lease at once; does nothing if it now has another epoch."""
         with self._database.write(fenced=False) as connection:
             released = connection.execute(
                 update(leases)
@@ -104,7 +110,11 @@ class Leases:
                 tell(connection, _led_by(epoch))
 
     def fence(self, epoch: int | None) -> None:
-        """See `Store.fence`."""
+        """Let this object write only while `epoch` is the lease's; `None` lifts the fence.
+
+        A fenced write then raises `LeaseLostError` if another instance leads; it has not
+        happened and never will.
+        """
         if epoch is None:
             self._database.fence = None
         else:

@@ -25,8 +25,8 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from controller.store.base import Page
 from controller.store.errors import CursorInvalidError
+from controller.store.records import Page
 
 __all__ = ["begins_with", "between", "page"]
 

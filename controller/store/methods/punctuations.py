@@ -14,24 +14,26 @@ from sqlalchemy import update as update_table
 
 from cbp.errors import InvariantError, NotFoundError
 from cbp.model.flow.punctuation import Punctuation
-from controller.store.base import Event, Page
 from controller.store.database.connections import Database
 from controller.store.methods.events import tell
 from controller.store.methods.frames import keep_close
 from controller.store.methods.listing_pages import page
 from controller.store.methods.writer_lock import hold
+from controller.store.records import Event, Page
 from controller.store.schema.tables import dataflows, punctuations
 
 __all__ = ["Punctuations", "next_punctuation", "punctuation_of"]
 
 
 class Punctuations:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def punctuate(self, dataflow: str, punctuation: Punctuation) -> None:
-        """See `Store.punctuate`.
+        """Record a punctuation, and queue it at every framed input that it is for.
+
+        Does nothing if this number is already recorded (redo after a crash).
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -57,12 +59,12 @@ class Punctuations:
             tell(connection, event)
 
     def next_punctuation(self, dataflow: str) -> int:
-        """See `Store.next_punctuation`."""
+        """Return the number for the next punctuation; raises `NotFoundError`."""
         with self._database.read() as connection:
             return next_punctuation(connection, dataflow)
 
     def punctuation(self, dataflow: str, key: str) -> Punctuation | None:
-        """See `Store.punctuation`."""
+        """Return the punctuation with this idempotency key, if there is one."""
         query = select(punctuations).where(
             punctuations.c.dataflow == dataflow, punctuations.c.key == key
         )
@@ -73,7 +75,7 @@ class Punctuations:
     def punctuations(
         self, dataflow: str, *, cursor: str | None = None, limit: int = 100
     ) -> Page[Punctuation]:
-        """See `Store.punctuations`; raises `CursorInvalidError`."""
+        """List punctuations, newest first; raises `CursorInvalidError`."""
         query = select(punctuations).where(punctuations.c.dataflow == dataflow)
         with self._database.read_once() as connection:
             return page(

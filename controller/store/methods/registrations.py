@@ -14,13 +14,12 @@ from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.schedule.priority import NORMAL, Priority
-from controller.store.base import DataflowDesired, DataflowRecord, Event, StageRecord
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
 from controller.store.methods.frames import EMPTY, keep_frames
 from controller.store.methods.writer_lock import hold, hold_stage
-from controller.store.records import EventKind
+from controller.store.records import DataflowDesired, DataflowRecord, Event, EventKind, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, metadata, stages, wiring
 
@@ -46,7 +45,7 @@ _TOLD: dict[DataflowDesired, EventKind] = {
 
 
 class Registrations:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
     _known: dict[str, queues.Known]
@@ -58,7 +57,17 @@ class Registrations:
         stages: Mapping[str, Mapping[str, str]],
         framed: Collection[tuple[str, str]] = (),
     ) -> None:
-        """See `Store.register`."""
+        """Add a dataflow with its stages and empty connectors.
+
+        Args:
+            record: The dataflow; its stages begin to wait at `created_at`.
+            stages: Stage -> its wiring (input name -> flow name).
+            framed: The (stage, input) pairs that frame their flow; what arrives there waits
+                until `frame` takes it.
+
+        Raises:
+            AlreadyExistsError: If the name is taken.
+        """
         with self._database.write() as connection:
             # Drawn: one that was deleted had another number, whatever it was.
             row = rows.dataflow_row(record) | {"revision": secrets.randbits(_REVISION_BITS)}
@@ -68,7 +77,7 @@ class Registrations:
             tell(connection, Event(kind="dataflow.registered", dataflow=record.name))
 
     def dataflows(self) -> list[DataflowRecord]:
-        """See `Store.dataflows`."""
+        """Return every dataflow, by name."""
         kept = self._records
         with self._database.read() as connection:
             revisions = _revisions(connection)
@@ -86,12 +95,18 @@ class Registrations:
         return [record for _, record in self._records.values()]
 
     def revisions(self) -> dict[str, int]:
-        """See `Store.revisions`."""
+        """Return dataflow -> its revision, by name, with one statement.
+
+        A revision is another number after each transaction that changed the dataflow, its stages,
+        queues, claims, sinks or runs, also after one of another instance. What was read after its
+        revision is current while the revision stays. A dataflow that was deleted and registered
+        again has another one, too. What is forgotten because of its age revises nothing.
+        """
         with self._database.read_once() as connection:
             return _revisions(connection)
 
     def dataflow(self, name: str) -> DataflowRecord:
-        """See `Store.dataflow`."""
+        """Return one dataflow; raises `NotFoundError`."""
         with self._database.read_once() as connection:
             row = connection.execute(_DATAFLOW, {"name": name}).first()
         if row is None:
@@ -101,7 +116,18 @@ class Registrations:
     def set_desired(
         self, name: str, desired: DataflowDesired, *, instead_of: DataflowDesired | None = None
     ) -> None:
-        """See `Store.set_desired`; `running` also lifts the pauses of its stages."""
+        """Record the desired state of a dataflow.
+
+        `running` also clears the failures of its stages, and lifts their pauses.
+
+        Args:
+            name: The dataflow.
+            desired: What is wanted from now on.
+            instead_of: Change nothing if something else was wanted until now.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
         with self._database.write() as connection:
             hold(connection, name)
             known = select(dataflows.c.desired).where(dataflows.c.name == name)
@@ -118,7 +144,7 @@ class Registrations:
             tell(connection, Event(kind=_TOLD[desired], dataflow=name))
 
     def set_priorities(self, dataflow: str, priorities: Mapping[str, Priority]) -> None:
-        """See `Store.set_priorities`; raises `NotFoundError`."""
+        """Set the priorities of all stages: normal if left out; raises `NotFoundError`."""
         with self._database.write() as connection:
             hold(connection, dataflow)
             known = select(stages.c.stage, stages.c.priority).where(stages.c.dataflow == dataflow)
@@ -136,7 +162,7 @@ class Registrations:
                 tell(connection, *events)
 
     def delete(self, name: str) -> None:
-        """See `Store.delete`; raises `NotFoundError`."""
+        """Remove a dataflow and all that is known of it, not its tables; raises `NotFoundError`."""
         with self._database.write() as connection:
             hold(connection, name)
             for table in reversed(metadata.sorted_tables):
@@ -149,20 +175,23 @@ class Registrations:
         self._known.pop(name, None)
 
     def stages(self, dataflow: str) -> list[StageRecord]:
-        """See `Store.stages`; empty for an unknown dataflow."""
+        """Return the stages of a dataflow, by name."""
         with self._database.read_once() as connection:
             return [
                 rows.stage_of(row) for row in connection.execute(_STAGES, {"dataflow": dataflow})
             ]
 
     def all_stages(self) -> list[StageRecord]:
-        """See `Store.all_stages`."""
+        """Return the stages of all dataflows, by dataflow and name, with one statement.
+
+        A row that cannot be read fails all of it; `stages` then names the dataflow that has it.
+        """
         query = select(stages).order_by(stages.c.dataflow, stages.c.stage)
         with self._database.read_once() as connection:
             return [rows.stage_of(row) for row in connection.execute(query)]
 
     def epochs(self) -> dict[str, int]:
-        """See `Store.epochs`."""
+        """Return dataflow -> how many epochs it has committed, over all its stages."""
         query = select(stages.c.dataflow, func.sum(stages.c.epoch)).group_by(stages.c.dataflow)
         with self._database.read_once() as connection:
             return {name: int(epochs) for name, epochs in connection.execute(query)}
@@ -177,7 +206,21 @@ class Registrations:
         framing: Framing,
         frames: Sequence[Increment],
     ) -> None:
-        """See `Store.frame`."""
+        """Replace an arrived output increment, or a punctuation, by the frames that end in it.
+
+        Args:
+            dataflow: The name of the dataflow.
+            stage: The name of the stage.
+            input_: A framed input of the stage.
+            index: Index of the oldest output increment that arrived there. `None` means the
+                oldest punctuation that is not applied there.
+            framing: The framing after it.
+            frames: In order; they are appended to the queue.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            InvariantError: If it does not wait there, or is not the oldest.
+        """
         with self._database.write() as connection:
             hold_stage(connection, dataflow, stage)
             keep_frames(
@@ -193,7 +236,7 @@ class Registrations:
             tell(connection, framed)
 
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
-        """See `Store.connectors`; empty for an unknown dataflow."""
+        """Return stage -> input -> connector, including inputs without increments."""
         with self._database.read() as connection:
             return queues.connectors(connection, dataflow, self._known)
 

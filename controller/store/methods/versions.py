@@ -20,7 +20,6 @@ from sqlalchemy import update as update_table
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.schedule.priority import NORMAL, Priority
-from controller.store.base import DataflowRecord, Event, StageRecord
 from controller.store.database.connections import Database
 from controller.store.methods.events import tell
 from controller.store.methods.frames import EMPTY, write_frames
@@ -31,6 +30,7 @@ from controller.store.methods.positions import (
     store_increments,
 )
 from controller.store.methods.writer_lock import hold
+from controller.store.records import DataflowRecord, Event, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, increments, queue, runs, stages, wiring
 
@@ -38,7 +38,7 @@ __all__ = ["Versions"]
 
 
 class Versions:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
@@ -53,7 +53,23 @@ class Versions:
         priorities: Mapping[str, Priority] = MappingProxyType({}),
         at: datetime,
     ) -> None:
-        """See `Store.change`; raises `NotFoundError`."""
+        """Bring a dataflow to a new version, with exactly these stages, inputs and queues.
+
+        What arrived at sources since the position is queued behind it. Increments of removed
+        flows stay known; runs of removed stages do not.
+
+        Args:
+            record: Carries the new version and document; other fields are ignored.
+            stages: As in `register`.
+            framed: As in `register`.
+            position: Where the new version begins; has every stage and input of `stages`.
+            fresh: Stages that go on if an error paused them. Who paused a stage resumes it.
+            priorities: Those of stages that the store does not know; others keep theirs.
+            at: Time for increments and stages that the store does not know.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
         with self._database.write() as connection:
             hold(connection, record.name)
             _remove_wiring(connection, record.name)

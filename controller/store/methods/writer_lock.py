@@ -14,7 +14,7 @@ from sqlalchemy import Connection, bindparam, select
 from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
-from controller.store.base import StageRecord
+from controller.store.records import StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, stages
 
