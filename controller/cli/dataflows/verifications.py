@@ -10,7 +10,7 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
 from controller.terminal import age, clock, print_json, print_more, print_table, print_text
 
 __all__ = ["differences_command", "verifications_command"]
@@ -66,13 +66,16 @@ def differences_command(
     json_: AsJson = False,
 ) -> None:
     """Show the keys that differ, with what each column should hold and what it holds."""
-    with session(context).connect() as service:
-        answer = service.get(
-            "verifications", verification, "differences", table=table, limit=limit, cursor=cursor
-        )
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(
+        context,
+        json_,
+        "verifications",
+        verification,
+        "differences",
+        table=table,
+        limit=limit,
+        cursor=cursor,
+    )
     if not answer["items"]:
         print_text("no differing key is kept of this verification", "dim")
     for one in answer["items"]:

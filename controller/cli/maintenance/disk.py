@@ -5,19 +5,15 @@ from __future__ import annotations
 import typer
 
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, DataflowName, session
-from controller.terminal import bytes_text, clock, print_json, print_table, print_text
+from controller.cli.session import AsJson, DataflowName, fetch
+from controller.terminal import bytes_text, clock, print_table, print_text
 
 __all__ = ["disk_command"]
 
 
 def disk_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
     """Show how many files and bytes each table takes, all its readable versions included."""
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "disk")
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "dataflows", dataflow, "disk")
     rows = [(one["place"], one["files"], bytes_text(one["bytes"])) for one in answer["items"]]
     print_table(("place", "files", "size"), rows, empty="nothing is on disk")
     total = f"{format_count(answer['files'], 'file')}, {bytes_text(answer['bytes'])}"

@@ -12,8 +12,8 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
-from controller.terminal import age, clock, print_json, print_more, print_table
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch
+from controller.terminal import age, clock, print_more, print_table
 
 __all__ = ["intentions_command", "recoveries_command"]
 
@@ -34,13 +34,9 @@ def intentions_command(
     json_: AsJson = False,
 ) -> None:
     """Show what is committed and not yet published: readers of the tables do not see it."""
-    with session(context).connect() as service:
-        answer = service.get(
-            "dataflows", dataflow, "intentions", stage=stage, limit=limit, cursor=cursor
-        )
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(
+        context, json_, "dataflows", dataflow, "intentions", stage=stage, limit=limit, cursor=cursor
+    )
     rows = [
         (
             one["stage"],
@@ -60,11 +56,7 @@ def recoveries_command(
     context: typer.Context, dataflow: OfDataflow = None, json_: AsJson = False
 ) -> None:
     """Show what the last recoveries of the service did, newest first."""
-    with session(context).connect() as service:
-        answer = service.get("recoveries", dataflow=dataflow)
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "recoveries", dataflow=dataflow)
     rows = [
         (clock(one["at"]), one["term"], age(one["seconds"]), _words(one)) for one in answer["items"]
     ]

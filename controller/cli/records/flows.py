@@ -9,7 +9,7 @@ import typer
 
 from controller.cli import session as options
 from controller.cli.paging import AsCsv, FileLimit, print_csv
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, fetch, session
 from controller.terminal import (
     bytes_text,
     clock,
@@ -60,12 +60,8 @@ def increments_command(
         else:
             _print_grid(answer)
         return
-    with session(context).connect() as service:
-        asked = {"flow": flow, "since": since, "until": until, "limit": limit, "cursor": cursor}
-        answer = service.get("dataflows", dataflow, "increments", **asked)
-    if json_:
-        print_json(answer)
-        return
+    asked = {"flow": flow, "since": since, "until": until, "limit": limit, "cursor": cursor}
+    answer = fetch(context, json_, "dataflows", dataflow, "increments", **asked)
     some = any(item["rejected"] for item in answer["items"])
     rows = [
         (
@@ -156,12 +152,8 @@ def series_command(
     json_: AsJson = False,
 ) -> None:
     """Show the newest increments of a flow with their sizes, and figures of a numeric column."""
-    with session(context).connect() as service:
-        at = ("dataflows", dataflow, "flows", flow, "series")
-        answer = service.get(*at, column=column, limit=limit)
-    if json_:
-        print_json(answer)
-        return
+    at = ("dataflows", dataflow, "flows", flow, "series")
+    answer = fetch(context, json_, *at, column=column, limit=limit)
     names = (
         "index",
         "records",

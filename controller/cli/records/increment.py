@@ -8,11 +8,10 @@ from typing import Annotated
 import typer
 
 from controller.cli.records.flows import FlowName
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch
 from controller.terminal import (
     bytes_text,
     clock,
-    print_json,
     print_more,
     print_records,
     print_table,
@@ -44,11 +43,7 @@ def increment_command(
         _print_about(context, (dataflow, flow, index), as_json=json_)
         return
     path = ("dataflows", dataflow, "increments", flow, str(index), "records")
-    with session(context).connect() as service:
-        answer = service.get(*path, limit=limit, cursor=cursor)
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, *path, limit=limit, cursor=cursor)
     columns = ", ".join(f"{column['name']} {column['type']}" for column in answer["columns"])
     print_text(f"{flow}/{index}: {columns}", "bold")
     print_records(answer["items"], empty="no records")
@@ -57,11 +52,7 @@ def increment_command(
 
 def _print_about(context: typer.Context, at: tuple[str, str, int], *, as_json: bool) -> None:
     dataflow, flow, index = at
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "increments", flow, str(index))
-    if as_json:
-        print_json(answer)
-        return
+    answer = fetch(context, as_json, "dataflows", dataflow, "increments", flow, str(index))
     print_text(f"{flow}/{index}: arrived {clock(answer['created_at'])}", "bold")
     for name, value in answer["origin"].items():
         print_text(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")

@@ -18,7 +18,7 @@ import typer
 from controller.cli.errors import FilesRefusedError, FolderUnwritableError
 from controller.cli.records.applied import Applied
 from controller.cli.records.sources import reason_text
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
 from controller.terminal import (
     bytes_text,
     clock,
@@ -55,12 +55,8 @@ def list_command(
     json_: AsJson = False,
 ) -> None:
     """List the files of a source that wait for a decision."""
-    with session(context).connect() as service:
-        at = ("dataflows", dataflow, "sources", source, "quarantine")
-        answer = service.get(*at, limit=limit, cursor=cursor)
-    if json_:
-        print_json(answer)
-        return
+    at = ("dataflows", dataflow, "sources", source, "quarantine")
+    answer = fetch(context, json_, *at, limit=limit, cursor=cursor)
     rows = [
         (one["id"], one_line(one["path"]), clock(one["created_at"]), reason_text(one["reason"]))
         for one in answer["items"]
@@ -78,11 +74,7 @@ def show_command(
     json_: AsJson = False,
 ) -> None:
     """Show a refused file: why, and the lines around its mistakes."""
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "sources", source, "quarantine", claim)
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "dataflows", dataflow, "sources", source, "quarantine", claim)
     print_text(reason_text(answer["claim"]["reason"], whole=True))
     size = answer["file_bytes"]
     print_text(f"{answer['folder_path']} ({'gone' if size is None else bytes_text(size)})")
