@@ -22,11 +22,9 @@ An older row is as old as the last of these.
 def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
     """Return those of the last runs, newest first, that ended: the oldest first."""
     return [
-        RecentRunOut(
-            id=run.id,
-            stage=run.stage,
+        RecentRunOut.of(
+            run,
             status=run.status.value,
-            finished_at=run.finished_at,
             seconds=(run.finished_at - run.started_at).total_seconds(),
         )
         for run in reversed(runs)

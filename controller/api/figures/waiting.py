@@ -56,12 +56,10 @@ def _error(stage: StageRecord, wait: Wait | None) -> Mapping[str, Any] | None:
 def _input(connector: Connector, flow: str) -> InputWaitOut:
     framing = connector.framing
     open_ = None if framing is None else framing.open
-    return InputWaitOut(
-        input=connector.input,
+    return InputWaitOut.of(
+        connector,
         flow=flow,
         unread=len(connector.unread),
-        records=connector.records,
-        bytes=connector.bytes,
         kept=sum(queued.read for queued in connector.queue),
         framing=len(connector.arrived),
         closes=len(connector.closes),

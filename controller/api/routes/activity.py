@@ -123,27 +123,19 @@ def _errors(store: Store, names: list[str], query: ActivityQuery) -> list[ErrorO
         failed += store.runs(name, status=RunStatus.FAILED, limit=query.errors).items
     failed.sort(key=lambda run: run.id, reverse=True)
     return [
-        ErrorOut(
+        ErrorOut.of(
+            run,
             run=run.id,
-            dataflow=run.dataflow,
-            stage=run.stage,
-            epoch=run.epoch,
             at=run.finished_at or run.started_at,
-            error=None if run.error is None else json_value(run.error),
+            error=json_value(run.error),
         )
         for run in failed[: query.errors]
     ]
 
 
 def _stage(stage: StageOut) -> StageActivityOut:
-    return StageActivityOut(
-        name=stage.name,
-        runs_with=stage.runs_with,
-        state=stage.state,
-        waiting=stage.waiting,
-        epoch=stage.epoch,
+    return StageActivityOut.of(
+        stage,
         queued_increments=sum(queue.increments for queue in stage.queues),
         queued_records=sum(queue.records for queue in stage.queues),
-        lag_seconds=stage.lag_seconds,
-        failures=stage.failures,
     )

@@ -67,16 +67,7 @@ def show(alerts: AlertsDep) -> AlertsOut:
     return AlertsOut(
         channels=[channel.name for channel in alerts.channels],
         standing=[
-            AlertOut(
-                kind=one.alert.kind,
-                severity=one.alert.severity,
-                dataflow=one.alert.dataflow,
-                summary=one.alert.summary,
-                detail=one.alert.detail,
-                action=one.alert.action,
-                since=one.since,
-                sent_at=one.sent_at,
-            )
+            AlertOut.of(one.alert, since=one.since, sent_at=one.sent_at)
             for one in alerts.standing()
         ],
         deliveries=list(map(_shown, alerts.deliveries())),
@@ -91,9 +82,4 @@ def test(alerts: AlertsDep) -> AlertTestOut:
 
 
 def _shown(delivery: Delivery) -> DeliveryOut:
-    return DeliveryOut(
-        at=delivery.at,
-        channel=delivery.channel,
-        summaries=list(delivery.summaries),
-        error=delivery.error,
-    )
+    return DeliveryOut.of(delivery)

@@ -84,21 +84,10 @@ def list_entries(
 
 
 def _shown(entry: AuditRecord) -> AuditOut:
-    return AuditOut(
-        number=entry.number,
-        at=entry.at,
-        actor=entry.actor,
+    return AuditOut.of(
+        entry,
         session=entry.session or None,
-        scope=entry.scope,
-        user=entry.user,
-        action=entry.action,
         dataflow=entry.dataflow or None,
-        target=dict(entry.target),
-        reason=entry.reason,
-        outcome=entry.outcome,
-        status=entry.status,
         error_code=entry.error_code or None,
         request=entry.request or None,
-        address=entry.address,
-        count=entry.count,
     )

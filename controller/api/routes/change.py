@@ -110,11 +110,9 @@ def change_out(changed: Changed, places: TextPositions) -> ChangeOut:
         places: Where the values of the new document stand in its text.
     """
     refused = (*changed.plan.refused, *changed.succession.refused)
-    return ChangeOut(
+    return ChangeOut.of(
+        changed,
         name=changed.dataflow,
-        version=changed.version,
-        changed=changed.changed,
-        done=changed.done,
         sources=[NodeOut(**node.to_json()) for node in changed.plan.sources.values()],
         stages=[NodeOut(**node.to_json()) for node in changed.plan.stages.values()],
         queues=[QueueChangeOut(**_queue(queue)) for queue in changed.succession.queues],
@@ -147,9 +145,7 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
 
 def _refusal(mistake: Mistake, places: TextPositions) -> RefusalOut:
     line, column = places.of_mistake(mistake)
-    return RefusalOut(
-        code=mistake.code, where=mistake.where, message=mistake.message, line=line, column=column
-    )
+    return RefusalOut.of(mistake, line=line, column=column)
 
 
 def _queue(queue: Queueing) -> dict[str, Any]:

@@ -67,18 +67,10 @@ def list_claims(
 
 def claim_out(claim: ClaimRecord, rejected: int = 0) -> ClaimOut:
     """Return a claim as the API shows it; only one that was accepted can have rejected records."""
-    return ClaimOut(
-        id=claim.id,
-        dataflow=claim.dataflow,
-        source=claim.source,
-        sequence=claim.sequence,
+    return ClaimOut.of(
+        claim,
         path=json_value(claim.path),
-        bytes=claim.bytes,
-        status=claim.status,
-        sha256=claim.sha256,
-        index=claim.index,
         rejected=rejected,
-        reason=None if claim.reason is None else json_value(claim.reason),
-        same_as=None if claim.same_as is None else json_value(claim.same_as),
-        created_at=claim.created_at,
+        reason=json_value(claim.reason),
+        same_as=json_value(claim.same_as),
     )

@@ -252,14 +252,11 @@ def _invalid(where: str, message: str) -> DefinitionError:
 
 
 def _shown(one: Corrected) -> CorrectionOut:
-    return CorrectionOut(
-        run=one.run,
+    return CorrectionOut.of(
+        one,
         stage=one.note.stage,
         state=one.note.state,
         keys=one.note.keys,
-        epoch=one.epoch,
-        generation=one.generation,
-        undone=one.undone,
         file=one.note.path,
         at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
         by=one.note.who,

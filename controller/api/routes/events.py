@@ -180,13 +180,4 @@ def _mark(kind: str, place: EventCursor) -> ServerSentEvent:
 
 def _shown(record: EventRecord) -> EventOut:
     event = record.event
-    return EventOut(
-        id=str(record.cursor),
-        kind=event.kind,
-        dataflow=event.dataflow,
-        stage=event.stage,
-        flow=event.flow,
-        subject=event.subject,
-        count=event.count,
-        at=record.at,
-    )
+    return EventOut.of(event, id=str(record.cursor), at=record.at)

@@ -98,27 +98,8 @@ def lineage(record: GrantedRunDep, lineages: LineagesDep) -> LineageOut:
     """Show the runs and files that made a run's input, and the runs that read its output."""
     of_run = lineages.of(record.id)
     return LineageOut(
-        causes=[
-            CauseOut(
-                input=one.input,
-                flow=one.flow,
-                index=one.index,
-                run=one.run,
-                origin=json_value(one.origin),
-            )
-            for one in of_run.causes
-        ],
-        effects=[
-            EffectOut(
-                flow=one.flow,
-                index=one.index,
-                stage=one.stage,
-                input=one.input,
-                run=one.run,
-                waits=one.waits,
-            )
-            for one in of_run.effects
-        ],
+        causes=[CauseOut.of(one, origin=json_value(one.origin)) for one in of_run.causes],
+        effects=[EffectOut.of(one) for one in of_run.effects],
     )
 
 
@@ -138,18 +119,8 @@ def account(
     """Explain why a run ran, on which increments, and what it produced."""
     shown = run_figures.one(record)
     run_account = explaining.run(record.id)
-    return AccountOut(
+    return AccountOut.of(
+        run_account,
         run=shown,
-        why=run_account.why,
-        consumed=list(run_account.consumed),
-        produced=[
-            ProducedOut(flow=i.flow, index=i.index, records=i.records, bytes=i.bytes)
-            for i in run_account.produced
-        ],
-        lookups=list(run_account.lookups),
-        changes=list(run_account.changes),
-        versions=dict(run_account.versions),
-        recorded=run_account.recorded,
-        version=run_account.version,
-        codes=dict(run_account.codes),
+        produced=[ProducedOut.of(i) for i in run_account.produced],
     )

@@ -212,11 +212,8 @@ def _require_no_moment(query: MomentPageQuery) -> None:
 
 
 def _shown(one: Punctuation, inputs: list[str]) -> PunctuationOut:
-    return PunctuationOut(
-        number=one.number,
-        flow=one.flow,
-        at=one.at,
-        reason=one.reason,
+    return PunctuationOut.of(
+        one,
         inputs=[one.input] if one.input else inputs,
         closed_at=datetime.fromtimestamp(one.closed_ms / 1000, UTC),
     )

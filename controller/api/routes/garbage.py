@@ -121,7 +121,7 @@ def _last(housekeeping: Housekeeping, name: str) -> LastCollectionOut | None:
     last = housekeeping.last(name)
     if last is None:
         return None
-    return LastCollectionOut(at=last.at, by=last.by, files=last.files, bytes=last.bytes)
+    return LastCollectionOut.of(last)
 
 
 def _compaction(one: Compaction) -> CompactionOut:
@@ -143,13 +143,7 @@ def _heaps(garbage: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:
         for why, sizes in reasons.items():
             yield HeapOut(place=table, goes=True, because=why, files=len(sizes), bytes=sum(sizes))
         for reason in plan.kept:
-            yield HeapOut(
-                place=table,
-                goes=False,
-                because=reason.because,
-                files=reason.files,
-                bytes=reason.bytes,
-            )
+            yield HeapOut.of(reason, place=table, goes=False)
     for flow, expiry in garbage.outputs.items():
         for heap in _expiry(f"outputs/{flow}", expiry):
             because = f"{_WITH_A_RUN}{heap.because}" if heap.goes else heap.because

@@ -181,14 +181,12 @@ def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
 def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
     increment = row.increment.increment
     cells = [row.cells[name] for name in order]
-    return GridRowOut(
-        index=increment.index,
-        records=increment.records,
-        bytes=increment.bytes,
+    return GridRowOut.of(
+        increment,
         created_at=row.increment.created_at,
         rejected=rejected_of_increment(row.increment),
         file=str(json_value(row.increment.file_names)),
-        cells=[GridCellOut(status=c.status, run=c.run, epoch=c.epoch) for c in cells],
+        cells=[GridCellOut.of(c) for c in cells],
     )
 
 
@@ -257,14 +255,10 @@ def _offset(place: str | None) -> int:
 
 def _shown(record: IncrementRecord) -> IncrementOut:
     increment = record.increment
-    return IncrementOut(
-        flow=increment.flow,
-        index=increment.index,
-        framing_key=increment.framing_key,
-        records=increment.records,
-        bytes=increment.bytes,
+    return IncrementOut.of(
+        increment,
         created_at=record.created_at,
         rejected=rejected_of_increment(record),
         origin=json_value(record.origin),
-        files=[FileOut(path=f.path, records=f.records, bytes=f.bytes) for f in increment.files],
+        files=[FileOut.of(f) for f in increment.files],
     )

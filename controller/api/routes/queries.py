@@ -124,15 +124,13 @@ def query(
         text = csv_of_rows([column for column, _ in answer.columns], rows)
         headers = {TRUNCATED_HEADER: str(answer.truncated).lower()}
         return Response(text, media_type="text/csv; charset=utf-8", headers=headers)
-    return QueryOut(
+    return QueryOut.of(
+        answer,
         dataflow=name,
         at=_time(snapshot.at_ms),
         epochs=snapshot.epochs,
-        tables=list(answer.tables),
         columns=[ColumnOut(name=column, type=type_) for column, type_ in answer.columns],
         rows=rows,
-        truncated=answer.truncated,
-        seconds=answer.seconds,
     )
 
 

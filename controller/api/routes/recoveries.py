@@ -153,16 +153,12 @@ def _place_of(cursor: str) -> tuple[str, int]:
 
 
 def _intention(one: OpenIntention) -> IntentionOut:
-    return IntentionOut(
+    return IntentionOut.of(
+        one,
         stage=one.intention.stage,
         epoch=one.intention.epoch,
         run=one.intention.run,
         since=datetime.fromtimestamp(one.intention.prepared_ms / 1000, UTC),
-        waits_for=one.waits_for,
-        because=one.because,
-        tries=one.tries,
-        records=one.records,
-        tables=list(one.tables),
     )
 
 
@@ -176,22 +172,11 @@ def _visible(note: RecoveryNote, caller: Identity) -> RecoveryNote | None:
 
 
 def _recovery(note: RecoveryNote, only: str | None) -> RecoveryOut:
-    return RecoveryOut(
-        at=note.at,
-        term=note.term,
-        instance=note.instance,
-        seconds=note.seconds,
+    return RecoveryOut.of(
+        note,
         dataflows=[_recovered(one) for n, one in note.dataflows.items() if only in (None, n)],
-        removed=list(note.removed),
     )
 
 
 def _recovered(one: DataflowRecovered) -> DataflowRecoveredOut:
-    return DataflowRecoveredOut(
-        dataflow=one.dataflow,
-        redone=[RedoneOut(stage=r.stage, first=r.first, last=r.last) for r in one.redone],
-        interrupted=list(one.interrupted),
-        position=one.position,
-        generation=one.generation,
-        problem=one.problem,
-    )
+    return DataflowRecoveredOut.of(one, redone=[RedoneOut.of(r) for r in one.redone])

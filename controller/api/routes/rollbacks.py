@@ -232,13 +232,10 @@ def plan(
         name, query.to, drop_later=query.drop_later, without=query.without
     )
     shown, more = _part(plan_.undone_inputs, _FILES_SHOWN)
-    return RollbackPlanOut(
+    return RollbackPlanOut.of(
+        plan_,
         rollback=_shown(plan_.generation),
-        records_undone=plan_.records_undone,
-        queued=dict(plan_.queued),
-        closes_again=plan_.closes_again,
         tables=[TableRewindOut(table=t, **asdict(one)) for t, one in plan_.tables.items()],
-        queued_before=dict(plan_.queued_before),
         corrections=[
             _correction(one)
             for one in amendments.corrections(name)
@@ -356,9 +353,7 @@ def _file(store: Store, dataflow: str, one: UndoneInput) -> UndoneFileOut:
         more = int(record.origin.get("file_count", 0)) - len(names)
         name = ", ".join(names) + (f" and {more} more" if more > 0 else "")
         accepted_at = record.created_at
-    return UndoneFileOut(
-        source=one.source, index=one.index, name=name, again=one.again, accepted_at=accepted_at
-    )
+    return UndoneFileOut.of(one, name=name, accepted_at=accepted_at)
 
 
 def _is_undone(one: Corrected, generation: Generation) -> bool:
@@ -367,11 +362,9 @@ def _is_undone(one: Corrected, generation: Generation) -> bool:
 
 
 def _correction(one: Corrected) -> CorrectionUndoneOut:
-    return CorrectionUndoneOut(
+    return CorrectionUndoneOut.of(
+        one.note,
         run=one.run,
-        stage=one.note.stage,
-        state=one.note.state,
-        keys=one.note.keys,
         at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
         by=one.note.who,
         reason=one.note.why,
@@ -385,17 +378,8 @@ def _moment(one: PointAfterRun) -> MomentOut:
 
 def _job(one: RollbackJob) -> RollbackJobOut:
     path = f"{PREFIX}/dataflows/{one.dataflow}/rollback/jobs/{one.id}"
-    return RollbackJobOut(
-        id=one.id,
-        dataflow=one.dataflow,
-        status=one.status,
-        ended=one.ended,
-        step=one.step,
-        done=one.done,
-        total=one.total,
-        unit=one.unit,
-        began_at=one.began_at,
-        seconds=one.seconds,
+    return RollbackJobOut.of(
+        one,
         rollback=None if one.generation is None else _shown(one.generation),
         error=None if one.error is None else Problem.model_validate(problem(one.error, path)[1]),
     )

@@ -65,17 +65,8 @@ def show(name: str, scrubs: ScrubsDep) -> ScrubOut:
 
 
 def _shown(one: Scrub) -> ScrubOut:
-    return ScrubOut(
-        dataflow=one.dataflow,
-        status=one.status,
-        ended=one.ended,
-        by=one.by,
-        began_at=one.began_at,
-        ended_at=one.ended_at,
-        files=one.files,
-        bytes=one.bytes,
-        files_total=one.files_total,
-        bytes_total=one.bytes_total,
+    return ScrubOut.of(
+        one,
         damages=[DamageOut(**damage.to_json()) for damage in one.damages],
         error=None if one.error is None else one.error.as_dict(),
     )

@@ -196,26 +196,17 @@ def _checked(wanted: SignIn, access: Access, address: str) -> CodeRecord | Ident
 
 def _caller(caller: Identity, access: Access) -> CallerOut:
     idle = access.sessions.limits.idle.total_seconds() / 60
-    return CallerOut(
-        actor=caller.actor,
-        scope=caller.scope,
+    return CallerOut.of(
+        caller,
         session=caller.session or None,
-        dataflows=None if caller.dataflows is None else list(caller.dataflows),
-        expires_at=caller.expires_at,
         idle_minutes=idle if caller.session else None,
         in_memory=access.sessions.is_held(caller.session),
     )
 
 
 def _shown(session: SessionRecord, caller: Identity) -> SessionOut:
-    return SessionOut(
-        id=session.id,
+    return SessionOut.of(
+        session,
         actor=f"token:{session.token}" if session.token else TOKEN_FILE,
-        scope=Scope(session.scope),
-        created_at=session.created_at,
-        expires_at=session.expires_at,
-        last_seen_at=session.last_seen_at,
-        address=session.address,
-        agent=session.agent,
         current=session.id == caller.session,
     )

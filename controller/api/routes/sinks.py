@@ -153,20 +153,17 @@ def _one(name: str, sink: str, store: Store, controller: Controller) -> SinkOut:
 
 def _shown(one: SinkReport) -> SinkOut:
     node, row, standing = one.node, one.record, one.standing
-    return SinkOut(
+    return SinkOut.of(
+        one,
         dataflow=row.dataflow,
         name=node.name,
         to=node.to,
         flow=node.reads,
         mirrors_view=bool(node.view),
         target=node.path or urlsplit(node.url).hostname or "",
-        state=one.state,
-        begun=one.begun,
         first=standing.first,
         next=row.next,
         generation=row.generation,
-        waiting=one.waiting,
-        lag_seconds=one.lag_seconds,
         increments=standing.increments,
         records=standing.records,
         dead=standing.dead,
@@ -174,7 +171,6 @@ def _shown(one: SinkReport) -> SinkOut:
         error=None if standing.error is None else json_value(dict(standing.error)),
         failures=standing.failures,
         retry_at=_time(standing.retry_ms),
-        choices=list(one.choices),
     )
 
 

@@ -51,12 +51,10 @@ def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query
     """Return versions of all tables that show the same publications, while runs continue."""
     asked = as_of(query) or AsOf()
     snapshot = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)
-    return SnapshotOut(
-        dataflow=snapshot.dataflow,
+    return SnapshotOut.of(
+        snapshot,
         at=_time(snapshot.at_ms),
-        newest=snapshot.newest,
         readable_until=_time(snapshot.readable_until_ms),
-        epochs=snapshot.epochs,
         tables=[
             TableOut(
                 table=table,

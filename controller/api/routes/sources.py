@@ -97,7 +97,7 @@ def identity(
     record = store.dataflow(name)
     dataflow = controller.dataflow(name)
     foreseen = drop_folder.foresee(record, dataflow, source, query.name, query.sha256)
-    same_as = None if foreseen.same_as is None else json_value(foreseen.same_as)
+    same_as = json_value(foreseen.same_as)
     return IdentityOut(outcome=foreseen.outcome, same_as=same_as)
 
 

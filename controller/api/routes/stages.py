@@ -160,7 +160,7 @@ def show(
         limits=_limits(facts, name, stage) if loaded else {},
         moments=_moments(facts, name, stage) if loaded else {},
         code=_code(facts, name, stage) if loaded else None,
-        error=None if error is None else json_value(error),
+        error=json_value(error),
         set_aside=_set_aside(reading.set_aside(name, stage)) if loaded else None,
         run=None if running is None else running.id,
         failed_run=None if failed is None else failed.id,
@@ -244,10 +244,7 @@ def _newest(store: Store, dataflow: str, stage: str, status: RunStatus) -> Any:
 
 
 def _limits(facts: StageFacts, name: str, stage: str) -> dict[str, InputLimitOut]:
-    return {
-        input_: InputLimitOut(increments=limit.increments, records=limit.records, bytes=limit.bytes)
-        for input_, limit in facts.limits(name, stage).items()
-    }
+    return {input_: InputLimitOut.of(limit) for input_, limit in facts.limits(name, stage).items()}
 
 
 def _moments(facts: StageFacts, name: str, stage: str) -> dict[str, LookupMomentOut]:
@@ -259,11 +256,4 @@ def _moments(facts: StageFacts, name: str, stage: str) -> dict[str, LookupMoment
 
 def _code(facts: StageFacts, name: str, stage: str) -> StageCodeOut:
     code = facts.code(name, stage)
-    return StageCodeOut(
-        version=code.version,
-        registered=code.registered,
-        loaded=code.loaded,
-        drift=code.drift,
-        place=code.place,
-        newer_files=list(code.newer_files),
-    )
+    return StageCodeOut.of(code)

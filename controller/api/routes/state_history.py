@@ -134,10 +134,8 @@ class _Past:
         """Return a change with its run, its correction, and whether it is undone."""
         undone = home_of(self._generations, self._leader, change.epoch) != change.generation
         correction = self._corrections.get((change.epoch, change.generation))
-        return KeyChangeOut(
-            first_epoch=change.first_epoch,
-            epoch=change.epoch,
-            version=change.version,
+        return KeyChangeOut.of(
+            change,
             at=datetime.fromtimestamp(change.at_ms / 1000, UTC),
             before=json_value(change.before),
             after=json_value(change.after),

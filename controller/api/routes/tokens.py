@@ -133,20 +133,7 @@ def _new(record: TokenRecord, made: NewToken) -> NewTokenOut:
 
 
 def _shown(token: TokenRecord) -> TokenOut:
-    return TokenOut(
-        name=token.name,
-        scope=Scope(token.scope),
-        state=_state(token),
-        prefix=token.prefix,
-        dataflows=None if token.dataflows is None else list(token.dataflows),
-        created_by=token.created_by,
-        created_at=token.created_at,
-        expires_at=token.expires_at,
-        last_used_at=token.last_used_at,
-        rotated_at=token.rotated_at,
-        old_until=token.old_until,
-        revoked_at=token.revoked_at,
-    )
+    return TokenOut.of(token, state=_state(token))
 
 
 def _state(token: TokenRecord) -> Literal["valid", "expired", "revoked"]:

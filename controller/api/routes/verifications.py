@@ -227,37 +227,16 @@ def _difference(verdict: TableVerdict, number: int, one: Differing) -> Differenc
 
 
 def _shown(one: Verification) -> VerificationOut:
-    return VerificationOut(
-        id=one.id,
-        dataflow=one.dataflow,
+    return VerificationOut.of(
+        one,
         split=one.request.split,
         engine=one.request.engine,
-        status=one.status,
-        ended=one.ended,
-        step=one.step,
-        done=one.done,
-        total=one.total,
-        unit=one.unit,
-        began_at=one.began_at,
-        seconds=one.seconds,
-        epochs=one.epochs,
         tables=[
-            TableVerdictOut(
-                table=verdict.table,
-                kind=verdict.kind,
-                status=verdict.status,
-                records=verdict.records,
-                differing=[
-                    DifferingOut(key=d.key, expected=list(d.expected), found=list(d.found))
-                    for d in verdict.differing[:FEW]
-                ],
+            TableVerdictOut.of(
+                verdict,
+                differing=[DifferingOut.of(d) for d in verdict.differing[:FEW]],
                 differences=len(verdict.differing),
-                because=verdict.because,
-                within=verdict.within,
-                since=verdict.since,
             )
             for verdict in one.tables
         ],
-        suspect=one.suspect,
-        error=one.error,
     )
