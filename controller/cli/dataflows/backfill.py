@@ -16,7 +16,7 @@ from typing import Annotated, Any
 import typer
 
 from cbp.errors.counts import format_count
-from controller.cli.dataflows.version_change import print_change
+from controller.cli.dataflows.register import print_change
 from controller.cli.records.applied import WaitForStages, wait_until_applied
 from controller.cli.session import AsJson, DataflowName, DryRun, session
 from controller.terminal import bytes_text, print_json, print_text

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -20,7 +21,8 @@ from controller.terminal import (
     print_text,
 )
 
-__all__ = ["increments_command", "records_command", "series_command"]
+__all__ = ["increment_command", "increments_command", "records_command", "series_command"]
+
 
 FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)]
 Newest = Annotated[bool, typer.Option("--newest", help="The newest increment first.")]
@@ -164,3 +166,42 @@ def series_command(
         for item in answer["items"]
     ]
     print_table(names, rows, empty="no increments yet")
+
+
+Index = Annotated[int, typer.Argument(min=0, help="Its index, from 0.", show_default=False)]
+
+About = Annotated[
+    bool, typer.Option("--about", help="Where it came from, and its files, instead of records.")
+]
+
+
+def increment_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    flow: FlowName,
+    index: Index,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    about: About = False,
+    json_: AsJson = False,
+) -> None:
+    """Print the records of one increment of a flow, in their order."""
+    if about:
+        _print_about(context, (dataflow, flow, index), as_json=json_)
+        return
+    path = ("dataflows", dataflow, "increments", flow, str(index), "records")
+    answer = fetch(context, json_, *path, limit=limit, cursor=cursor)
+    columns = ", ".join(f"{column['name']} {column['type']}" for column in answer["columns"])
+    print_text(f"{flow}/{index}: {columns}", "bold")
+    print_records(answer["items"], empty="no records")
+    print_more(answer)
+
+
+def _print_about(context: typer.Context, at: tuple[str, str, int], *, as_json: bool) -> None:
+    dataflow, flow, index = at
+    answer = fetch(context, as_json, "dataflows", dataflow, "increments", flow, str(index))
+    print_text(f"{flow}/{index}: arrived {clock(answer['created_at'])}", "bold")
+    for name, value in answer["origin"].items():
+        print_text(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+    rows = [(one["path"], one["records"], bytes_text(one["bytes"])) for one in answer["files"]]
+    print_table(("file", "records", "size"), rows, empty="no files")

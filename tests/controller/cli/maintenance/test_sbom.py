@@ -10,7 +10,7 @@ import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
 
-from controller.cli.maintenance.java_archives import describe_archives, spark_archives
+from controller.cli.maintenance.sbom import describe_archives, spark_archives
 from controller.cli.maintenance.sbom import describe_installation, describe_page
 from tests.controller.cli.conftest import Cbp
 
