@@ -9,7 +9,7 @@ from sqlalchemy import Row
 
 from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import RunStatus
-from controller.store.base import (
+from controller.store.records import (
     ClaimRecord,
     DataflowRecord,
     IncrementRecord,
