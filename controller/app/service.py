@@ -44,7 +44,7 @@ from controller.loop import (
     Fence,
     Leadership,
     LoopLimits,
-    assemble,
+    Parts,
 )
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.records.dataflow_folder import warn_of_other_places
@@ -137,7 +137,7 @@ class Service:
             faults=faults,
             limits=limits,
         )
-        self.parts = assemble(environment)
+        self.parts = Parts(environment)
         self.controller = Controller(self.parts)
         self.sinks = sinks_for(settings, self.parts, faults=faults)
         self._stop, self._released = threading.Event(), threading.Event()

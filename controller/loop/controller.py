@@ -1,6 +1,6 @@
 """The controller: the operations that an operator can ask for, and the tick that runs dataflows.
 
-A facade over its parts; `assembly` constructs them and gives each what it needs. Nothing in memory
+A facade over its parts, which `assembly` makes. Nothing in memory
 is needed after a crash: the store and the folders hold everything.
 
 Guaranteed: when a method returns, its effect is durable
@@ -57,7 +57,7 @@ class Controller:
     """Controls all dataflows of one service; safe to use from several threads.
 
     Args:
-        parts: What `assemble` constructed.
+        parts: Those that it is made of.
 
     Attributes:
         registry: The translators that a document may name.

@@ -58,8 +58,8 @@ from controller.loop import (
     Fence,
     Leadership,
     LoopLimits,
+    Parts,
     RetryPolicy,
-    assemble,
 )
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
 from controller.loop.recovery import past_position as past
@@ -391,7 +391,7 @@ class World:
             faults=fence,
             new_id=self._new_id,
         )
-        self.parts = assemble(
+        self.parts = Parts(
             Environment(
                 store=self.store,
                 engine=self.engine,

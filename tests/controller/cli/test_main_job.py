@@ -23,7 +23,7 @@ from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.session import Session
 from controller.ingest import DropFolder
-from controller.loop import Controller, Environment, RetryPolicy, assemble
+from controller.loop import Controller, Environment, Parts, RetryPolicy
 from controller.settings import Settings
 from controller.store import open_store
 from tests.controller.api.app_transport import TOKEN, AppTransport
@@ -76,7 +76,7 @@ class World:
             on_accept=lambda: self.controller.wake(),
             settle_seconds=0,
         )
-        parts = assemble(
+        parts = Parts(
             Environment(
                 store=self.store,
                 engine=self.engine,
