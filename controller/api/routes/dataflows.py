@@ -132,8 +132,10 @@ async def validate(request: Request, controller: ControllerDep) -> Validation:
     body = await read_document_body(request)
     content_type = request.headers.get("content-type", "")
     dataflow = await run_in_threadpool(_validate, controller, body, content_type)
-    return Validation.of(
-        dataflow,
+    return Validation(
+        name=dataflow.name,
+        sources=list(dataflow.sources),
+        stages=list(dataflow.stages),
         flows={name: str(schema) for name, schema in dataflow.flows().items()},
         wiring={name: dict(stage.wiring) for name, stage in dataflow.stages.items()},
         lookups={name: dict(stage.lookups) for name, stage in dataflow.stages.items()},
