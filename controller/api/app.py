@@ -95,8 +95,6 @@ from controller.run_logs import run_logs_of
 from controller.settings import Settings
 from controller.store.base import Store
 
-__all__ = ["create_api", "describe_api"]
-
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 
 _RESOURCES = (

@@ -28,17 +28,6 @@ from controller.access.secret_text import mask_tokens
 from controller.api.answers.json_values import json_value
 from controller.api.answers.request_errors import RequestError, RequestInvalidError
 
-__all__ = [
-    "ERROR_CODE",
-    "MEDIA_TYPE",
-    "RETRY_SECONDS",
-    "STATUS",
-    "answer",
-    "install",
-    "problem",
-    "title_of",
-]
-
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
 ERROR_CODE = "cbp.error_code"

@@ -14,44 +14,6 @@ from pydantic import BaseModel, ConfigDict, Field
 from cbp.model.dataflow.lanes import Lane
 from cbp.model.schedule.priority import Priority
 
-__all__ = [
-    "PAGE_SIZE_MAX",
-    "BulkItemOut",
-    "BulkOut",
-    "ClaimOut",
-    "DataflowDetail",
-    "DataflowSummary",
-    "FailingOut",
-    "FileOut",
-    "FrameOut",
-    "Health",
-    "IncrementOut",
-    "InputWaitOut",
-    "KeepOut",
-    "Links",
-    "LookupOut",
-    "Model",
-    "Page",
-    "PageQuery",
-    "PhaseOut",
-    "PortOut",
-    "PortsOut",
-    "Problem",
-    "PunctuationOut",
-    "QueueOut",
-    "RebuildOut",
-    "RecentRunOut",
-    "Records",
-    "RunOut",
-    "SourceOut",
-    "StageOut",
-    "StateOut",
-    "TranslatorOut",
-    "Validation",
-    "WaitOut",
-    "Waits",
-]
-
 PAGE_SIZE_MAX = 500
 
 T = TypeVar("T")

@@ -55,8 +55,6 @@ from controller.loop.controller import Controller
 from controller.loop.reading.rebuilding import Rebuild
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
-__all__ = ["Overview", "OverviewDep", "members_of"]
-
 _log = structlog.get_logger(__name__)
 
 # The worst state of any stage is the state of its dataflow.

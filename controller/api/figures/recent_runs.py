@@ -9,8 +9,6 @@ from cbp.model.run.intention import RunStatus
 from controller.api.answers.schemas import FailingOut, RecentRunOut
 from controller.store.base import RunRecord, StageRecord, Store
 
-__all__ = ["RUNS_SHOWN", "failing_stages", "first_of_row", "recent_runs"]
-
 RUNS_SHOWN = 24
 ROW_READ_MAX = 50
 """Maximum number of attempts of a row of failures that are read.

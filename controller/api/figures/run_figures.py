@@ -26,8 +26,6 @@ from controller.api.routing.dependencies import ControllerDep, PresentStateDep, 
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
 
-__all__ = ["RunFigures", "RunFiguresDep"]
-
 _Key = tuple[str, str, int]
 """Dataflow, flow and index of an increment."""
 

@@ -15,8 +15,6 @@ from controller.api.answers.schemas import FrameOut, InputWaitOut, WaitOut, Wait
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["waits"]
-
 
 def waits(controller: Controller, store: Store, record: DataflowRecord) -> Waits:
     """Return why each leading stage of a dataflow does not start."""

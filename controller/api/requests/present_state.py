@@ -19,8 +19,6 @@ from cbp.model.schedule.waiting import Wait
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 
-__all__ = ["Answers", "OwnState", "Part", "PresentState", "ToldState"]
-
 Part = Literal["dataflows", "runs"]
 
 

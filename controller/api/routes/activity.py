@@ -24,8 +24,6 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import RunRecord, Store
 
-__all__ = ["routes"]
-
 routes = router("activity")
 
 _ORDER = ("broken", "stopped", "retrying", "ok", "paused")

@@ -13,8 +13,6 @@ from controller.api.routing.dependencies import AlertsDep
 from controller.api.routing.routers import leader_only, router
 from controller.api.routing.scopes import needs
 
-__all__ = ["routes"]
-
 routes = router("alerts")
 
 

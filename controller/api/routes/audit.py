@@ -17,8 +17,6 @@ from controller.api.routing.routers import page_size, router
 from controller.api.routing.scopes import needs
 from controller.store.access import AuditFilter, AuditRecord, Outcome
 
-__all__ = ["routes"]
-
 _NAME_LENGTH = 200
 
 routes = router("audit")

@@ -16,8 +16,6 @@ from controller.api.answers.schemas import Model
 from controller.loop.operations.version_change import Changed
 from controller.registry.text_positions import TextPositions
 
-__all__ = ["ChangeOut", "ChangeQuery", "change_out"]
-
 _STAGES_MAX = 500
 Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 

@@ -19,8 +19,6 @@ from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import ClaimRecord, ClaimStatus
 
-__all__ = ["claim_out", "routes"]
-
 routes = router("claims")
 
 

@@ -37,8 +37,6 @@ from controller.loop.records.correction_log import Corrected
 from controller.store.errors import CursorInvalidError
 from controller.values import from_json, from_text
 
-__all__ = ["routes"]
-
 routes = router("corrections")
 
 _TEXTS = frozenset({"TINYINT", "SMALLINT", "INT", "BIGINT", "FLOAT", "DOUBLE", "BOOLEAN"})

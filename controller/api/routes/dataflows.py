@@ -54,8 +54,6 @@ from controller.loop.controller import Controller
 from controller.registry.text_positions import TextPositions
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["routes"]
-
 routes = router("dataflows")
 
 _NODE = {"type": "object", "additionalProperties": {"type": "object"}}

@@ -12,8 +12,6 @@ from controller.api.routing.dependencies import ControllerDep, StoreDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 
-__all__ = ["routes"]
-
 routes = router("disk_use")
 
 

@@ -17,8 +17,6 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import ClaimStatus, Store
 
-__all__ = ["routes"]
-
 routes = router("sources")
 
 

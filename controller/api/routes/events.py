@@ -35,8 +35,6 @@ from controller.api.security.callers import is_still_valid
 from controller.events import EventFeed, EventsGoneError
 from controller.store.base import EventCursor, EventKind, EventRecord
 
-__all__ = ["routes"]
-
 routes = router("events")
 
 RETRY_MS = 2_000

@@ -17,8 +17,6 @@ from controller.api.routing.granted_runs import GrantedRunDep
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 
-__all__ = ["routes"]
-
 routes = router("explain")
 
 

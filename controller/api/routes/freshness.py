@@ -22,8 +22,6 @@ from controller.api.routing.granted_dataflows import granted_dataflows
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 
-__all__ = ["routes"]
-
 routes = router("freshness")
 
 _STATES = (

@@ -23,8 +23,6 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.housekeeping.collector import Garbage, Housekeeping
 
-__all__ = ["routes"]
-
 routes = router("garbage")
 
 

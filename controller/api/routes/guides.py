@@ -13,8 +13,6 @@ from controller.api.routing.scopes import needs
 from controller.guides import Guide, find_guide, guides
 from controller.guides.markdown_blocks import Block, blocks_of
 
-__all__ = ["routes"]
-
 routes = router("guides")
 
 

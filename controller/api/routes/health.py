@@ -12,8 +12,6 @@ from controller.api.routing.dependencies import ControllerDep, DropFolderDep, St
 from controller.api.routing.routers import leader_only, open_router, router
 from controller.api.routing.scopes import needs, public
 
-__all__ = ["leader_routes", "routes"]
-
 routes = open_router("health")
 leader_routes = router("health")
 

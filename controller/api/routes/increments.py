@@ -37,8 +37,6 @@ from controller.api.routing.scopes import needs
 from controller.store.base import IncrementRecord, StageRecord
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 routes = router("increments")
 
 GRID_ROWS_MAX = 100

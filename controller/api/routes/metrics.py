@@ -12,8 +12,6 @@ from controller.api.routing.dependencies import MetricSourcesDep
 from controller.api.routing.routers import router
 from controller.api.routing.scopes import needs
 
-__all__ = ["routes"]
-
 routes = router("metrics")
 
 

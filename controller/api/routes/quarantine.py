@@ -33,8 +33,6 @@ from controller.api.routing.scopes import needs
 from controller.ingest.admission.readmission import Author, Decided, refusal
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
-__all__ = ["routes"]
-
 routes = router("quarantine")
 
 READ_BYTES = 1 << 20

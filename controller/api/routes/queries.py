@@ -40,8 +40,6 @@ from controller.query.limits import SQL_CHARACTERS_MAX
 from controller.query.table_names import sql_names
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 routes = router("queries")
 
 _OWN = ("_epoch", "_stage", "_at", "_limit", "_cursor", "_by", "_format")

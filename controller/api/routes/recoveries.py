@@ -26,8 +26,6 @@ from controller.loop.reading.open_intentions import OpenIntention
 from controller.loop.recovery.journal import DataflowRecovered, RecoveryNote
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 routes = router("recovery")
 
 

@@ -18,8 +18,6 @@ from controller.api.routing.scopes import needs
 from controller.ingest.admission.rejects_table import read_rejects
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 routes = router("sources")
 
 

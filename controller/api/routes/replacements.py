@@ -32,8 +32,6 @@ from controller.ingest.admission.readmission import Author
 from controller.ingest.admission.replacement import Compared
 from controller.store.base import Uploaded
 
-__all__ = ["routes"]
-
 READ_BYTES = 1 << 20
 
 routes = router("sources")

@@ -41,8 +41,6 @@ from controller.loop.recovery.undone_inputs import UndoneInput
 from controller.store.base import Store
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 routes = router("rollbacks")
 
 _FILES_SHOWN = 20

@@ -17,8 +17,6 @@ from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 routes = router("runs")
 
 _PLACE_MAX = 1 << 40

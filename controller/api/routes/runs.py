@@ -37,8 +37,6 @@ from controller.api.routing.scopes import needs, require_granted, require_toucha
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
 
-__all__ = ["RUNS_MAX", "routes"]
-
 RUNS_MAX = 500
 """Maximum number of runs of one request."""
 

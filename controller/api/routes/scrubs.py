@@ -14,8 +14,6 @@ from controller.api.routing.routers import leader_only, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.housekeeping.scrubs import Scrub
 
-__all__ = ["routes"]
-
 routes = router("scrubs")
 
 

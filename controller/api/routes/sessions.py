@@ -25,8 +25,6 @@ from controller.api.routing.scopes import needs, public
 from controller.api.security.cookies import clear_cookie, set_cookie
 from controller.store.access import CodeRecord, SessionRecord
 
-__all__ = ["SIGN_IN_PATH", "routes", "sign_in_routes"]
-
 SIGN_IN_PATH = "/ui/sign-in"
 _SECRET_LENGTH = 500
 

@@ -26,8 +26,6 @@ from controller.api.routing.scopes import needs
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 routes = router("stages")
 
 

@@ -9,8 +9,6 @@ from controller.api.routing.dependencies import SettingsDep
 from controller.api.routing.routers import router
 from controller.api.routing.scopes import needs
 
-__all__ = ["routes"]
-
 routes = router("settings")
 
 

@@ -23,8 +23,6 @@ from controller.loop.controller import Controller
 from controller.sinks.report import SinkReport, find_row, report_sinks, require_choosing
 from controller.store.base import Store
 
-__all__ = ["routes"]
-
 routes = router("sinks")
 
 

@@ -17,8 +17,6 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.reading.reader import AsOf
 
-__all__ = ["routes"]
-
 routes = router("snapshots")
 
 

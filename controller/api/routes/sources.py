@@ -33,8 +33,6 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.store.base import Uploaded
 
-__all__ = ["ANY_TYPE", "UploadQuery", "routes"]
-
 NAME_BYTES_MAX = 200
 READ_BYTES = 1 << 20
 

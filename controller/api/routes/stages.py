@@ -32,8 +32,6 @@ from controller.loop.reading.stage_facts import StageFacts
 from controller.store.base import Store
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 routes = router("stages")
 
 

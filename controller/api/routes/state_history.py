@@ -30,8 +30,6 @@ from controller.loop.controller import Controller
 from controller.loop.records.correction_log import Corrected
 from controller.store.base import Store
 
-__all__ = ["routes"]
-
 routes = router("state")
 
 CHANGES_MAX = 50

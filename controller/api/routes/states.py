@@ -24,8 +24,6 @@ from controller.api.routing.read_routes import read_anywhere
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
 
-__all__ = ["routes"]
-
 routes = router("state")
 
 _OWN = ("_epoch", "_stage", "_at", "_limit", "_cursor")

@@ -17,8 +17,6 @@ from controller.api.routing.routers import any_instance, page_size, problems, ro
 from controller.api.routing.scopes import needs
 from controller.store.access import TokenRecord
 
-__all__ = ["routes"]
-
 _NAME = r"^[a-z0-9][a-z0-9.-]{0,62}$"
 _DATAFLOW = r"^[a-z][a-z0-9_]{0,62}$"
 

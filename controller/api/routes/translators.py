@@ -11,8 +11,6 @@ from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
 from controller.registry.library import describe_example, describe_translator
 
-__all__ = ["routes"]
-
 routes = router("translators")
 
 

@@ -32,8 +32,6 @@ from controller.api.routing.scopes import needs, require_granted
 from controller.loop.verification.jobs import FEW
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["routes"]
-
 SECONDS_MAX = 7 * 86_400.0
 
 routes = router("verifications")

@@ -19,8 +19,6 @@ from controller.loop.reading.versions import VersionEntry
 from controller.registry.document_text import difference, document_text
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["ETAG_HEADER", "etag", "routes"]
-
 routes = router("versions")
 
 _NONE = 1 << 31
