@@ -32,8 +32,7 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.alerting import alert_watch_for
-from controller.app.construction import drop_folder_for, environment_for, sinks_for
-from controller.app.engine_choice import engine_for
+from controller.app.construction import drop_folder_for, engine_for, environment_for, sinks_for
 from controller.app.exporting import run_feed_for
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock

@@ -22,19 +22,17 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from controller.store.database.connections import Database
 from controller.store.database.migrate import migrate
 from controller.store.methods.arrivals import Arrivals
-from controller.store.methods.audit_log import AuditLog
-from controller.store.methods.credentials import Credentials
+from controller.store.methods.credentials import AuditLog, Credentials
 from controller.store.methods.events import Events
 from controller.store.methods.forgetting import Forgetting
+from controller.store.methods.frames import Punctuations
 from controller.store.methods.gauges import Gauges
 from controller.store.methods.leases import Leases
 from controller.store.methods.positions import Positions
-from controller.store.methods.punctuations import Punctuations
-from controller.store.methods.registrations import Registrations
+from controller.store.methods.registrations import Registrations, Versions
 from controller.store.methods.runs import Runs
 from controller.store.methods.sinks import Sinks
 from controller.store.methods.verifications import Verifications
-from controller.store.methods.versions import Versions
 from controller.store.records import (
     PAUSED_BY_HAND,
     ClaimRecord,

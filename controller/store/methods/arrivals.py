@@ -15,8 +15,8 @@ from cbp.errors import AlreadyExistsError, NotFoundError
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
+from controller.store.methods.leases import hold
 from controller.store.methods.listing_pages import begins_with, between, page
-from controller.store.methods.writer_lock import hold
 from controller.store.records import (
     ClaimRecord,
     ClaimStatus,

@@ -5,6 +5,15 @@ PostgreSQL a writer that holds the epoch (`FOR KEY SHARE`) never blocks a renewa
 waits for the writers under way. A write of an old epoch is either before the take-over or refused.
 
 Renewing the lease, and what an instance may do under it, are in `controller.loop.leadership`.
+
+The lock that every writing method takes first: the dataflow's, so that its writers are serial.
+
+On PostgreSQL the dataflow's row is locked until the transaction ends; SQLite has only one writer
+at a time. Writers take this lock before any other, so that no two writers deadlock.
+
+The statement that locks also gives the dataflow its next revision. So what was read of a dataflow
+is current for as long as its revision is, whichever instance writes
+(tests/conformance/test_store_model.py).
 """
 
 from __future__ import annotations
@@ -14,21 +23,31 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Integer,
+    bindparam,
     cast,
     extract,
     func,
     select,
     update,
 )
+from sqlalchemy import update as update_table
 
-from cbp.errors import LeaseLostError
+from cbp.errors import LeaseLostError, NotFoundError
 from cbp.model.schedule.lease import Lease
 from controller.store.database.connections import Database
 from controller.store.methods.events import tell
-from controller.store.records import Event
-from controller.store.schema.tables import leases
+from controller.store.records import Event, StageRecord
+from controller.store.schema import rows
+from controller.store.schema.tables import dataflows, leases, stages
 
-__all__ = ["LEADER", "Leases", "require_epoch"]
+__all__ = [
+    "LEADER",
+    "Leases",
+    "hold",
+    "hold_stage",
+    "require_epoch",
+]
+
 
 LEADER = "leader"
 _MS_PER_DAY = 86_400_000
@@ -147,3 +166,34 @@ def _now_ms(connection: Connection) -> ColumnElement[int]:
         days = func.julianday("now") - _UNIX_EPOCH_AS_JULIAN_DAY
         return cast(days * _MS_PER_DAY, Integer)
     return cast(extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
+
+
+_NEXT_REVISION = (
+    update_table(dataflows)
+    .where(dataflows.c.name == bindparam("held"))
+    .values(revision=dataflows.c.revision + 1)
+)
+
+
+def hold(connection: Connection, dataflow: str) -> None:
+    """Lock a dataflow against other writers until the transaction ends, and revise it.
+
+    Raises:
+        NotFoundError: If there is no such dataflow.
+    """
+    if not connection.execute(_NEXT_REVISION, {"held": dataflow}).rowcount:
+        raise NotFoundError(kind="dataflow", name=dataflow)
+
+
+def hold_stage(connection: Connection, dataflow: str, stage: str) -> StageRecord:
+    """Like `hold`; return the stage, which stays as it is until the transaction ends.
+
+    Raises:
+        NotFoundError: If there is no such dataflow or stage.
+    """
+    hold(connection, dataflow)
+    query = select(stages).where(stages.c.dataflow == dataflow, stages.c.stage == stage)
+    row = connection.execute(query).first()
+    if row is None:
+        raise NotFoundError(kind="stage", name=f"{dataflow}.{stage}")
+    return rows.stage_of(row)

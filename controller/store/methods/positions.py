@@ -25,9 +25,13 @@ from controller.store.database.connections import Database
 from controller.store.methods import queues
 from controller.store.methods.arrivals import withdraw
 from controller.store.methods.events import tell
-from controller.store.methods.frames import keep_close, write_frames
-from controller.store.methods.punctuations import next_punctuation, punctuation_of
-from controller.store.methods.writer_lock import hold
+from controller.store.methods.frames import (
+    keep_close,
+    next_punctuation,
+    punctuation_of,
+    write_frames,
+)
+from controller.store.methods.leases import hold
 from controller.store.records import Event, IncrementRecord, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, increments, punctuations, queue, stages

@@ -23,8 +23,8 @@ from controller.store.database.connections import Database, insert_new
 from controller.store.errors import StagePausedError
 from controller.store.methods import queues
 from controller.store.methods.events import tell
+from controller.store.methods.leases import hold_stage
 from controller.store.methods.listing_pages import begins_with, between, page
-from controller.store.methods.writer_lock import hold_stage
 from controller.store.records import Event, EventKind, IncrementRecord, Page, RunRecord, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, runs, stages

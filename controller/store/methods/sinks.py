@@ -15,7 +15,7 @@ from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
 from controller.store.database.connections import Database
-from controller.store.methods.writer_lock import hold
+from controller.store.methods.leases import hold
 from controller.store.records import Desired, SinkRecord
 from controller.store.schema.tables import increments, sinks
 

@@ -9,7 +9,7 @@ from sqlalchemy import delete as delete_from
 
 from cbp.errors import NotFoundError
 from controller.store.database.connections import Database
-from controller.store.methods.writer_lock import hold
+from controller.store.methods.leases import hold
 from controller.store.records import VerificationRecord
 from controller.store.schema.tables import verifications
 
