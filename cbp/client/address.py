@@ -24,9 +24,6 @@ from cbp.client.settings_file import file_values
 from cbp.client.token_file import read_token_file
 from cbp.errors import DefinitionError, Mistake
 
-__all__ = ["Address", "find_address", "trusted_authorities", "url_of"]
-
-
 HOST = "127.0.0.1"
 PORT = 8420
 ROOT = Path("cbp-data")

@@ -11,38 +11,6 @@ from typing import Any
 
 from cbp.errors.base import CbpError
 
-__all__ = [
-    "AlignmentError",
-    "AnswerLateError",
-    "AuthorCodeError",
-    "AuthorMisuse",
-    "AuthorProcessError",
-    "AuthorStateError",
-    "AuthorUnsendableError",
-    "CycleUndrainedError",
-    "DecisionInvalidError",
-    "DestinationInvalidError",
-    "FramesScatteredError",
-    "FramingKeyError",
-    "IncrementAbsentError",
-    "InputReadTwiceError",
-    "LookupSeveralError",
-    "MemoInvalidError",
-    "OutputKeyForeignError",
-    "OutputKeyTwiceError",
-    "RecordsReturnedError",
-    "RemovalRefusedError",
-    "RouteFlowError",
-    "RouteKeyError",
-    "RunContextHiddenError",
-    "SetAsideFullError",
-    "StateExpiresRemoteError",
-    "StateKeptRemoteError",
-    "StateKeyForeignError",
-    "ViewKeyTwiceError",
-    "ViewRemoteError",
-]
-
 
 class AuthorCodeError(CbpError):
     """An author's function raised, or emitted what its output does not declare.

@@ -54,8 +54,6 @@ from cbp.sdk.output_keys import latest_by_mistakes, shared_key_mistakes
 from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes
 from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table, writes_remote
 
-__all__ = ["Compiler"]
-
 _T = TypeVar("_T")
 
 Declaration = Input | Loopback | Output | State | Lookup

@@ -90,9 +90,6 @@ from cbp.model.flow.schema import Schema
 from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Declared
 
-__all__ = ["LATER_RULES", "SINK_FIELDS", "Resolve", "dataflow_from_document", "read_sink"]
-
-
 Resolve = Callable[[str, Mapping[str, Any]], Declared]
 
 _T = TypeVar("_T")

@@ -13,17 +13,6 @@ from cbp.model.flow.schema import is_name
 from cbp.sdk.declare import Input, Loopback, Output, State, Timers
 from cbp.sdk.lookups import Lookup
 
-__all__ = [
-    "SUPERSTEPS_MAX",
-    "parameters_mistake",
-    "record_wise_mistakes",
-    "run_mistakes",
-    "sql_mistakes",
-    "supersteps_mistakes",
-    "unemitted_states",
-]
-
-
 FormMistake = tuple[str, str, str]
 """The name that it is about, its code, its message."""
 

@@ -15,8 +15,6 @@ from cbp.sdk.declare import Input, Loopback, place_of
 from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.state_compiler import changes_mistakes
 
-__all__ = ["input_spec"]
-
 _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
 """Types that a column in `frame_by` can have."""
 

@@ -17,8 +17,6 @@ from cbp.model.dataflow.stage import CHANGES_OF, InputSpec, LookupSpec
 from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Lookup", "changes_input", "lookup_mistakes", "lookup_spec"]
-
 CodedMessage = tuple[str, str]
 """Code and message of a mistake."""
 

@@ -20,15 +20,6 @@ from cbp.sdk.declare import State, Timers, View
 from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.timers import timers_mistakes
 
-__all__ = [
-    "StateCompiler",
-    "age_mistake",
-    "age_ms",
-    "changes_mistakes",
-    "expiry_mistakes",
-    "view_mistakes",
-]
-
 
 class StateCompiler:
     """Compiles the states of one translator; see `spec`.

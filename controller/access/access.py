@@ -19,8 +19,6 @@ from controller.access.tokens import Tokens
 from controller.settings import Settings
 from controller.store.base import Store
 
-__all__ = ["FLUSH_SECONDS", "FORGET_SECONDS", "Access"]
-
 FLUSH_SECONDS = 60.0
 """Time between two entries of the audit log that count refused requests."""
 

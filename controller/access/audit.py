@@ -21,8 +21,6 @@ from controller.store.access import AuditFilter, AuditRecord
 from controller.store.base import Store
 from controller.store.records import Page
 
-__all__ = ["KINDS_MAX", "OTHERS", "Audit"]
-
 KINDS_MAX = 100
 """Kinds of refused requests that are counted apart between two flushes."""
 

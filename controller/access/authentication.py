@@ -26,8 +26,6 @@ from controller.access.sessions import SessionLimits
 from controller.store.access import SessionRecord, TokenRecord
 from controller.store.base import Store
 
-__all__ = ["REMEMBERED_SECONDS", "Authentication"]
-
 REMEMBERED_SECONDS = 2.0
 USE_NOTED_EVERY = timedelta(minutes=1)
 """How often the last use of a token or a session is written, at most."""

@@ -40,16 +40,6 @@ from controller.outbound.addresses import AddressRules
 from controller.outbound.web_client import fetch_json, outbound_client
 from controller.settings import Settings
 
-__all__ = [
-    "KEPT_SECONDS",
-    "LEEWAY",
-    "REFETCH_SECONDS",
-    "ProviderTokens",
-    "SigningKeys",
-    "provider_tokens",
-]
-
-
 LEEWAY = timedelta(minutes=1)
 LENGTH_MAX = 16_384
 SUBJECT_LENGTH_MAX = 200

@@ -21,8 +21,6 @@ from controller.store.access import CodeRecord, SessionRecord
 from controller.store.base import Store
 from controller.store.records import Page
 
-__all__ = ["CODE_LIFE", "SESSIONS_MAX", "SessionLimits", "Sessions"]
-
 CODE_LIFE = timedelta(minutes=10)
 SESSIONS_MAX = 1_000
 """Sessions at a time; a further one ends the oldest."""

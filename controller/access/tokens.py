@@ -15,8 +15,6 @@ from controller.store.access import TokenRecord
 from controller.store.base import Store
 from controller.store.records import Page
 
-__all__ = ["TOKENS_MAX", "Tokens"]
-
 TOKENS_MAX = 500
 """Named tokens that may exist, those that were revoked lately included."""
 

@@ -38,15 +38,6 @@ from controller.sinks.mirroring import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import Store
 
-__all__ = [
-    "drop_folder_for",
-    "engine_for",
-    "environment_for",
-    "sink_places_for",
-    "sinks_for",
-]
-
-
 EXPRESS_BYTES = 1 << 20
 """A run that reads so much Parquet at most takes a fraction of a second, as a rule."""
 

@@ -48,9 +48,6 @@ from controller.settings import Settings
 from controller.sinks import Sinks
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["DueListings", "LeaderDuties"]
-
-
 CLEAN_SECONDS = 600.0
 FORGET_SECONDS = 30.0
 LOGS_SECONDS = 60.0

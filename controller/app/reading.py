@@ -27,8 +27,6 @@ from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
 from controller.store.base import open_beside
 
-__all__ = ["ReadingService"]
-
 _WHY = "this process only reads"
 
 

@@ -52,8 +52,6 @@ from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
 from controller.store import open_store
 
-__all__ = ["Service"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -63,8 +63,6 @@ from controller.cli.records import (
 from controller.cli.session import Session
 from controller.terminal import print_error, print_text
 
-__all__ = ["app", "main"]
-
 _STATUSES = """
 \b
 Exit status:

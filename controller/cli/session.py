@@ -18,27 +18,6 @@ from controller.client.service_client import ServiceClient
 from controller.settings import Settings, load_settings
 from controller.terminal import print_json, print_text
 
-__all__ = [
-    "TIME_FORMATS",
-    "AsJson",
-    "At",
-    "Cursor",
-    "DataflowName",
-    "DryRun",
-    "Epoch",
-    "Limit",
-    "Session",
-    "Since",
-    "Stage",
-    "Until",
-    "Waits",
-    "complete_dataflows",
-    "fetch",
-    "moment",
-    "send",
-    "session",
-]
-
 COMPLETION_SECONDS = 2.0
 """How long the completion of a name waits for the service."""
 

@@ -11,8 +11,6 @@ from cbp.client.errors import TokenMissingError
 from cbp.client.rest import ANSWER_SECONDS, RestClient
 from controller.settings import Settings
 
-__all__ = ["ServiceClient", "authorities_of"]
-
 
 class ServiceClient(RestClient):
     """Calls the REST interface; repeats nothing, since a command is easily called again.

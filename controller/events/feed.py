@@ -28,8 +28,6 @@ from starlette.concurrency import run_in_threadpool
 from controller.events.errors import EventsGoneError, EventStreamsExhaustedError
 from controller.store.base import EventCursor, EventRecord, Store
 
-__all__ = ["EventFeed", "FeedLimits"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -42,8 +42,6 @@ from controller.registry.translator_files import (
 )
 from controller.registry.translator_paths import canonical_name
 
-__all__ = ["GROUP", "Registry", "TranslatorInfo"]
-
 GROUP = "cbp.translators"
 NEAR_MAX, NAME_MAX = 3, 100
 _BUILT_IN = "cbp"

@@ -29,15 +29,6 @@ from cbp.errors import OperatingError
 from controller.server.port import PortTakenError, check_port
 from controller.settings import Settings, load_settings
 
-__all__ = [
-    "ServiceFailedError",
-    "ServiceProcess",
-    "choose_port",
-    "free_port",
-    "settings_of",
-]
-
-
 READY_SECONDS_MAX = 300.0
 """Long, since Spark's first start may download the Delta jars."""
 POLL_SECONDS = 0.1

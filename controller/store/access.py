@@ -11,15 +11,6 @@ from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Literal
 
-__all__ = [
-    "AuditFilter",
-    "AuditRecord",
-    "CodeRecord",
-    "Outcome",
-    "SessionRecord",
-    "TokenRecord",
-]
-
 Outcome = Literal["done", "failed", "refused"]
 
 

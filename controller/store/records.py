@@ -16,30 +16,6 @@ from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.priority import NORMAL, Priority
 
-__all__ = [
-    "PAUSED_BY_HAND",
-    "ClaimRecord",
-    "ClaimStatus",
-    "DataflowDesired",
-    "DataflowRecord",
-    "Desired",
-    "Event",
-    "EventCursor",
-    "EventKind",
-    "EventRecord",
-    "GaugeRows",
-    "IncrementRecord",
-    "Judged",
-    "Page",
-    "QueueGauge",
-    "RunRecord",
-    "SinkRecord",
-    "StageGauge",
-    "StageRecord",
-    "Uploaded",
-    "has_stopped",
-]
-
 Desired = Literal["running", "paused"]
 DataflowDesired = Literal["running", "paused", "draining", "drained"]
 """`draining`: takes in no more files, and works off what it has; then it is `drained`."""

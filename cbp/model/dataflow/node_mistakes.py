@@ -38,16 +38,6 @@ from cbp.model.dataflow.unfinished_names import parse_endings
 from cbp.model.flow.schema import Schema
 from cbp.model.graph.cycles import cycles, predecessors, shortest_cycle
 
-__all__ = [
-    "changes_mistakes",
-    "lookup_mistakes",
-    "never_run",
-    "source_mistakes",
-    "stage_mistakes",
-    "unfit_rule",
-]
-
-
 _BATCH_BYTES_MAX = 1 << 30
 
 

@@ -25,8 +25,6 @@ from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.changes import SIGN, SIGN_TYPES
 
-__all__ = ["Hindrance", "hindrances", "is_signed"]
-
 
 @dataclass(frozen=True, slots=True)
 class Hindrance:

@@ -24,16 +24,6 @@ from cbp.errors import Mistake
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = [
-    "BEHIND_CODE",
-    "ON_ERROR",
-    "SET_ASIDE",
-    "SET_ASIDE_DEFAULT",
-    "SET_ASIDE_MAX",
-    "read_on_error",
-    "set_aside_mistakes",
-]
-
 ON_ERROR = ("stop", "set_aside")
 
 SET_ASIDE_DEFAULT = 1_000

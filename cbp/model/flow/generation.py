@@ -25,14 +25,6 @@ from typing import Any
 from cbp.errors import InvariantError
 from cbp.model.flow.position import Position
 
-__all__ = [
-    "Generation",
-    "closes_dropped",
-    "home_of",
-    "increments_dropped",
-    "kept_positions",
-]
-
 FORMAT = 1
 
 

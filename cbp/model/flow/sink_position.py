@@ -17,8 +17,6 @@ from dataclasses import dataclass
 
 from cbp.model.flow.generation import Generation
 
-__all__ = ["SinkPosition", "first_of", "home_of_increment"]
-
 
 @dataclass(frozen=True, slots=True)
 class SinkPosition:

@@ -34,17 +34,6 @@ from itertools import pairwise
 
 from cbp.model.graph.cycles import components
 
-__all__ = [
-    "Drawing",
-    "Edge",
-    "FlowEdge",
-    "Layout",
-    "Node",
-    "draw_graph",
-    "lay_out",
-]
-
-
 _CHARACTER, _MARGIN = 7.3, 24
 _NODE_HEIGHT, _ROW, _LANE_ROW, _BACK_ROW = 40, 64, 22, 26
 _GAP_MIN, _LABEL_CHARACTER = 56, 5.6

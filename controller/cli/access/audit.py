@@ -11,8 +11,6 @@ from cbp.model.instants import zoned
 from controller.cli.session import AsJson, At, Cursor, Limit, fetch
 from controller.terminal import clock, one_line, print_more, print_table
 
-__all__ = ["audit_command"]
-
 Actor = Annotated[str | None, typer.Option(help="Show only this actor: token-file, or token:NAME.")]
 Action = Annotated[str | None, typer.Option(help="Show only this action, such as dataflows_pause.")]
 Dataflow = Annotated[str | None, typer.Option(help="Show only this dataflow.")]

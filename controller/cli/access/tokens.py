@@ -10,8 +10,6 @@ import typer
 from controller.cli.session import AsJson, Cursor, Limit, fetch, session
 from controller.terminal import clock, one_line, print_json, print_more, print_table, print_text
 
-__all__ = ["tokens_app"]
-
 tokens_app = typer.Typer(
     help="Named tokens: who may use the service, and for how long.",
     no_args_is_help=True,

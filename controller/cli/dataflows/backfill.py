@@ -21,8 +21,6 @@ from controller.cli.records.applied import WaitForStages, wait_until_applied
 from controller.cli.session import AsJson, DataflowName, DryRun, session
 from controller.terminal import bytes_text, print_json, print_text
 
-__all__ = ["backfill_command"]
-
 Stages = Annotated[
     list[str], typer.Argument(metavar="STAGE...", help="Stages to rebuild.", show_default=False)
 ]

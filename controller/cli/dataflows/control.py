@@ -13,16 +13,6 @@ from controller.cli.records.applied import progress, wait_for_stages
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, send, session
 from controller.terminal import clock, print_json, print_more, print_table, print_text
 
-__all__ = [
-    "close_command",
-    "delete_command",
-    "drain_command",
-    "pause_command",
-    "priority_command",
-    "resume_command",
-    "retry_command",
-]
-
 Purge = Annotated[
     bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
 ]

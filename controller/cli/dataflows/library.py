@@ -25,8 +25,6 @@ from controller.registry import Registry, TranslatorFiles
 from controller.registry.library import describe_example, describe_translator
 from controller.terminal import clock, print_json, print_more, print_table, print_text
 
-__all__ = ["examples_command", "translators_command", "versions_command"]
-
 Example = Annotated[
     str | None, typer.Argument(help="Print this one's document.", show_default=False)
 ]

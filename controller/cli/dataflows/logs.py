@@ -15,9 +15,6 @@ from controller.client.event_stream import follow_events
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
 
-__all__ = ["events_command", "logs_command"]
-
-
 _RUN = re.compile(r"[0-9a-f]{20}")
 _AGAIN_SECONDS = 1.0
 _PLACE = ("time", "level", "event", "dataflow", "stage", "epoch", "run", "logger")

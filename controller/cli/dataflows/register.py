@@ -18,9 +18,6 @@ from controller.cli.session import AsJson, DryRun, session
 from controller.client.errors import FileUnreadableError
 from controller.terminal import one_line, print_json, print_table, print_text
 
-__all__ = ["arrival_line", "print_change", "register_command", "validate_command"]
-
-
 GROUP = "cbp.dataflows"
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 

@@ -13,8 +13,6 @@ from controller.cli.session import AsJson, DataflowName, complete_dataflows, fet
 from controller.settings import Settings
 from controller.terminal import age, bytes_text, clock, print_json, print_table, print_text
 
-__all__ = ["status_command", "waiting_command"]
-
 _STATUSES = {"up_to_date": 0, "catching_up": 3, "stuck": 4}
 """Exit status by freshness."""
 

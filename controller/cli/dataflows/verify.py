@@ -21,9 +21,6 @@ from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, s
 from controller.client.service_client import ServiceClient
 from controller.terminal import age, clock, print_json, print_more, print_table, print_text
 
-__all__ = ["differences_command", "seconds_of", "verifications_command", "verify_command"]
-
-
 UNFINISHED = 3
 """Exit status of an unfinished verification that has found no difference so far."""
 

@@ -14,9 +14,6 @@ from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, DataflowName, fetch, session
 from controller.terminal import bytes_text, clock, print_json, print_table, print_text
 
-__all__ = ["disk_command", "gc_command"]
-
-
 Name = Annotated[
     str | None, typer.Argument(metavar="[DATAFLOW]", help="Dataflows to collect; by default all.")
 ]

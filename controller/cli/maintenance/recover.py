@@ -32,9 +32,6 @@ from controller.cli.session import AsJson, Cursor, DataflowName, DryRun, Limit, 
 from controller.settings import Settings
 from controller.terminal import age, clock, print_json, print_more, print_table, print_text
 
-__all__ = ["intentions_command", "recover_command", "recoveries_command"]
-
-
 _SQLITE = "sqlite:///"
 
 Names = Annotated[

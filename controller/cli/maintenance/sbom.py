@@ -36,9 +36,6 @@ from controller.cli.maintenance.probes import delta_archives
 from controller.cli.session import AsJson
 from controller.terminal import print_json
 
-__all__ = ["describe_archives", "describe_installation", "sbom_command", "spark_archives"]
-
-
 SPEC_VERSION = "1.6"
 _PAGE_PACKAGES = Path(controller.__file__).parent / "ui" / "bundle" / "packages.json"
 _NAME = re.compile(r"[A-Za-z0-9][A-Za-z0-9._-]*")

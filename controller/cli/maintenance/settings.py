@@ -9,8 +9,6 @@ import typer
 from controller.cli.session import AsJson, fetch
 from controller.terminal import print_table
 
-__all__ = ["settings_command"]
-
 
 def settings_command(context: typer.Context, json_: AsJson = False) -> None:
     """List the settings of the running service; secrets are masked."""

@@ -42,9 +42,6 @@ from controller.ingest.errors import DropFolderError
 from controller.settings import Settings
 from controller.terminal import print_json, print_text
 
-__all__ = ["drop_command", "replace_command", "retract_command"]
-
-
 KNOWN_STATUS = 3
 """Exit status if some file repeats an earlier one."""
 

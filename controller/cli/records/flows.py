@@ -21,9 +21,6 @@ from controller.terminal import (
     print_text,
 )
 
-__all__ = ["increment_command", "increments_command", "records_command", "series_command"]
-
-
 FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)]
 Newest = Annotated[bool, typer.Option("--newest", help="The newest increment first.")]
 Column = Annotated[

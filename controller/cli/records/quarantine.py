@@ -41,9 +41,6 @@ from controller.terminal import (
     print_text,
 )
 
-__all__ = ["quarantine_app", "rejects_command"]
-
-
 quarantine_app = typer.Typer(
     help="List, show, admit or discard refused files.", no_args_is_help=True
 )

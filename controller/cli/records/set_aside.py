@@ -20,8 +20,6 @@ from controller.cli.paging import FileLimit
 from controller.cli.session import AsJson, Cursor, DataflowName, fetch, session
 from controller.terminal import one_line, print_json, print_more, print_table, print_text
 
-__all__ = ["give_back_command", "set_aside_command"]
-
 StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
 Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
 DryRun = Annotated[

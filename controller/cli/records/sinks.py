@@ -14,8 +14,6 @@ import typer
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, send
 from controller.terminal import print_more, print_table
 
-__all__ = ["sinks_app"]
-
 sinks_app = typer.Typer(
     name="sinks", help="Show and steer what is published outside.", no_args_is_help=True
 )

@@ -16,8 +16,6 @@ from controller.terminal import (
     print_table,
 )
 
-__all__ = ["claims_command", "reason_text", "sources_command"]
-
 _NUMBERS_MAX = 10
 
 Source = Annotated[str | None, typer.Option(help="Only this source.")]

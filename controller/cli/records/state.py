@@ -31,8 +31,6 @@ from controller.terminal import (
     print_text,
 )
 
-__all__ = ["history_command", "pair", "state_command"]
-
 StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE", show_default=False)]
 AnyState = Annotated[
     str,

@@ -33,8 +33,6 @@ from controller.api.requests.request_counts import RequestCounts
 from controller.server.readers.channel import Channel, Message
 from controller.settings import Settings
 
-__all__ = ["Readers", "ReadersLimits", "readers_count"]
-
 READERS_MAX = 4
 """How many there are at most unless an operator asks for more."""
 

@@ -28,8 +28,6 @@ from controller.store.records import (
 from controller.store.schema import rows
 from controller.store.schema.tables import claims, increments
 
-__all__ = ["Arrivals"]
-
 
 class Arrivals:
     """Methods of `Store`."""

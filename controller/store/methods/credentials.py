@@ -18,8 +18,6 @@ from controller.store.methods.listing_pages import page
 from controller.store.records import Page
 from controller.store.schema.tables import audit, sessions, sign_in_codes, tokens
 
-__all__ = ["AuditLog", "Credentials"]
-
 
 class Credentials:
     """Methods of `Store`."""

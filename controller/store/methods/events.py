@@ -18,8 +18,6 @@ from controller.store.database.connections import Database
 from controller.store.records import Event, EventCursor, EventRecord
 from controller.store.schema.tables import events
 
-__all__ = ["EVENTS_LOCK", "Events", "tell"]
-
 EVENTS_LOCK = 0x_CB_95_70_13
 """The advisory lock of all writers of events; arbitrary, but the same in every version."""
 

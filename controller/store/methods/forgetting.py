@@ -17,8 +17,6 @@ from controller.store.records import IncrementRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import increments, queue, runs
 
-__all__ = ["Forgetting"]
-
 ROWS_MAX = 2_000
 """Rows that one transaction removes at most, so that writers wait only some milliseconds."""
 

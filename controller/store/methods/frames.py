@@ -40,20 +40,6 @@ from controller.store.methods.listing_pages import page
 from controller.store.records import Event, Page
 from controller.store.schema.tables import dataflows, punctuations, queue, wiring
 
-__all__ = [
-    "EMPTY",
-    "Punctuations",
-    "connector_of",
-    "consume_frames",
-    "framed_inputs",
-    "keep_close",
-    "keep_frames",
-    "next_punctuation",
-    "punctuation_of",
-    "write_frames",
-]
-
-
 EMPTY: Mapping[str, Any] = {"framing": Framing().to_json(), "frames": [], "closes": []}
 
 

@@ -17,8 +17,6 @@ from controller.store.database.connections import Database
 from controller.store.records import GaugeRows, QueueGauge, StageGauge
 from controller.store.schema.tables import claims, increments, queue, stages, wiring
 
-__all__ = ["Gauges"]
-
 _FILES_RECORDS, _FILES_BYTES = 1, 2
 _IS_QUARANTINED = claims.c.status == literal_column("'quarantined'")
 """In the words of the partial index `ix_claims_quarantined`: with a parameter it is not used."""

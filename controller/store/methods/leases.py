@@ -40,15 +40,6 @@ from controller.store.records import Event, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, leases, stages
 
-__all__ = [
-    "LEADER",
-    "Leases",
-    "hold",
-    "hold_stage",
-    "require_epoch",
-]
-
-
 LEADER = "leader"
 _MS_PER_DAY = 86_400_000
 _UNIX_EPOCH_AS_JULIAN_DAY = 2440587.5

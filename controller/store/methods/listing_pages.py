@@ -28,8 +28,6 @@ from sqlalchemy import (
 from controller.store.errors import CursorInvalidError
 from controller.store.records import Page
 
-__all__ = ["begins_with", "between", "page"]
-
 T = TypeVar("T")
 
 

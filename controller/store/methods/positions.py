@@ -36,8 +36,6 @@ from controller.store.records import Event, IncrementRecord, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, increments, punctuations, queue, stages
 
-__all__ = ["Positions", "close_again", "restore_queue", "standing", "store_increments"]
-
 
 class Positions:
     """Methods of `Store`."""

@@ -29,16 +29,6 @@ from controller.store.records import IncrementRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import increments, queue, stages, wiring
 
-__all__ = [
-    "Known",
-    "append_increments",
-    "connectors",
-    "consume",
-    "next_index",
-    "store_increment",
-    "wiring_of",
-]
-
 
 def next_index(connection: Connection, dataflow: str, flow: str) -> int:
     """Return the index for the next increment of a flow; 0 for an unknown flow."""

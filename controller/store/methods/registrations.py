@@ -49,9 +49,6 @@ from controller.store.schema.tables import (
     wiring,
 )
 
-__all__ = ["Registrations", "Versions"]
-
-
 # Almost every request asks these; to build a statement takes as long as to execute it.
 _DATAFLOW = select(dataflows).where(dataflows.c.name == bindparam("name"))
 _REVISIONS = select(dataflows.c.name, dataflows.c.revision).order_by(dataflows.c.name)

@@ -29,8 +29,6 @@ from controller.store.records import Event, EventKind, IncrementRecord, Page, Ru
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, runs, stages
 
-__all__ = ["Runs"]
-
 
 class Runs:
     """Methods of `Store`."""

@@ -19,8 +19,6 @@ from controller.store.methods.leases import hold
 from controller.store.records import Desired, SinkRecord
 from controller.store.schema.tables import increments, sinks
 
-__all__ = ["Sinks"]
-
 
 class Sinks:
     """Methods of `Store`."""

@@ -13,8 +13,6 @@ from controller.store.methods.leases import hold
 from controller.store.records import VerificationRecord
 from controller.store.schema.tables import verifications
 
-__all__ = ["Verifications"]
-
 
 class Verifications:
     """Methods of `Store`."""

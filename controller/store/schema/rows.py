@@ -17,21 +17,6 @@ from controller.store.records import (
     StageRecord,
 )
 
-__all__ = [
-    "claim_of",
-    "claim_row",
-    "dataflow_of",
-    "dataflow_row",
-    "files_beside",
-    "increment_of",
-    "increment_record_of",
-    "increment_row",
-    "run_of",
-    "run_row",
-    "stage_of",
-    "stage_row",
-]
-
 Values = dict[str, Any]
 
 
