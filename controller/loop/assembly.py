@@ -68,11 +68,10 @@ from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.failures import Failures
-from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import Keeping
-from controller.loop.runs.parked import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry import RetryPolicy

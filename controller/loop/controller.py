@@ -33,10 +33,10 @@ from controller.loop.counts.lane_counts import LaneCount
 from controller.loop.counts.run_counts import Counts
 from controller.loop.operations.rebuild import bring_back
 from controller.loop.operations.version_change import Changed
-from controller.loop.reading.compactions import read_compactions
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
 from controller.loop.reading.recovery_preview import Outlook, look_out
+from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
 from controller.loop.runs.finisher import PUBLISHED

@@ -15,7 +15,7 @@ from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ExplainingDep, SettingsDep
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.reading.versions import VersionEntry
+from controller.loop.reading.explain import VersionEntry
 from controller.registry.document_text import difference, document_text
 from controller.store.errors import CursorInvalidError
 
