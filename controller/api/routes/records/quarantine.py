@@ -18,7 +18,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Model, Page, PageQuery
 from controller.api.requests.body import BodyStream
-from controller.api.routes.claims import claim_out
+from controller.api.routes.records.claims import claim_out
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
     CallerDep,

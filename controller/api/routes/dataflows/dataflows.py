@@ -28,8 +28,8 @@ from controller.api.answers.schemas import (
 from controller.api.figures.overview import Overview, OverviewDep
 from controller.api.figures.waiting import waits
 from controller.api.requests.documents import parsed, read_document_body
-from controller.api.routes.change import ChangeOut, ChangeQuery, change_out
-from controller.api.routes.versions import ETAG_HEADER, etag
+from controller.api.routes.dataflows.change import ChangeOut, ChangeQuery, change_out
+from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
     ControllerDep,

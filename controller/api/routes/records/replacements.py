@@ -17,8 +17,8 @@ from controller.access.scopes import Scope
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
 from controller.api.requests.body import BodyStream
-from controller.api.routes.claims import claim_out
-from controller.api.routes.sources import ANY_TYPE, UploadQuery
+from controller.api.routes.records.claims import claim_out
+from controller.api.routes.records.sources import ANY_TYPE, UploadQuery
 from controller.api.routing.dependencies import (
     ControllerDep,
     DropFolderDep,

@@ -20,7 +20,7 @@ from controller.api.answers.json_values import json_value
 from controller.api.answers.request_errors import IdempotencyKeyReusedError
 from controller.api.answers.schemas import ClaimOut, Model
 from controller.api.requests.body import BodyStream
-from controller.api.routes.claims import claim_out
+from controller.api.routes.records.claims import claim_out
 from controller.api.routing.dependencies import (
     ControllerDep,
     DropFolderDep,

@@ -3,7 +3,7 @@
 Key columns are query parameters, typed by the schema. All other parameters of a look-up begin
 with `_`, which no column does: `_null`, `_epoch`, `_stage`, `_at`, `_limit`, `_cursor`.
 
-The history of one key is `controller.api.routes.state_history`.
+The history of one key is `controller.api.routes.records.state_history`.
 """
 
 from __future__ import annotations
