@@ -69,13 +69,12 @@ from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher, ParkedRuns
-from controller.loop.runs.in_flight import InFlight
+from controller.loop.runs.in_flight import InFlight, RunPhases
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import Keeping
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry import RetryPolicy
-from controller.loop.runs.run_phases import RunPhases
 from controller.loop.runs.runner import Runner
 from controller.loop.runs.starvation import Starving
 from controller.loop.runs.threads import Here

@@ -374,7 +374,7 @@ class SinkRecord:
     Attributes:
         identity: Names its target; a sink with another one is another sink.
         flow: The flow that it follows.
-        generation, next: See `cbp.model.flow.sink_position`.
+        generation, next: See `cbp.model.flow.generation`.
         desired: `running` or `paused`.
         choice: What to do with what is no longer true: `rewrite`, `keep`, or `""`.
         standing: Figures and the last error, as JSON values; the store does not look into them.
