@@ -20,7 +20,7 @@ class AuthorCodeError(CbpError):
         place: `file.py:line` inside the author's file.
         key: the group's key, as text.
         inputs: the first records of the group, per flow, as text.
-        records: where the first record of an input lies: its increment, and its place there.
+        records: where the first record of an input is: its increment, and its place there.
         cause: the exception's type and text.
 
     Attributes:

@@ -260,7 +260,9 @@ def answer(error: CbpError, *, method: str, path: str) -> JSONResponse:
     status, document, headers = problem(error, path)
     fields = {"error_code": error.code, "status": status, "method": method, "path": path}
     if error.code == EngineStartingError.code:
-        _log.debug("request refused", **fields)  # whoever waits for the start asks every second
+        _log.debug(
+            "request refused", **fields
+        )  # a client that waits for the start asks every second
     elif error.code in _REFUSALS:
         _log.warning("request refused", **fields)
     elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:

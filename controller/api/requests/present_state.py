@@ -142,12 +142,12 @@ def _told(wait: Wait) -> dict[str, Any]:
     }
 
 
-def _heard(told: Mapping[str, Any]) -> Wait:
-    error = told["error"]
+def _heard(answer: Mapping[str, Any]) -> Wait:
+    error = answer["error"]
     return Wait(
-        told["kind"],
-        told["words"],
-        datetime.fromisoformat(told["since"]),
-        told["behind"],
+        answer["kind"],
+        answer["words"],
+        datetime.fromisoformat(answer["since"]),
+        answer["behind"],
         None if error is None else error_from_dict(error["type"], error),
     )

@@ -131,7 +131,7 @@ class Failures:
     def _with_origin(
         self, run: RunRecord, error: Exception, described: dict[str, Any]
     ) -> dict[str, Any]:
-        """Say in which dropped file the record lies on which author's code failed."""
+        """Say in which dropped file the record is on which author's code failed."""
         if not isinstance(error, AuthorCodeError):
             return described
         try:

@@ -273,11 +273,11 @@ def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
         while True:
             asked = questions.recv_bytes()
             try:
-                told = describe(asked)
+                answer = describe(asked)
             except CbpError as error:  # the reader then passes the request back
                 _log.warning("reader.not_told", error=error.as_dict())
-                told = b""
-            questions.send_bytes(told)
+                answer = b""
+            questions.send_bytes(answer)
 
 
 def _launch(*fds: int) -> subprocess.Popen[bytes]:
