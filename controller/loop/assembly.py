@@ -2,8 +2,8 @@
 
 Each part is a property of `Parts`, made when it is first asked for. Its constructor names what it
 needs: the parts and the things given of the same names, each of its type. What is called otherwise
-is given here. All share one catalog, one table of the work in flight and one lock of the tick. Where
-two parts need each other, one of them gets a function.
+is given here. All share one catalog, one table of the work in flight and one lock of the tick.
+Where two parts need each other, one of them gets a function.
 
 Guaranteed: to make a part reads and writes nothing; a part gets what its constructor declares
 (tests/controller/loop/test_assembly.py).

@@ -15,10 +15,10 @@ from typing import Any
 import pytest
 import yaml
 
+from cbp import Input, Output, State, Translate
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.files import files_for
 from cbp.model.schedule.places import Places
-from cbp.sdk import Input, Output, State, Translate
 from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.session import Session
