@@ -18,7 +18,7 @@ SCHEMAS: dict[str, Any] = describe_api()["components"]["schemas"]
 NAMES = {
     "BulkItem": "BulkItemOut",
     "Claim": "ClaimOut",
-    "Column": "controller__api__routes__queries__ColumnOut",
+    "Column": "ColumnOut",
     "Dataflow": "DataflowSummary",
     "DataflowDetail": "DataflowDetail",
     "DataflowFreshness": "DataflowFreshnessOut",

@@ -202,7 +202,7 @@ def show(
     return _shown(store.increment(name, flow, index))
 
 
-class ColumnOut(Model):
+class FlowColumnOut(Model):
     """One column of a flow."""
 
     name: str
@@ -212,7 +212,7 @@ class ColumnOut(Model):
 class IncrementRecords(Records):
     """Records of one increment, with the columns of its flow."""
 
-    columns: list[ColumnOut] = Field(
+    columns: list[FlowColumnOut] = Field(
         description="Columns in order. Records of a stage's flow also have `_epoch`."
     )
 
@@ -237,7 +237,7 @@ def read(
     offset, limit = _offset(cursors.open(query.cursor)), page_size(settings, query)
     records, behind = reading.read_increment(name, flow, index, offset, limit)
     return IncrementRecords(
-        columns=[ColumnOut(name=field.name, type=str(field.type)) for field in schema.fields],
+        columns=[FlowColumnOut(name=field.name, type=str(field.type)) for field in schema.fields],
         items=[json_value(record) for record in records],
         cursor=cursors.seal(None if behind is None else str(behind)),
     )
