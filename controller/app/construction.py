@@ -18,12 +18,12 @@ from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.places import Places
 from controller.allowed_folders import AllowedFolders
 from controller.ingest import DropFolder, IngestLimits, ReaderPool
-from controller.ingest.admission.table_feed import table_mistakes
-from controller.ingest.bucket.locations import AllowedLocations, location_mistakes
-from controller.ingest.bucket.s3_store import S3Store
-from controller.ingest.bucket_intake import Buckets
-from controller.ingest.reading.file_batch import read_batch
-from controller.ingest.reading.file_reader import read_file
+from controller.ingest.folder.bucket_intake import Buckets
+from controller.ingest.folder.locations import AllowedLocations, location_mistakes
+from controller.ingest.folder.object_store import S3Store
+from controller.ingest.folder.table_feed import table_mistakes
+from controller.ingest.reader.file_batch import read_batch
+from controller.ingest.reader.file_reader import read_file
 from controller.loop import Environment, LoopLimits, RetryPolicy
 from controller.loop.assembly import Parts
 from controller.loop.housekeeping.input_retention import Keep

@@ -1,6 +1,6 @@
 """Drop folder intake: each dropped file becomes one increment exactly once, or goes to quarantine.
 
-Names are imported on first use. A reader process (`reading.reader_process`) needs neither the store
+Names are imported on first use. A reader process (`reader.reader_process`) needs neither the store
 nor the listings, and importing those costs more than reading most files.
 """
 
@@ -10,14 +10,14 @@ from importlib import import_module
 from typing import TYPE_CHECKING, Any
 
 if TYPE_CHECKING:
-    from controller.ingest.admission.source_log import SourceEntry, SourceLog
     from controller.ingest.background_rounds import Rounds
     from controller.ingest.drop_folder import DropFolder
     from controller.ingest.errors import DropFolderError, IntakeStoppedError, UploadTooLargeError
+    from controller.ingest.folder.scan_report import ScanReport
     from controller.ingest.limits import IngestLimits
-    from controller.ingest.reading.reader_pool import ReaderPool
+    from controller.ingest.reader.reader_pool import ReaderPool
     from controller.ingest.rejection import FileRejectedError
-    from controller.ingest.reports.scan_report import ScanReport
+    from controller.ingest.source_log import SourceEntry, SourceLog
 
 __all__ = [
     "DropFolder",
@@ -39,11 +39,11 @@ _HOMES = {
     "FileRejectedError": "rejection",
     "IngestLimits": "limits",
     "IntakeStoppedError": "errors",
-    "ReaderPool": "reading.reader_pool",
+    "ReaderPool": "reader.reader_pool",
     "Rounds": "background_rounds",
-    "ScanReport": "reports.scan_report",
-    "SourceEntry": "admission.source_log",
-    "SourceLog": "admission.source_log",
+    "ScanReport": "folder.scan_report",
+    "SourceEntry": "source_log",
+    "SourceLog": "source_log",
     "UploadTooLargeError": "errors",
 }
 

@@ -48,22 +48,13 @@ from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, FlowRetention
 from controller.allowed_folders import AllowedFolders
-from controller.ingest.admission.batches import Batches
-from controller.ingest.admission.claims import Claims, PathLocks
-from controller.ingest.admission.identity import Identities, NamedContent
-from controller.ingest.admission.intake import Intake
-from controller.ingest.admission.lost_quarantine import restore_quarantined
-from controller.ingest.admission.readmission import Author, Decided, Decisions
-from controller.ingest.admission.rejects_table import RejectsTables
-from controller.ingest.admission.replacement_requests import ReplacementRequests
-from controller.ingest.admission.source_log import SourceLog
-from controller.ingest.admission.table_feed import TableFeeds
-from controller.ingest.admission.uploads import Uploads
-from controller.ingest.admission.vanished_files import ASKED_MAX
-from controller.ingest.bucket.bucket_feed import BucketFeed
-from controller.ingest.bucket.object_claims import ObjectClaims
-from controller.ingest.bucket_intake import BucketIntake, Buckets
+from controller.ingest.batches import Batches
 from controller.ingest.errors import DataflowDrainsError, IntakeStoppedError, device_errors
+from controller.ingest.file_excerpt import QuarantinedFile, inspect_file, open_kept
+from controller.ingest.folder.bucket_feed import BucketFeed
+from controller.ingest.folder.bucket_intake import BucketIntake, Buckets
+from controller.ingest.folder.claims import Claims, PathLocks
+from controller.ingest.folder.finished import Growth
 from controller.ingest.folder.finished_files import plan_finished, remove_finished
 from controller.ingest.folder.folder_check import (
     FolderOwners,
@@ -72,20 +63,29 @@ from controller.ingest.folder.folder_check import (
     require_folders,
     require_real,
 )
-from controller.ingest.folder.growth import Growth
+from controller.ingest.folder.folder_report import count_arriving, report_folder
 from controller.ingest.folder.incoming_watch import IncomingWatch
-from controller.ingest.folder.source_folders import SourcePlace, evidence
+from controller.ingest.folder.object_claims import ObjectClaims
+from controller.ingest.folder.scan_report import ScanReport
+from controller.ingest.folder.source_place import SourcePlace, evidence
+from controller.ingest.folder.source_troubles import SourceTroubles
+from controller.ingest.folder.table_feed import TableFeeds
+from controller.ingest.folder.vanished_files import ASKED_MAX
 from controller.ingest.formats.content import never
 from controller.ingest.formats.record_batches import check_options
+from controller.ingest.identity import Identities, NamedContent
+from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reading.file_batch import BatchReader, read_batch
-from controller.ingest.reading.file_reader import FileReader, StuckReader, read_file
+from controller.ingest.lost_quarantine import restore_quarantined
+from controller.ingest.quarantine import Author, Decided, Decisions
+from controller.ingest.reader.file_batch import BatchReader, read_batch
+from controller.ingest.reader.file_reader import FileReader, StuckReader, read_file
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.reports.file_excerpt import QuarantinedFile, inspect_file, open_kept
-from controller.ingest.reports.folder_report import count_arriving, report_folder
-from controller.ingest.reports.scan_report import ScanReport
-from controller.ingest.reports.source_troubles import SourceTroubles
+from controller.ingest.rejects_table import RejectsTables
+from controller.ingest.replacement_requests import ReplacementRequests
+from controller.ingest.source_log import SourceLog
 from controller.ingest.source_pass import SourcePass, Tally
+from controller.ingest.uploads import Uploads
 from controller.store.base import ClaimRecord, DataflowRecord, Judged, Store, Uploaded
 
 __all__ = ["DropFolder"]

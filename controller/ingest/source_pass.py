@@ -26,15 +26,14 @@ import structlog
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import FlowUnframedError
-from controller.ingest.admission.announced_files import announced_claims, gather_files
-from controller.ingest.admission.batches import Batches
-from controller.ingest.admission.claims import Claims, OpenClaims
-from controller.ingest.admission.file_groups import groups
-from controller.ingest.admission.intake import Group, Intake, Outcome
-from controller.ingest.admission.rejects_table import RejectsTables
+from controller.ingest.batches import Batches
 from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.folder.announced_files import announced_claims, gather_files
+from controller.ingest.folder.claims import Claims, OpenClaims
+from controller.ingest.folder.file_groups import groups
+from controller.ingest.folder.finished import Growth, Stamp
 from controller.ingest.folder.folder_check import require_folders
-from controller.ingest.folder.growth import Growth, Stamp
+from controller.ingest.folder.folder_report import old_hint
 from controller.ingest.folder.incoming_names import Candidate
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.listing import (
@@ -44,15 +43,16 @@ from controller.ingest.folder.listing import (
     sealed_close_name,
 )
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, sealed_name
-from controller.ingest.folder.source_folders import (
+from controller.ingest.folder.scan_report import ScanReport
+from controller.ingest.folder.source_place import (
     SourcePlace,
     kept_name,
     move,
     reason_path,
 )
+from controller.ingest.intake import Group, Intake, Outcome
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reports.folder_report import old_hint
-from controller.ingest.reports.scan_report import ScanReport
+from controller.ingest.rejects_table import RejectsTables
 from controller.store.base import ClaimRecord
 
 __all__ = ["SourcePass", "Tally"]

@@ -29,8 +29,8 @@ from unittest.mock import patch
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.content import ClaimedContent
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reading.file_reader import ReadRequest, read_file
-from controller.ingest.reading.increment_parts import PartWriter
+from controller.ingest.reader.file_reader import ReadRequest, read_file
+from controller.ingest.reader.increment_parts import PartWriter
 
 REPO = Path(__file__).resolve().parents[2]
 PARTS = ("read", "parse", "write")

@@ -16,12 +16,11 @@ import pyarrow as pa
 import pytest
 
 from controller.ingest import FileRejectedError, IngestLimits, ReaderPool, SourceLog
-from controller.ingest.admission.identity import Identities
-from controller.ingest.admission.source_log import SourceEntry
 from controller.ingest.formats import access_log, column_builder, xml_records
-from controller.ingest.formats.avro import record_schema
-from controller.ingest.formats.avro.container import read_long
-from controller.ingest.formats.avro.values import PRIMITIVES, AvroType
+from controller.ingest.formats.avro import PRIMITIVES, AvroType, record_schema
+from controller.ingest.formats.avro_container import read_long
+from controller.ingest.identity import Identities
+from controller.ingest.source_log import SourceEntry
 from controller.store.base import Judged
 from tests.controller.ingest.harness import Drop, lines
 from tests.fuzz import service

@@ -32,11 +32,11 @@ from cbp.model.flow.retention import KeptFlow, kept_flow
 from cbp.model.version import succession
 from cbp.model.version.rollback_point import find_point
 from controller.ingest import drop_folder
-from controller.ingest.admission.claims import Claims, OpenClaims
-from controller.ingest.admission.identity import NEW, Identities
-from controller.ingest.admission.readmission import Decisions
-from controller.ingest.admission.replacement import Replacements
-from controller.ingest.admission.source_log import SourceEntry, SourceLog
+from controller.ingest.folder.claims import Claims, OpenClaims
+from controller.ingest.identity import NEW, Identities
+from controller.ingest.quarantine import Decisions
+from controller.ingest.replacement import Replacements
+from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.leadership.lease_keeper import Leadership

@@ -49,9 +49,9 @@ from cbp.model.schedule.lease import Role
 from cbp.model.schedule.places import Places
 from controller.allowed_folders import AllowedFolders
 from controller.ingest import DropFolder, ScanReport
-from controller.ingest.admission.readmission import Author, Decided
-from controller.ingest.admission.source_log import ArrivedFile
 from controller.ingest.folder.listing import CLOSE_NAME
+from controller.ingest.quarantine import Author, Decided
+from controller.ingest.source_log import ArrivedFile
 from controller.loop import (
     Controller,
     Environment,

@@ -30,7 +30,7 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
-from controller.ingest.admission.readmission import Author, Decided, refusal
+from controller.ingest.quarantine import Author, Decided, refusal
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
 __all__ = ["routes"]

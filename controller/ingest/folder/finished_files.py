@@ -15,7 +15,7 @@ from datetime import datetime
 
 from cbp.engine.storage.files import Files
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
-from controller.ingest.folder.source_folders import SourcePlace, claimed_at
+from controller.ingest.folder.source_place import SourcePlace, claimed_at
 
 __all__ = ["plan_finished", "remove_finished"]
 

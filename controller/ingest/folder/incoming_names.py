@@ -17,7 +17,7 @@ from datetime import UTC, datetime
 from heapq import nsmallest
 from pathlib import Path
 
-from controller.ingest.folder.source_folders import evidence
+from controller.ingest.folder.source_place import evidence
 
 __all__ = ["SHOWN_MAX", "Candidate", "Unclaimed", "UnclaimedFiles", "look_at", "why_not_regular"]
 

@@ -14,7 +14,7 @@ from collections.abc import Callable
 from typing import BinaryIO
 
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.folder.regular_file import open_regular, unreadable
+from controller.ingest.formats.regular_file import open_regular, unreadable
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 

@@ -10,15 +10,15 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.dataflow.source_options import ReadOptions
 from controller.ingest.formats.access_log import read_access_log
-from controller.ingest.formats.avro.reader import read_avro
+from controller.ingest.formats.avro_reader import read_avro
 from controller.ingest.formats.bad_lines import BadLines
 from controller.ingest.formats.compression import decompressed, sniff
 from controller.ingest.formats.content import ClaimedContent
 from controller.ingest.formats.csv_records import read_csv
-from controller.ingest.formats.delta.changes import read_changes
+from controller.ingest.formats.delta_changes import read_changes
 from controller.ingest.formats.jsonl import read_jsonl
 from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.parquet.reader import read_parquet
+from controller.ingest.formats.parquet import read_parquet
 from controller.ingest.formats.text import read_text
 from controller.ingest.formats.text_blocks import text_blocks
 from controller.ingest.formats.xml_records import read_xml

@@ -24,10 +24,10 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
 from controller.allowed_folders import AllowedFolders
 from controller.ingest import DropFolder, IngestLimits, ScanReport, SourceLog
-from controller.ingest.bucket_intake import Buckets
+from controller.ingest.folder.bucket_intake import Buckets
 from controller.ingest.formats.content import never
-from controller.ingest.reading.file_batch import BatchReader, read_batch
-from controller.ingest.reading.file_reader import FileReader, StuckReader, read_file
+from controller.ingest.reader.file_batch import BatchReader, read_batch
+from controller.ingest.reader.file_reader import FileReader, StuckReader, read_file
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Page, Store
 
 NAME = "shop"

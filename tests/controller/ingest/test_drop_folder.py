@@ -30,10 +30,10 @@ from controller.ingest import (
     SourceEntry,
     SourceLog,
 )
-from controller.ingest.admission.source_log import ArrivedFile
 from controller.ingest.errors import DataflowDrainsError
 from controller.ingest.formats.content import never
-from controller.ingest.reading.file_reader import FileRead, FileReader, ReadRequest, read_file
+from controller.ingest.reader.file_reader import FileRead, FileReader, ReadRequest, read_file
+from controller.ingest.source_log import ArrivedFile
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import PlannedFaults
 

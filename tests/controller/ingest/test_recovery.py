@@ -13,9 +13,9 @@ from typing import Any
 import pytest
 
 from controller.ingest import IngestLimits, ScanReport
-from controller.ingest.admission import claims
-from controller.ingest.folder.source_folders import kept_files
-from controller.ingest.reading import file_reader
+from controller.ingest.folder import claims
+from controller.ingest.folder.source_place import kept_files
+from controller.ingest.reader import file_reader
 from controller.store import open_store
 from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import DictStore, Drop, lines

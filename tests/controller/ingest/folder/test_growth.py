@@ -13,10 +13,10 @@ from typing import IO
 
 import pytest
 
-from controller.ingest.folder import growth
-from controller.ingest.folder.growth import Stamp
-from controller.ingest.folder.regular_file import open_regular
-from controller.ingest.folder.source_folders import SourcePlace, kept_name
+from controller.ingest.folder import finished
+from controller.ingest.folder.finished import Stamp
+from controller.ingest.folder.source_place import SourcePlace, kept_name
+from controller.ingest.formats.regular_file import open_regular
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 
@@ -215,7 +215,7 @@ def test_a_file_is_hashed_once_more_only_when_it_was_touched(
         opened.append(path)
         return open_regular(path)
 
-    monkeypatch.setattr(growth, "open_regular", opens)
+    monkeypatch.setattr(finished, "open_regular", opens)
     drop.folder.clean(drop.record, drop.dataflow)
     assert opened == []
     drop.start()

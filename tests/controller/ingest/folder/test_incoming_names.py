@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from controller.ingest.folder import listing
+from controller.ingest.folder import folder_report, listing
 from controller.ingest.folder.incoming_names import SHOWN_MAX, Unclaimed, UnclaimedFiles
-from controller.ingest.reports import folder_report
 from tests.controller.ingest.harness import Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"

@@ -11,7 +11,7 @@ import pytest
 
 from controller.ingest import IngestLimits
 from controller.ingest.formats.content import never
-from controller.ingest.reading.file_reader import FileRead, ReadRequest, read_file
+from controller.ingest.reader.file_reader import FileRead, ReadRequest, read_file
 from tests.controller.ingest.harness import Drop
 
 FILES = 24

@@ -20,9 +20,9 @@ from controller.ingest import drop_folder
 from controller.ingest.folder import listing
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.manifest import Manifest, read_manifest
-from controller.ingest.folder.regular_file import open_regular, read_regular
-from controller.ingest.folder.source_folders import evidence
+from controller.ingest.folder.source_place import evidence
 from controller.ingest.formats import content
+from controller.ingest.formats.regular_file import open_regular, read_regular
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 

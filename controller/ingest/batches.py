@@ -1,0 +1,345 @@
+r"""Makes one increment of many claimed files: read together, judged one by one, accepted together.
+
+    claimed files -> one reader, one increment -> one log entry -> one transaction -> finished
+                 \-> (rejected, or known) each as if it had come by itself
+
+A file that is rejected is in no part (`reader.file_batch`). A file that turns out to be known is
+in the parts already, so the others are read once more without it. The increment's identity is its
+log entry: before that nobody saw it, and after it replaying gives the same increment with the same
+files in the same order, also without the store.
+
+The files of a manifest are taken in together or not at all: if one of them is rejected or gone,
+all others that are not known are rejected with it.
+
+Guaranteed: the records of an increment are in the order of the claims of its files. The claims
+that `take` answers for are settled; it answers for the first ones, and for none if the first file
+has to be taken in by itself (`intake`). `take_whole` answers for all or for none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+from pathlib import Path
+
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.parquet_writer import sync_files
+from controller.ingest.errors import device_errors
+from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
+from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.identity import Identities, is_asked_for, put_aside_reason
+from controller.ingest.intake import Intake, Outcome, arrived, require_promised
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_batch import (
+    BatchFile,
+    BatchRead,
+    BatchReader,
+    BatchRequest,
+    SoundFile,
+)
+from controller.ingest.reader.increment_parts import PartNames
+from controller.ingest.rejection import FileRejectedError, manifest_refused
+from controller.ingest.replacement import replaces
+from controller.ingest.source_log import SourceEntry, SourceLog
+from controller.store.base import ClaimRecord, Judged, Store
+
+__all__ = ["Batches", "Claimed"]
+
+Claimed = tuple[ClaimRecord, Path]
+
+
+@dataclass(slots=True)
+class _Judged:
+    """What becomes of the files of a batch; each list is in the order of the claims.
+
+    Attributes:
+        accepted: With the digest; their records are in the parts.
+        known: Equal to another file, and their source does not want them.
+    """
+
+    accepted: list[tuple[ClaimRecord, SoundFile]] = field(default_factory=list)
+    refused: list[tuple[ClaimRecord, FileRejectedError]] = field(default_factory=list)
+    known: list[tuple[ClaimRecord, Judged]] = field(default_factory=list)
+    in_parts: int = 0
+    replacing: int | None = None
+    """Position of the first file that takes the place of an earlier one."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the parts hold the accepted files and nothing else."""
+        return self.in_parts == len(self.accepted)
+
+    def refuse_others(self, missing: Sequence[str]) -> None:
+        """Refuse all files that would be accepted, if one was refused or is missing."""
+        if not self.refused and not missing:
+            return
+        if self.refused:
+            refused, error = self.refused[0]
+            reason = manifest_refused(refused.path, error)
+        else:
+            gone = FileRejectedError(rule="file_gone", message="is gone, or was settled before")
+            reason = manifest_refused(missing[0], gone)
+        rest = [claim for claim, _ in self.accepted]
+        accepted = {claim.id for claim in rest}
+        # A file that repeats one of these would be lost if it were settled as known.
+        repeats = {c.id for c, one in self.known if (one.same_as or {}).get("claim") in accepted}
+        rest += [claim for claim, _ in self.known if claim.id in repeats]
+        self.known = [(claim, one) for claim, one in self.known if claim.id not in repeats]
+        self.refused += [(replace(c, index=None, same_as=None), reason) for c in rest]
+        self.accepted = []
+
+
+class Batches:
+    """Takes in many files of a source at a time, one source at a time; see the module header."""
+
+    def __init__(
+        self,
+        *,
+        intake: Intake,
+        store: Store,
+        files: Files,
+        clock: Callable[[], datetime],
+        limits: IngestLimits,
+        faults: Faults,
+        reader: BatchReader,
+    ) -> None:
+        self._intake, self._store, self._files, self._clock = intake, store, files, clock
+        self._limits, self._faults, self._reader = limits, faults, reader
+        self._identities = Identities(store)
+
+    def take(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        stopping: Callable[[], bool],
+    ) -> dict[str, Outcome]:
+        """Take in the first files; return the outcomes by the claims' ids.
+
+        Args:
+            place: Their source.
+            claimed: Open claims with their copies, in the order of the claims.
+            stopping: Called while files are read; returns whether to stop.
+
+        Raises:
+            IntakeStoppedError: `stopping` returned true; nothing has changed.
+            DiskFullError: The claims stay open and the files stay claimed.
+            DropFolderError: The claims stay open and the files stay claimed.
+            LogConflictError: Another controller takes in files of this source.
+        """
+        claimed = _up_to_manifest(claimed)
+        if not claimed:
+            return {}
+        index = self._store.next_index(place.dataflow, place.name)
+        read = self._read(place, claimed, index, stopping, seconds=self._limits.scan_seconds)
+        judged = self._judge(place, claimed, read, {}, index)
+        if judged.replacing is not None:  # a replacement is an increment of its own
+            self._discard(place, read, index)
+            return self.take(place, claimed[: judged.replacing], stopping)
+        return self._carry_out(place, claimed, read, judged, index, stopping, whole=False)
+
+    def take_whole(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        manifest: Manifest,
+        missing: Sequence[str],
+        stopping: Callable[[], bool],
+    ) -> dict[str, Outcome]:
+        """Take in the files of a manifest as one increment, or refuse all; see `take`.
+
+        Args:
+            place: Their source.
+            claimed: Open claims with their copies, in the order of the manifest; at least one.
+            manifest: Announces them.
+            missing: Names of its other files, which are nowhere.
+            stopping: As for `take`.
+
+        Returns:
+            The outcomes of all files; none if something changed meanwhile.
+        """
+        index = self._store.next_index(place.dataflow, place.name)
+        read = self._read(place, claimed, index, stopping, whole=True)
+        judged = self._judge(place, claimed, read, manifest.promises, index)
+        judged.refuse_others(missing)
+        return self._carry_out(place, claimed, read, judged, index, stopping, whole=True)
+
+    def _carry_out(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        read: BatchRead,
+        judged: _Judged,
+        index: int,
+        stopping: Callable[[], bool],
+        *,
+        whole: bool,
+    ) -> dict[str, Outcome]:
+        """Accept what was judged so, and settle the rest; return all outcomes."""
+        if not judged.whole:
+            self._discard(place, read, index)
+            again = self._read_again(place, claimed, judged, index, stopping, whole=whole)
+            if again is None:  # something changed meanwhile, so nothing is as it was judged
+                return {}
+            read = again
+        if judged.accepted:
+            self._accept(place, read, judged, index)
+        return self._settle_rest(place, claimed, judged)
+
+    def _read(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        index: int,
+        stopping: Callable[[], bool],
+        seconds: float = math.inf,
+        *,
+        whole: bool = False,
+    ) -> BatchRead:
+        request = BatchRequest(
+            files=tuple(
+                BatchFile(str(path), claim.bytes, claim.id, claim.path) for claim, path in claimed
+            ),
+            source=place.name,
+            format=place.source.format,
+            schema=place.source.schema,
+            options=place.options,
+            folder=place.increments,
+            index=index,
+            limits=self._limits,
+            seconds=seconds,
+            on_bad_records=place.source.on_bad_records,
+            whole=whole,
+        )
+        try:
+            with device_errors(place.increments):
+                return self._reader(request, stopping)
+        except Exception:
+            for claim, _ in claimed:  # a reader that was killed could not say what it wrote
+                self._names(place, index, claim.id).discard()
+            raise
+
+    def _read_again(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        judged: _Judged,
+        index: int,
+        stopping: Callable[[], bool],
+        *,
+        whole: bool,
+    ) -> BatchRead | None:
+        """Read the accepted files alone; `None` if they are not what they were."""
+        if not judged.accepted:
+            return BatchRead("", (), ())
+        wanted = {claim.id: sound for claim, sound in judged.accepted}
+        files = [(claim, path) for claim, path in claimed if claim.id in wanted]
+        read = self._read(place, files, index, stopping, whole=whole)
+        if read.outcomes == tuple(wanted.values()):
+            return read
+        self._discard(place, read, index)
+        return None
+
+    def _judge(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        read: BatchRead,
+        promises: Mapping[str, Promise],
+        index: int,
+    ) -> _Judged:
+        """Decide about each file that was read, given all accepted files and those before it."""
+        made, sound = _Judged(), list[tuple[ClaimRecord, SoundFile]]()
+        for (claim, _), outcome in zip(claimed, read.outcomes, strict=False):
+            if not isinstance(outcome, SoundFile):
+                made.refused.append((claim, FileRejectedError(**outcome.arguments)))
+                continue
+            made.in_parts += 1
+            try:
+                require_promised(claim, outcome.sha256, promises.get(claim.path))
+            except FileRejectedError as error:
+                made.refused.append((claim, error))
+            else:
+                sound.append((replace(claim, sha256=outcome.sha256, index=index), outcome))
+        judge = self._identities.judge_in_turn(place, [claim for claim, _ in sound])
+        for (claim, outcome), judged in zip(sound, judge, strict=True):
+            claim = replace(claim, same_as=judged.same_as)
+            if replaces(judged.same_as):
+                if made.replacing is None:
+                    ids = [one.id for one, _ in claimed]
+                    made.replacing = ids.index(claim.id)
+                named = Judged("quarantined", {**(judged.same_as or {}), "by": "name"})
+                made.refused.append((replace(claim, index=None), put_aside_reason(named)))
+            elif judged.outcome == "accepted":
+                made.accepted.append((claim, outcome))
+            elif judged.same_as is not None and judged.same_as["by"] == "name":
+                # Its records are in no increment: with a manifest it refuses the others.
+                made.refused.append((replace(claim, index=None), put_aside_reason(judged)))
+            else:
+                made.known.append((replace(claim, index=None), judged))
+        return made
+
+    def _accept(self, place: SourcePlace, read: BatchRead, judged: _Judged, index: int) -> None:
+        """Sync and name the parts, put the log entry, index it."""
+        names = self._names(place, index, read.claim)
+        try:
+            with device_errors(place.increments):
+                sync_files(names.temporaries(read.parts), faults=self._faults)
+                increment = names.publish(read.parts)
+            if read.parts:
+                self._files.sync_dir(place.increments)
+        except Exception:
+            names.discard()
+            raise
+        several = len(judged.accepted) > 1
+        files = (
+            arrived(claim, sound.notes, sound.records if several else None)
+            for claim, sound in judged.accepted
+        )
+        entry = SourceEntry(increment, tuple(files), self._clock())
+        SourceLog(place.folder, place.name, self._files).put([entry])
+        self._intake.index(place, [(entry, [claim for claim, _ in judged.accepted])])
+
+    def _settle_rest(
+        self, place: SourcePlace, claimed: Sequence[Claimed], judged: _Judged
+    ) -> dict[str, Outcome]:
+        """Settle the files that are not accepted, after those that they may equal."""
+        paths = {claim.id: path for claim, path in claimed}
+        outcomes: dict[str, Outcome] = {claim.id: "accepted" for claim, _ in judged.accepted}
+        duplicates = [claim for claim, one in judged.known if one.outcome == "duplicate"]
+        if duplicates:
+            self._intake.settle_duplicates(duplicates)
+            outcomes |= dict.fromkeys((claim.id for claim in duplicates), "duplicate")
+        rejected = [(claim, put_aside_reason(one)) for claim, one in judged.known]
+        rejected = [one for one in rejected if one[0].id not in outcomes]
+        for claim, error in (*judged.refused, *rejected):
+            self._intake.reject(place, claim, paths[claim.id], error)
+            outcomes[claim.id] = "quarantined"
+        return outcomes
+
+    def _discard(self, place: SourcePlace, read: BatchRead, index: int) -> None:
+        if read.claim:
+            self._names(place, index, read.claim).discard()
+
+    def _names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
+        return PartNames(
+            self._files,
+            place.folder,
+            flow=place.name,
+            index=index,
+            claim=claim,
+            faults=self._faults,
+        )
+
+
+def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
+    """Return the files before the first that is taken in by itself.
+
+    That is a manifest, which is rejected, or a file that somebody asked to replace another.
+    """
+    for number, (claim, _) in enumerate(claimed):
+        if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_asked_for(claim):
+            return claimed[:number]
+    return claimed

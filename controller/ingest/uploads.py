@@ -1,0 +1,202 @@
+r"""Uploads: a stream becomes a claimed file, and the answer says at once what the file is.
+
+    received (hidden part, synced) -> compared -> claimed          the next pass takes it in
+                                             \-> known: settled    duplicate, or put aside
+
+An upload that repeats its Idempotency-Key makes no claim: it gets the claim of the first one. The
+key stands in the claim and in the source's log. So a restart forgets no key, and the loss of the
+database forgets no key of an accepted file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from datetime import datetime
+from pathlib import Path
+from typing import BinaryIO
+
+from cbp.engine.storage.files import Files
+from cbp.errors import OperatingError
+from controller.ingest.errors import UploadTooLargeError, device_errors
+from controller.ingest.folder.claims import Claims, upload_name
+from controller.ingest.folder.folder_check import require_folders
+from controller.ingest.folder.source_place import SourcePlace, evidence
+from controller.ingest.identity import (
+    Identities,
+    NamedContent,
+    client_key,
+    put_aside_reason,
+)
+from controller.ingest.intake import Intake
+from controller.ingest.limits import IngestLimits
+from controller.store.base import ClaimRecord, Store, Uploaded
+
+__all__ = ["Uploads"]
+
+_READ_BYTES = 1 << 20
+
+_Held = tuple[ClaimRecord, Path]
+"""A claim that is recorded nowhere, and its file."""
+
+
+class Uploads:
+    """Receives files; methods may be called from several threads.
+
+    Attributes:
+        active: Ids of the uploads that are being received.
+    """
+
+    def __init__(
+        self,
+        *,
+        store: Store,
+        files: Files,
+        claims: Claims,
+        intake: Intake,
+        identities: Identities,
+        limits: IngestLimits,
+        clock: Callable[[], datetime],
+        new_id: Callable[[], str],
+    ) -> None:
+        self._store, self._files, self._claims, self._intake = store, files, claims, intake
+        self._identities, self._limits = identities, limits
+        self._clock, self._new_id = clock, new_id
+        self.active: set[str] = set()
+
+    def receive(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
+        """Store a file from a stream; durable when it returns. See `DropFolder.upload`."""
+        return self.receive_as(place, evidence(name), stream, client_key(key))
+
+    def receive_as(
+        self,
+        place: SourcePlace,
+        path: str,
+        stream: BinaryIO,
+        key: str,
+        *,
+        before_claim: Callable[[ClaimRecord], object] | None = None,
+        asked: Mapping[str, str] | None = None,
+    ) -> Uploaded:
+        """Like `receive`, for a name that is evidence already.
+
+        Args:
+            place: The source.
+            path: The file's name, as evidence.
+            stream: Is read to its end.
+            key: As for `receive`.
+            before_claim: Called with the claim once the file is durable, before the claim is.
+            asked: Who asked for it, and why, if it replaces a file; kept in `same_as`.
+        """
+        identity = self._new_id()
+        part = place.incoming / upload_name(identity)
+        self.active.add(identity)
+        try:
+            with device_errors(str(part)):
+                require_folders(place, self._files)
+                size, sha256 = self._write(place, part, stream)
+                claim = self._new_claim(place, identity, path, size, sha256, key)
+                claim = replace(claim, same_as=asked)
+                return self._claim(place, claim, part, before_claim)
+        except Exception:
+            self._give_up(identity, part)
+            raise
+        finally:
+            self.active.discard(identity)
+
+    @contextmanager
+    def held(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> Iterator[_Held]:
+        """Give a file that is looked at and not taken in, with a claim that is not recorded."""
+        identity = self._new_id()
+        part = place.incoming / upload_name(identity)
+        self.active.add(identity)
+        try:
+            with device_errors(str(part)):
+                require_folders(place, self._files)
+                size, sha256 = self._write(place, part, stream)
+            yield self._new_claim(place, identity, path, size, sha256, key), part
+        finally:
+            part.unlink(missing_ok=True)
+            self.active.discard(identity)
+
+    def _new_claim(
+        self, place: SourcePlace, identity: str, path: str, size: int, sha256: str, key: str
+    ) -> ClaimRecord:
+        return ClaimRecord(
+            id=identity,
+            dataflow=place.dataflow,
+            source=place.name,
+            sequence=0,
+            path=path,
+            bytes=size,
+            status="claiming",
+            created_at=self._clock(),
+            sha256=sha256,
+            key=key,
+        )
+
+    def _claim(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        part: Path,
+        before_claim: Callable[[ClaimRecord], object] | None,
+    ) -> Uploaded:
+        if claim.key:
+            first = self._store.keyed_claim(place.dataflow, place.name, claim.key)
+            if first is not None and self._stands(first):
+                part.unlink()
+                same = (first.path, first.sha256) == (claim.path, claim.sha256)
+                return Uploaded(first, repeated=True, same_request=same)
+        if before_claim is not None:
+            before_claim(claim)
+        file = NamedContent(claim.path, claim.sha256, claim.id, claim.key)
+        judged, settled = self._identities.foresee(place, file)
+        if not settled or judged.outcome == "accepted":
+            said = {**(claim.same_as or {}), **(judged.same_as or {})}
+            claim = replace(claim, same_as=said or None)
+            return Uploaded(self._claims.make(place, part, claim))
+        claim = replace(claim, same_as={**(judged.same_as or {}), "at_once": True})
+        if judged.outcome == "duplicate":
+            claim = self._claims.record(place, replace(claim, status="duplicate"))
+            self._intake.finish(place, [(claim, part)])
+            return Uploaded(claim)
+        reason = self._intake.put_aside(place, claim, part, put_aside_reason(judged))
+        settled_claim = replace(claim, status="quarantined", reason=reason)
+        return Uploaded(self._claims.record(place, settled_claim))
+
+    def _stands(self, first: ClaimRecord) -> bool:
+        """Return whether the answer to the first upload of a key is still true."""
+        if (first.reason or {}).get("code") == "file_gone":
+            return False
+        known = str((first.same_as or {}).get("claim", ""))
+        if first.status not in ("duplicate", "quarantined") or not known:
+            return True
+        # The claim that it equals may have been dropped by a roll-back since.
+        earlier = self._store.find_claims([known]).get(known)
+        return earlier is None or earlier.status != "withdrawn"
+
+    def _give_up(self, identity: str, part: Path) -> None:
+        """Remove the part, unless its claim is recorded: then the next pass continues with it."""
+        # On a disk that is read-only, a part that was never made cannot be removed either.
+        with suppress(OperatingError, OSError):
+            if not self._store.known_claims([identity]):
+                part.unlink(missing_ok=True)
+
+    def _write(self, place: SourcePlace, part: Path, stream: BinaryIO) -> tuple[int, str]:
+        """Write the part; return its bytes and SHA-256."""
+        size, digest = 0, hashlib.sha256()
+        with open(part, "xb") as file:
+            while chunk := stream.read(_READ_BYTES):
+                size += len(chunk)
+                if size > self._limits.file_bytes_max:
+                    raise UploadTooLargeError(place.name, self._limits.file_bytes_max)
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        self._files.sync_dir(str(place.incoming))
+        return size, digest.hexdigest()
