@@ -37,7 +37,7 @@ from controller.app.engine_choice import engine_for
 from controller.app.exporting import run_feed_for
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
-from controller.ingest import ReaderPool
+from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (
     DEFAULT_LOOP_LIMITS,
     Controller,

@@ -3,7 +3,7 @@ r"""Makes one increment of many claimed files: read together, judged one by one,
     claimed files -> one reader, one increment -> one log entry -> one transaction -> finished
                  \-> (rejected, or known) each as if it had come by itself
 
-A file that is rejected is in no part (`reader.file_batch`). A file that turns out to be known is
+A file that is rejected is in no part (`reader.file_reader`). A file that turns out to be known is
 in the parts already, so the others are read once more without it. The increment's identity is its
 log entry: before that nobody saw it, and after it replaying gives the same increment with the same
 files in the same order, also without the store.
@@ -21,34 +21,27 @@ from __future__ import annotations
 import math
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from datetime import datetime
-from pathlib import Path
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
-from cbp.engine.storage.parquet_writer import sync_files
 from controller.ingest.errors import device_errors
+from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.identity import Identities, is_asked_for, put_aside_reason
-from controller.ingest.intake import Intake, Outcome, arrived, require_promised
-from controller.ingest.limits import IngestLimits
-from controller.ingest.reader.file_batch import (
-    BatchFile,
-    BatchRead,
-    BatchReader,
-    BatchRequest,
-    SoundFile,
+from controller.ingest.intake import (
+    Claimed,
+    Intake,
+    Known,
+    Pending,
+    request_of,
+    require_promised,
 )
-from controller.ingest.reader.increment_parts import PartNames
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import FileReader, ReadResult, SoundFile
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 from controller.ingest.replacement import replaces
-from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, Judged, Store
 
-__all__ = ["Batches", "Claimed"]
-
-Claimed = tuple[ClaimRecord, Path]
+__all__ = ["Batches"]
 
 
 @dataclass(slots=True)
@@ -62,7 +55,7 @@ class _Judged:
 
     accepted: list[tuple[ClaimRecord, SoundFile]] = field(default_factory=list)
     refused: list[tuple[ClaimRecord, FileRejectedError]] = field(default_factory=list)
-    known: list[tuple[ClaimRecord, Judged]] = field(default_factory=list)
+    known: list[Known] = field(default_factory=list)
     in_parts: int = 0
     replacing: int | None = None
     """Position of the first file that takes the place of an earlier one."""
@@ -85,9 +78,9 @@ class _Judged:
         rest = [claim for claim, _ in self.accepted]
         accepted = {claim.id for claim in rest}
         # A file that repeats one of these would be lost if it were settled as known.
-        repeats = {c.id for c, one in self.known if (one.same_as or {}).get("claim") in accepted}
-        rest += [claim for claim, _ in self.known if claim.id in repeats]
-        self.known = [(claim, one) for claim, one in self.known if claim.id not in repeats]
+        repeats = [one for one in self.known if (one.claim.same_as or {}).get("claim") in accepted]
+        rest += [one.claim for one in repeats]
+        self.known = [one for one in self.known if one not in repeats]
         self.refused += [(replace(c, index=None, same_as=None), reason) for c in rest]
         self.accepted = []
 
@@ -96,18 +89,9 @@ class Batches:
     """Takes in many files of a source at a time, one source at a time; see the module header."""
 
     def __init__(
-        self,
-        *,
-        intake: Intake,
-        store: Store,
-        files: Files,
-        clock: Callable[[], datetime],
-        limits: IngestLimits,
-        faults: Faults,
-        reader: BatchReader,
+        self, *, intake: Intake, store: Store, limits: IngestLimits, reader: FileReader
     ) -> None:
-        self._intake, self._store, self._files, self._clock = intake, store, files, clock
-        self._limits, self._faults, self._reader = limits, faults, reader
+        self._intake, self._store, self._limits, self._reader = intake, store, limits, reader
         self._identities = Identities(store)
 
     def take(
@@ -133,7 +117,7 @@ class Batches:
         if not claimed:
             return {}
         index = self._store.next_index(place.dataflow, place.name)
-        read = self._read(place, claimed, index, stopping, seconds=self._limits.scan_seconds)
+        read = self._read(place, claimed, index, stopping, whole=False)
         judged = self._judge(place, claimed, read, {}, index)
         if judged.replacing is not None:  # a replacement is an increment of its own
             self._discard(place, read, index)
@@ -170,7 +154,7 @@ class Batches:
         self,
         place: SourcePlace,
         claimed: Sequence[Claimed],
-        read: BatchRead,
+        read: ReadResult,
         judged: _Judged,
         index: int,
         stopping: Callable[[], bool],
@@ -184,9 +168,18 @@ class Batches:
             if again is None:  # something changed meanwhile, so nothing is as it was judged
                 return {}
             read = again
+        outcomes = dict[str, Outcome]()
         if judged.accepted:
-            self._accept(place, read, judged, index)
-        return self._settle_rest(place, claimed, judged)
+            names = self._intake.names(place, index, read.claim)
+            made = Pending(judged.accepted, names, read.parts, self._intake.clock())
+            self._intake.accept(place, [made])
+            outcomes = {claim.id: "accepted" for claim, _ in judged.accepted}
+        outcomes |= self._intake.settle_known(place, judged.known)
+        paths = {claim.id: path for claim, path in claimed}
+        for claim, error in judged.refused:
+            self._intake.reject(place, claim, paths[claim.id], error)
+            outcomes[claim.id] = "quarantined"
+        return outcomes
 
     def _read(
         self,
@@ -194,31 +187,17 @@ class Batches:
         claimed: Sequence[Claimed],
         index: int,
         stopping: Callable[[], bool],
-        seconds: float = math.inf,
         *,
-        whole: bool = False,
-    ) -> BatchRead:
-        request = BatchRequest(
-            files=tuple(
-                BatchFile(str(path), claim.bytes, claim.id, claim.path) for claim, path in claimed
-            ),
-            source=place.name,
-            format=place.source.format,
-            schema=place.source.schema,
-            options=place.options,
-            folder=place.increments,
-            index=index,
-            limits=self._limits,
-            seconds=seconds,
-            on_bad_records=place.source.on_bad_records,
-            whole=whole,
-        )
+        whole: bool,
+    ) -> ReadResult:
+        seconds = math.inf if whole else self._limits.scan_seconds
+        request = request_of(place, claimed, index, self._limits, seconds=seconds, whole=whole)
         try:
             with device_errors(place.increments):
                 return self._reader(request, stopping)
         except Exception:
             for claim, _ in claimed:  # a reader that was killed could not say what it wrote
-                self._names(place, index, claim.id).discard()
+                self._intake.names(place, index, claim.id).discard()
             raise
 
     def _read_again(
@@ -230,10 +209,10 @@ class Batches:
         stopping: Callable[[], bool],
         *,
         whole: bool,
-    ) -> BatchRead | None:
+    ) -> ReadResult | None:
         """Read the accepted files alone; `None` if they are not what they were."""
         if not judged.accepted:
-            return BatchRead("", (), ())
+            return ReadResult("", (), ())
         wanted = {claim.id: sound for claim, sound in judged.accepted}
         files = [(claim, path) for claim, path in claimed if claim.id in wanted]
         read = self._read(place, files, index, stopping, whole=whole)
@@ -246,12 +225,13 @@ class Batches:
         self,
         place: SourcePlace,
         claimed: Sequence[Claimed],
-        read: BatchRead,
+        read: ReadResult,
         promises: Mapping[str, Promise],
         index: int,
     ) -> _Judged:
         """Decide about each file that was read, given all accepted files and those before it."""
         made, sound = _Judged(), list[tuple[ClaimRecord, SoundFile]]()
+        paths = {claim.id: path for claim, path in claimed}
         for (claim, _), outcome in zip(claimed, read.outcomes, strict=False):
             if not isinstance(outcome, SoundFile):
                 made.refused.append((claim, FileRejectedError(**outcome.arguments)))
@@ -278,60 +258,12 @@ class Batches:
                 # Its records are in no increment: with a manifest it refuses the others.
                 made.refused.append((replace(claim, index=None), put_aside_reason(judged)))
             else:
-                made.known.append((replace(claim, index=None), judged))
+                made.known.append(Known(replace(claim, index=None), paths[claim.id], judged))
         return made
 
-    def _accept(self, place: SourcePlace, read: BatchRead, judged: _Judged, index: int) -> None:
-        """Sync and name the parts, put the log entry, index it."""
-        names = self._names(place, index, read.claim)
-        try:
-            with device_errors(place.increments):
-                sync_files(names.temporaries(read.parts), faults=self._faults)
-                increment = names.publish(read.parts)
-            if read.parts:
-                self._files.sync_dir(place.increments)
-        except Exception:
-            names.discard()
-            raise
-        several = len(judged.accepted) > 1
-        files = (
-            arrived(claim, sound.notes, sound.records if several else None)
-            for claim, sound in judged.accepted
-        )
-        entry = SourceEntry(increment, tuple(files), self._clock())
-        SourceLog(place.folder, place.name, self._files).put([entry])
-        self._intake.index(place, [(entry, [claim for claim, _ in judged.accepted])])
-
-    def _settle_rest(
-        self, place: SourcePlace, claimed: Sequence[Claimed], judged: _Judged
-    ) -> dict[str, Outcome]:
-        """Settle the files that are not accepted, after those that they may equal."""
-        paths = {claim.id: path for claim, path in claimed}
-        outcomes: dict[str, Outcome] = {claim.id: "accepted" for claim, _ in judged.accepted}
-        duplicates = [claim for claim, one in judged.known if one.outcome == "duplicate"]
-        if duplicates:
-            self._intake.settle_duplicates(duplicates)
-            outcomes |= dict.fromkeys((claim.id for claim in duplicates), "duplicate")
-        rejected = [(claim, put_aside_reason(one)) for claim, one in judged.known]
-        rejected = [one for one in rejected if one[0].id not in outcomes]
-        for claim, error in (*judged.refused, *rejected):
-            self._intake.reject(place, claim, paths[claim.id], error)
-            outcomes[claim.id] = "quarantined"
-        return outcomes
-
-    def _discard(self, place: SourcePlace, read: BatchRead, index: int) -> None:
+    def _discard(self, place: SourcePlace, read: ReadResult, index: int) -> None:
         if read.claim:
-            self._names(place, index, read.claim).discard()
-
-    def _names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
-        return PartNames(
-            self._files,
-            place.folder,
-            flow=place.name,
-            index=index,
-            claim=claim,
-            faults=self._faults,
-        )
+            self._intake.names(place, index, read.claim).discard()
 
 
 def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:

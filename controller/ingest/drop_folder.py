@@ -50,12 +50,10 @@ from cbp.model.flow.retention import Expiry, FlowRetention
 from controller.allowed_folders import AllowedFolders
 from controller.ingest.batches import Batches
 from controller.ingest.errors import DataflowDrainsError, IntakeStoppedError, device_errors
-from controller.ingest.file_excerpt import QuarantinedFile, inspect_file, open_kept
-from controller.ingest.folder.bucket_feed import BucketFeed
-from controller.ingest.folder.bucket_intake import BucketIntake, Buckets
+from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
-from controller.ingest.folder.finished import Growth
-from controller.ingest.folder.finished_files import plan_finished, remove_finished
+from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
+from controller.ingest.folder.finished import FinishedFiles, plan_finished, remove_finished
 from controller.ingest.folder.folder_check import (
     FolderOwners,
     prepare_source,
@@ -63,29 +61,32 @@ from controller.ingest.folder.folder_check import (
     require_folders,
     require_real,
 )
-from controller.ingest.folder.folder_report import count_arriving, report_folder
+from controller.ingest.folder.folder_report import (
+    ASKED_MAX,
+    ScanReport,
+    SourceTroubles,
+    count_arriving,
+    report_folder,
+)
 from controller.ingest.folder.incoming_watch import IncomingWatch
-from controller.ingest.folder.object_claims import ObjectClaims
-from controller.ingest.folder.scan_report import ScanReport
 from controller.ingest.folder.source_place import SourcePlace, evidence
-from controller.ingest.folder.source_troubles import SourceTroubles
 from controller.ingest.folder.table_feed import TableFeeds
-from controller.ingest.folder.vanished_files import ASKED_MAX
 from controller.ingest.formats.content import never
 from controller.ingest.formats.record_batches import check_options
 from controller.ingest.identity import Identities, NamedContent
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
-from controller.ingest.lost_quarantine import restore_quarantined
-from controller.ingest.quarantine import Author, Decided, Decisions
-from controller.ingest.reader.file_batch import BatchReader, read_batch
-from controller.ingest.reader.file_reader import FileReader, StuckReader, read_file
+from controller.ingest.quarantine import Decided, Quarantine, restore_quarantined
+from controller.ingest.reader.file_reader import (
+    FileReader,
+    StuckReader,
+    read_files,
+)
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.rejects_table import RejectsTables
-from controller.ingest.replacement_requests import ReplacementRequests
 from controller.ingest.source_log import SourceLog
 from controller.ingest.source_pass import SourcePass, Tally
-from controller.ingest.uploads import Uploads
+from controller.ingest.uploads import Author, ReplacementRequests, Uploads
 from controller.store.base import ClaimRecord, DataflowRecord, Judged, Store, Uploaded
 
 __all__ = ["DropFolder"]
@@ -107,8 +108,7 @@ class DropFolder:
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key. The
             close is durable when it returns. None: close markers are not processed.
         settle_seconds: How long a file must be unchanged; see `listing`.
-        reader: Reads one file; by default in the calling thread, without time limits.
-        batch_reader: Reads many small files for one increment; likewise.
+        reader: Reads files; by default in the calling thread, without time limits.
         stuck_readers: Returns the readers that make no progress.
         keep: How long finished files stay.
         tables: Folders that may hold the Delta tables which sources read.
@@ -131,8 +131,7 @@ class DropFolder:
         on_close: Callable[[str, str, str], object] | None = None,
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
-        reader: FileReader = read_file,
-        batch_reader: BatchReader = read_batch,
+        reader: FileReader = read_files,
         stuck_readers: Callable[[], Sequence[StuckReader]] = tuple,
         keep: FlowRetention = SEVEN_DAYS,
         tables: AllowedFolders = NO_TABLES,
@@ -154,20 +153,12 @@ class DropFolder:
             reader=reader,
         )
         self._claims = Claims(store=store, files=files, clock=clock, faults=faults)
-        self._growth = Growth(store=store, files=files, clock=clock, faults=faults)
+        self._growth = FinishedFiles(store=store, files=files, clock=clock, faults=faults)
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
         self._watch, self._owners = IncomingWatch(), FolderOwners()
         self._pass = SourcePass(
             intake=self._intake,
-            batches=Batches(
-                intake=self._intake,
-                store=store,
-                files=files,
-                clock=clock,
-                limits=self._limits,
-                faults=faults,
-                reader=batch_reader,
-            ),
+            batches=Batches(intake=self._intake, store=store, limits=self._limits, reader=reader),
             claims=self._claims,
             growth=self._growth,
             files=files,
@@ -197,34 +188,20 @@ class DropFolder:
         self.replacements = ReplacementRequests(
             store, self._uploads, self._intake, self._open_place, self._called, new_id
         )
-        self._feeds = TableFeeds(store, files, self._uploads, tables)
-        self.buckets = BucketIntake(
-            BucketFeed(
-                store=store,
-                files=files,
-                claims=ObjectClaims(
-                    store,
-                    self._uploads,
-                    self._claims,
-                    self._limits,
-                    buckets.limits,
-                    clock,
-                    buckets.monotonic,
-                    new_id,
-                ),
-                clock=clock,
-                monotonic=buckets.monotonic,
-                allowed=buckets.allowed,
-                make_store=buckets.make_store,
-                executor=buckets.executor,
-                limits=buckets.limits,
-            ),
+        self._feeds = TableFeeds(store, files, self._uploads.receive, tables)
+        self.buckets = BucketFeed(
+            store=store,
+            files=files,
+            claims=self._claims,
+            receive=self._uploads.receive_as,
+            limits=self._limits,
             clock=clock,
-            seconds=buckets.seconds,
+            new_id=new_id,
+            buckets=buckets,
             drop_root=drop_root,
             on_claim=self._watch.call,
         )
-        self._decisions = Decisions(
+        self._decisions = Quarantine(
             store=store,
             files=files,
             uploads=self._uploads,
@@ -398,7 +375,7 @@ class DropFolder:
     def restore(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
     ) -> Decided:
-        """Put a file back into quarantine; see `Decisions.restore`."""
+        """Put a file back into quarantine; see `Quarantine.restore`."""
         return self._decisions.restore(self._place(record, dataflow, source), claim)
 
     def inspect(

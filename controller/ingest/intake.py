@@ -13,13 +13,14 @@ of acceptance, of all files of a group at once. A file is accepted whole or not 
 from __future__ import annotations
 
 import json
+import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime
 from pathlib import Path
-from typing import Any, Literal
+from typing import Any
 
 import structlog
 
@@ -29,6 +30,7 @@ from cbp.engine.storage.parquet_writer import sync_files
 from cbp.errors import CbpError, FileLostError, OperatingError
 from cbp.model.flow.increment import DataFile
 from controller.ingest.errors import device_errors
+from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Promise, is_sealed, read_manifest
 from controller.ingest.folder.source_place import (
     SourcePlace,
@@ -46,7 +48,14 @@ from controller.ingest.identity import (
     put_aside_reason,
 )
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reader.file_reader import FileRead, FileReader, ReadRequest, read_file
+from controller.ingest.reader.file_reader import (
+    ClaimedFile,
+    FileReader,
+    ReadRequest,
+    RefusedFile,
+    SoundFile,
+    read_files,
+)
 from controller.ingest.reader.increment_parts import PartNames, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
 from controller.ingest.replacement import (
@@ -63,42 +72,59 @@ __all__ = ["Group", "Intake", "Outcome"]
 _log = structlog.get_logger(__name__)
 _PART = re.compile(r"(\d{12})-\d{5}-([a-z0-9]+)\.parquet", re.ASCII)
 
-Outcome = Literal["accepted", "duplicate", "quarantined"]
+Claimed = tuple[ClaimRecord, Path]
+"""An open claim with its copy."""
 
 
 @dataclass(frozen=True, slots=True)
 class Pending:
-    """A file that was read and judged, and is not settled yet.
+    """Files that were read and judged, and become one increment that is not accepted yet.
 
     Attributes:
-        claim: With the content's digest; with its index if it is to be accepted.
-        path: The claimed copy.
-        names: Names the parts of its increment, which exist if it is to be accepted.
+        files: Claims with their digests and the increment's index, in the order of the records.
+        names: Names the parts of the increment, which exist.
         gone: Parts with records that it takes back.
     """
 
-    claim: ClaimRecord
-    path: Path
-    judged: Judged
+    files: Sequence[tuple[ClaimRecord, SoundFile]]
     names: PartNames
-    read: FileRead
+    came: tuple[WrittenPart, ...]
     read_at: datetime
     gone: tuple[WrittenPart, ...] = ()
 
     @property
     def parts(self) -> tuple[WrittenPart, ...]:
-        """All parts of its increment."""
-        return (*self.read.parts, *self.gone)
+        """All parts of the increment."""
+        return (*self.came, *self.gone)
 
     @property
     def brought(self) -> Brought:
         """What it brings, under the temporary names, which are full paths."""
         files = [
             tuple(DataFile(path, p.records, p.bytes) for path, p in zip(paths, parts, strict=True))
-            for parts in (self.read.parts, self.gone)
+            for parts in (self.came, self.gone)
             for paths in (self.names.temporaries(parts),)
         ]
         return Brought(*files)
+
+    def entry(self) -> SourceEntry:
+        """Name the parts, and return the log entry."""
+        several = len(self.files) > 1
+        files = (
+            ArrivedFile.of(claim, sound.notes, sound.records if several else None)
+            for claim, sound in self.files
+        )
+        increment = self.names.publish(self.came, self.gone)
+        return SourceEntry(increment, tuple(files), self.read_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A file that was read, and equals an earlier one in content or in name: it is no increment."""
+
+    claim: ClaimRecord
+    path: Path
+    judged: Judged
 
 
 class Group:
@@ -106,30 +132,33 @@ class Group:
 
     A file is in the store or in quarantine only once `settle` has returned, except for one that
     the reader rejects, which depends on no other file.
+
+    Attributes:
+        since: When the first file that waits was read; `None` if none waits.
     """
 
     def __init__(self, intake: Intake, place: SourcePlace) -> None:
         self._intake, self._place = intake, place
         self._accepted: list[Pending] = []
-        self._known: list[Pending] = []
+        self._known: list[Known] = []
+        self.since: datetime | None = None
 
     def take(self, claim: ClaimRecord, path: Path, stopping: Callable[[], bool]) -> bool:
         """Read one file; return whether it waits for `settle`. `Intake.read` has the details."""
         read = self._intake.read(self._place, claim, path, stopping, self._accepted)
         if read is None:
             return False
-        (self._accepted if read.judged.outcome == "accepted" else self._known).append(read)
+        if isinstance(read, Pending):
+            self._accepted.append(read)
+        else:
+            self._known.append(read)
+        self.since = self.since or self._intake.clock()
         return True
-
-    @property
-    def since(self) -> datetime | None:
-        """When the first file that waits was read; `None` if none waits."""
-        return min((one.read_at for one in (*self._accepted[:1], *self._known[:1])), default=None)
 
     def settle(self) -> dict[str, Outcome]:
         """Settle the files that wait; return the outcome by the claim's id.
 
-        New files first: the others may equal one of them, and must never be told to be known by
+        New files first: the others may equal one of them, and must never be settled as known by
         a file that a crash keeps from being accepted.
 
         Raises:
@@ -139,16 +168,13 @@ class Group:
         """
         accepted, self._accepted = self._accepted, []
         known, self._known = self._known, []
+        self.since = None
         if accepted:
             self._intake.accept(self._place, accepted)
-        skipped = [one.claim for one in known if one.judged.outcome == "duplicate"]
-        if skipped:
-            self._intake.settle_duplicates(skipped)
-        for one in known:
-            if one.judged.outcome == "quarantined":
-                reason = put_aside_reason(one.judged)
-                self._intake.reject(self._place, one.claim, one.path, reason)
-        return {one.claim.id: one.judged.outcome for one in (*accepted, *known)}
+        outcomes: dict[str, Outcome] = {
+            claim.id: "accepted" for one in accepted for claim, _ in one.files
+        }
+        return outcomes | self._intake.settle_known(self._place, known)
 
 
 class Intake:
@@ -162,9 +188,9 @@ class Intake:
         clock: Callable[[], datetime],
         limits: IngestLimits,
         faults: Faults,
-        reader: FileReader = read_file,
+        reader: FileReader = read_files,
     ) -> None:
-        self._store, self._files, self._clock = store, files, clock
+        self._store, self._files, self.clock = store, files, clock
         self._limits, self._faults, self._reader = limits, faults, reader
         self._identities = Identities(store)
         self._replacements = Replacements(store, files, limits)
@@ -183,7 +209,7 @@ class Intake:
         Raises:
             FileDamagedError: An entry is damaged, or missing; those before it are indexed.
         """
-        log = SourceLog(place.folder, place.name, self._files)
+        log = self.log(place)
         known: dict[str, ClaimRecord] | None = None
         count = 0
         for entries in log.groups_since(self._store.next_index(place.dataflow, place.name)):
@@ -233,16 +259,20 @@ class Intake:
             with device_errors(place.increments):
                 parts = [path for one in pending for path in one.names.temporaries(one.parts)]
                 sync_files(parts, faults=self._faults)
-                entries = [self._entry(one) for one in pending]
+                entries = [one.entry() for one in pending]
             if parts:
                 self._files.sync_dir(place.increments)
         except Exception:
             for one in pending:
                 one.names.discard()
             raise
-        SourceLog(place.folder, place.name, self._files).put(entries)
-        claims = ([one.claim] for one in pending)
+        self.log(place).put(entries)
+        claims = ([claim for claim, _ in one.files] for one in pending)
         self.index(place, list(zip(entries, claims, strict=True)))
+
+    def log(self, place: SourcePlace) -> SourceLog:
+        """Return the log of a source."""
+        return SourceLog(place.folder, place.name, self._files)
 
     def index(
         self, place: SourcePlace, accepted: Sequence[tuple[SourceEntry, Sequence[ClaimRecord]]]
@@ -261,9 +291,19 @@ class Intake:
                 arrivals.append((_accepted(file, claim, increment.index), record))
         self._store.accept_all(arrivals)
 
-    def settle_duplicates(self, claims: Sequence[ClaimRecord]) -> None:
-        """Tell the store that files equal accepted ones."""
-        self._store.update_claims([replace(claim, status="duplicate") for claim in claims])
+    def settle_known(self, place: SourcePlace, known: Sequence[Known]) -> dict[str, Outcome]:
+        """Settle files that equal accepted ones; return the outcomes by the claims' ids."""
+        outcomes: dict[str, Outcome] = {
+            one.claim.id: "duplicate" for one in known if one.judged.outcome == "duplicate"
+        }
+        if outcomes:
+            skipped = [one.claim for one in known if one.claim.id in outcomes]
+            self._store.update_claims([replace(claim, status="duplicate") for claim in skipped])
+        for one in known:
+            if one.claim.id not in outcomes:
+                self.reject(place, one.claim, one.path, put_aside_reason(one.judged))
+                outcomes[one.claim.id] = "quarantined"
+        return outcomes
 
     def reject(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, error: FileRejectedError
@@ -303,7 +343,7 @@ class Intake:
         path: Path,
         stopping: Callable[[], bool],
         pending: Sequence[Pending],
-    ) -> Pending | None:
+    ) -> Pending | Known | None:
         """Read a claimed file and judge it; `None` if it was rejected, which is then settled.
 
         Args:
@@ -337,39 +377,43 @@ class Intake:
         path: Path,
         stopping: Callable[[], bool],
         pending: Sequence[Pending],
-    ) -> Pending:
+    ) -> Pending | Known:
         if claim.path == MANIFEST_NAME or is_sealed(claim.path):
             _reject_manifest(path)
         index = self._store.next_index(place.dataflow, place.name) + len(pending)
-        names = PartNames(
-            self._files,
-            place.folder,
-            flow=place.name,
-            index=index,
-            claim=claim.id,
-            faults=self._faults,
-        )
+        names = self.names(place, index, claim.id)
         try:
-            if is_retraction(claim):
-                read = FileRead((), claim.sha256, {})
-            else:
-                read = self._reader(_request(place, claim, path, names, self._limits), stopping)
-            require_promised(claim, read.sha256)
-            before = [one.claim for one in pending]
-            file = NamedContent(claim.path, read.sha256, claim.id, claim.key)
+            parts, sound = self._sound(place, (claim, path), index, stopping)
+            require_promised(claim, sound.sha256)
+            before = [one for increment in pending for one, _ in increment.files]
+            file = NamedContent(claim.path, sound.sha256, claim.id, claim.key)
             judged = self._identities.judge(place, file, before)
-            gone: tuple[WrittenPart, ...] = ()
+            claim = replace(claim, sha256=sound.sha256)
             if judged.outcome != "accepted":
                 names.discard()
-            elif replaces(judged.same_as):
-                read, gone = self._replaced(place, claim, judged, names, read, pending)
-                judged = replace(judged, same_as={**_asked(claim), **(judged.same_as or {})})
+                return Known(replace(claim, same_as=judged.same_as, index=None), path, judged)
+            gone: tuple[WrittenPart, ...] = ()
+            same_as = judged.same_as
+            if replaces(same_as):
+                same_as = {**_asked(claim), **(same_as or {})}
+                parts, gone, sound = self._replaced(place, same_as, names, parts, sound, pending)
         except Exception:
             names.discard()
             raise
-        accepted = index if judged.outcome == "accepted" else None
-        claim = replace(claim, sha256=read.sha256, same_as=judged.same_as, index=accepted)
-        return Pending(claim, path, judged, names, read, self._clock(), gone)
+        claim = replace(claim, same_as=same_as, index=index)
+        return Pending([(claim, sound)], names, parts, self.clock(), gone)
+
+    def _sound(
+        self, place: SourcePlace, one: Claimed, index: int, stopping: Callable[[], bool]
+    ) -> tuple[tuple[WrittenPart, ...], SoundFile]:
+        """Read a file; raises its `FileRejectedError`. A retraction has no records to read."""
+        if is_retraction(one[0]):
+            return (), SoundFile(0, one[0].sha256, {})
+        read = self._reader(request_of(place, [one], index, self._limits), stopping)
+        (outcome,) = read.outcomes
+        if isinstance(outcome, RefusedFile):
+            raise FileRejectedError(**outcome.arguments)
+        return read.parts, outcome
 
     def compare(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
@@ -386,19 +430,9 @@ class Intake:
             FileRejectedError: The file cannot be read, or the earlier one is not kept any more.
         """
         index = self._store.next_index(place.dataflow, place.name)
-        names = PartNames(
-            self._files,
-            place.folder,
-            flow=place.name,
-            index=index,
-            claim=claim.id,
-            faults=self._faults,
-        )
+        names = self.names(place, index, claim.id)
         try:
-            parts: tuple[WrittenPart, ...] = ()
-            if not is_retraction(claim):
-                request = _request(place, claim, path, names, self._limits)
-                parts = self._reader(request, never).parts
+            parts, _ = self._sound(place, (claim, path), index, never)
             return self._replacements.difference(place, names.temporaries(parts), earlier, {})
         finally:
             names.discard()
@@ -406,33 +440,32 @@ class Intake:
     def _replaced(
         self,
         place: SourcePlace,
-        claim: ClaimRecord,
-        judged: Judged,
+        same_as: Mapping[str, Any],
         names: PartNames,
-        read: FileRead,
+        parts: Sequence[WrittenPart],
+        sound: SoundFile,
         pending: Sequence[Pending],
-    ) -> tuple[FileRead, tuple[WrittenPart, ...]]:
+    ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...], SoundFile]:
         """Write what differs from the earlier file in place of what was read; return both parts."""
-        earlier = str((judged.same_as or {})["claim"])
+        waiting = {claim.id: (claim, one.brought) for one in pending for claim, _ in one.files}
         made = self._replacements.difference(
-            place,
-            names.temporaries(read.parts),
-            earlier,
-            {one.claim.id: (one.claim, one.brought) for one in pending},
+            place, names.temporaries(parts), str(same_as["claim"]), waiting
         )
         names.discard()
-        came, gone = self._replacements.write(place, names.index, claim.id, made)
-        notes = {
-            **read.notes,
-            "records_came": made.came.num_rows,
-            "records_gone": made.gone.num_rows,
-        }
-        return replace(read, parts=came, notes=notes), gone
+        came, gone = self._replacements.write(place, names.index, names.claim, made)
+        counts = {"records_came": made.came.num_rows, "records_gone": made.gone.num_rows}
+        return came, gone, replace(sound, notes={**sound.notes, **counts})
 
-    def _entry(self, pending: Pending) -> SourceEntry:
-        file = arrived(pending.claim, pending.read.notes)
-        increment = pending.names.publish(pending.read.parts, pending.gone)
-        return SourceEntry(increment, (file,), pending.read_at)
+    def names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
+        """Return the names of the parts of an increment, which a claim names."""
+        return PartNames(
+            self._files,
+            place.folder,
+            flow=place.name,
+            index=index,
+            claim=claim,
+            faults=self._faults,
+        )
 
 
 def _asked(claim: ClaimRecord) -> dict[str, Any]:
@@ -441,39 +474,28 @@ def _asked(claim: ClaimRecord) -> dict[str, Any]:
     return {name: said[name] for name in ("who", "why") if name in said}
 
 
-def arrived(
-    claim: ClaimRecord, notes: Mapping[str, Any], records: int | None = None
-) -> ArrivedFile:
-    """Return what a log entry says of a file that was read."""
-    return ArrivedFile(
-        claim=claim.id,
-        sequence=claim.sequence,
-        sha256=claim.sha256,
-        path=claim.path,
-        bytes=claim.bytes,
-        notes=notes,
-        key=claim.key,
-        same_as=claim.same_as,
-        records=records,
-    )
-
-
-def _request(
-    place: SourcePlace, claim: ClaimRecord, path: Path, names: PartNames, limits: IngestLimits
+def request_of(
+    place: SourcePlace,
+    claimed: Sequence[Claimed],
+    index: int,
+    limits: IngestLimits,
+    *,
+    seconds: float = math.inf,
+    whole: bool = True,
 ) -> ReadRequest:
+    """Return what is to be read for an increment; see `ReadRequest`."""
     return ReadRequest(
-        path=str(path),
-        size=claim.bytes,
+        files=tuple(ClaimedFile(str(path), one.bytes, one.id, one.path) for one, path in claimed),
         source=place.name,
         format=place.source.format,
         schema=place.source.schema,
         options=place.options,
-        folder=names.folder,
-        index=names.index,
-        claim=claim.id,
+        folder=place.increments,
+        index=index,
         limits=limits,
-        file=claim.path,
         on_bad_records=place.source.on_bad_records,
+        seconds=seconds,
+        whole=whole,
     )
 
 

@@ -1,4 +1,4 @@
-"""Readmission: an operator admits a quarantined file again, discards it, or takes that back.
+"""What an operator does with a file in quarantine: admit it again, discard it, take that back.
 
     readmit   the file as it is, or a mended one in its place, becomes a new claim, like an upload
     discard   the file is not wanted
@@ -15,23 +15,29 @@ The claim of the part admits the file. The note names that claim before it is ma
 claim was never made is removed; the part has no claim then, and is removed too. Every other note is
 carried out by the next request or the next recovery. So no request admits the file a second time.
 
-Not here: what rebuilds the claims of quarantined files after the store was lost
-(`controller.ingest.lost_quarantine`).
-
 Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the
 service is killed, the file lies in quarantine, or was admitted once; also if the database is lost.
+
+After the loss of the store (`restore_quarantined`) the folder is the truth: each rejected file lies
+there under its claim's id, beside its reason, which was durable before the file was moved there.
+Every rejected file has a claim again; a file that the store already knows is left alone. Not
+restored: claims of files that their producer took away (`file_gone`), since no file records them;
+claims of duplicates; the order relative to accepted files.
 """
 
 from __future__ import annotations
 
 import json
 import os
+import re
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from dataclasses import dataclass, replace
-from datetime import datetime
+from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any, BinaryIO, Literal
+
+import structlog
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
@@ -39,24 +45,32 @@ from cbp.errors import NotFoundError
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError, device_errors
 from controller.ingest.folder.claims import PathLocks
 from controller.ingest.folder.folder_check import require_folders
+from controller.ingest.folder.listing import CLOSE_NAME
 from controller.ingest.folder.source_place import (
     DECISION_SUFFIX,
     SourcePlace,
+    claimed_at,
     claimed_of,
     decision_path,
+    evidence,
     kept_files,
     kept_name,
     move,
     names_in,
     reason_path,
 )
-from controller.ingest.formats.regular_file import open_regular, read_regular
+from controller.ingest.formats.content import open_regular, read_regular
 from controller.ingest.identity import addition_key
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.uploads import Uploads
+from controller.ingest.uploads import Author, Uploads
 from controller.store.base import ClaimRecord, Store
 
-__all__ = ["Author", "Decided", "Decisions", "refusal"]
+__all__ = [
+    "Decided",
+    "Quarantine",
+    "refusal",
+    "restore_quarantined",
+]
 
 Action = Literal["readmit", "discard", "restore"]
 
@@ -70,14 +84,6 @@ _WOULD_COUNT_TWICE = ("file_grew", "file_rewritten")
 _DECIDES_WHETHER_TO_ADD = ("same_name", "content_known", *_WOULD_COUNT_TWICE)
 """Who admits such a file says that it is data although its name or its content is known. A file
 that was refused for another reason was never compared with earlier ones: it still is."""
-
-
-@dataclass(frozen=True, slots=True)
-class Author:
-    """The person or token that decides, and the reason; both are kept with the file."""
-
-    by: str
-    why: str
 
 
 @dataclass(frozen=True, slots=True)
@@ -131,7 +137,7 @@ def refusal(claim: ClaimRecord) -> str:
     return ""
 
 
-class Decisions:
+class Quarantine:
     """Carries out decisions; methods may be called from several threads."""
 
     def __init__(
@@ -362,3 +368,101 @@ def _read_note(path: Path) -> _Note | None:
     texts = (note.claim, note.by, note.why, note.at, note.readmitted_as, note.sha256)
     sound = note.action in _STATUSES and all(isinstance(one, str) for one in texts)
     return note if sound and path.name.startswith(f"{note.claim}-") else None
+
+
+_ASKED_AT_ONCE = 500
+_ID = re.compile(r"[a-z0-9]{1,64}")
+_REASON_BYTES_MAX = 1 << 20
+
+_log = structlog.get_logger(__name__)
+
+
+def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> int:
+    """Add the claims that the store lacks; return how many. May be interrupted, and repeated.
+
+    Args:
+        place: The source; nobody else takes in its files meanwhile.
+        store: Gets the claims, in the order of their ids.
+        faults: Called with `claim.before` and `claim.after`.
+    """
+    names = names_in(place.quarantine)
+    there = set(names)
+    # Skips reasons, markers, and files that a person put there.
+    file_names = [
+        name
+        for name in names
+        if reason_path(Path(name)).name in there
+        and not _is_marker(name)
+        and _ID.fullmatch(_claim_id(name))
+    ]
+    restored = 0
+    for start in range(0, len(file_names), _ASKED_AT_ONCE):
+        some = {_claim_id(name): name for name in file_names[start : start + _ASKED_AT_ONCE]}
+        known = store.known_claims(list(some))
+        for identity, name in some.items():
+            if identity not in known:
+                restored += _restore(place, identity, name, store, faults)
+    return restored
+
+
+def _restore(place: SourcePlace, identity: str, name: str, store: Store, faults: Faults) -> bool:
+    """Restore the claim of one file; a person may have put anything there."""
+    try:
+        claim = _claim_of(place, identity, place.quarantine / name)
+    except OSError:
+        return False  # gone, or its name cannot be looked at
+    except Exception:  # whatever failed, it is this file alone
+        _log.exception("quarantine.not_restored", source=place.name, file=evidence(name))
+        return False
+    faults("claim.before")
+    store.add_claim(claim)
+    faults("claim.after")
+    return True
+
+
+def _is_marker(name: str) -> bool:
+    return name == kept_name(_claim_id(name), CLOSE_NAME)
+
+
+def _claim_id(name: str) -> str:
+    return name.partition("-")[0]
+
+
+def _claim_of(place: SourcePlace, identity: str, file: Path) -> ClaimRecord:
+    status, reason = file.lstat(), _reason(identity, file)
+    return ClaimRecord(
+        id=identity,
+        dataflow=place.dataflow,
+        source=place.name,
+        sequence=0,
+        path=str(reason["file"]),
+        bytes=status.st_size,
+        status="quarantined",
+        created_at=claimed_at(file.name) or datetime.fromtimestamp(status.st_mtime, UTC),
+        reason=reason,
+    )
+
+
+def _reason(identity: str, file: Path) -> Mapping[str, Any]:
+    """Return why a file was rejected, or that its reason is damaged and so unknown."""
+    beside = reason_path(file)
+    try:
+        reason = json.loads(read_regular(beside, bytes_max=_REASON_BYTES_MAX))
+        if isinstance(reason, dict) and all(
+            isinstance(reason.get(part), str) for part in ("code", "message", "file")
+        ):
+            return {**reason, "file": evidence(reason["file"])}
+        cause = "not a reason"
+    except (ValueError, RecursionError, OSError, FileRejectedError) as exc:
+        cause = exc.message if isinstance(exc, FileRejectedError) else str(exc)
+    name = evidence(file.name.partition("-")[2])
+    return {
+        "code": "reason_unreadable",
+        "message": f"{name}: was rejected, and why cannot be read in {evidence(beside.name)}: "
+        f"{cause}",
+        "file": name,
+        "line": None,
+        "column": None,
+        "cause": cause,
+        "claim": identity,
+    }

@@ -29,7 +29,7 @@ from cbp.engine.storage.table_names import rejects_table
 from cbp.errors import NotFoundError
 from cbp.model.flow.schema import Schema
 from controller.ingest.folder.source_place import SourcePlace
-from controller.ingest.formats.notes import REJECTED
+from controller.ingest.formats.bad_lines import REJECTED
 from controller.ingest.rejection import RejectedRow
 from controller.ingest.source_log import SourceEntry, SourceLog
 

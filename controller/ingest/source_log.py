@@ -31,7 +31,8 @@ from cbp.engine.storage.files import Exists, Files
 from cbp.engine.storage.table_names import source_folder
 from cbp.errors import FileDamagedError, FileLostError, LogConflictError, NotFoundError
 from cbp.model.flow.increment import Increment
-from controller.ingest.formats.notes import REJECTED
+from controller.ingest.formats.bad_lines import REJECTED
+from controller.store.base import ClaimRecord
 
 __all__ = ["ArrivedFile", "SourceEntry", "SourceLog"]
 
@@ -51,7 +52,7 @@ class ArrivedFile:
         sequence: Order of the claim within its source.
         path: Original name, as evidence.
         bytes: Size of the original.
-        notes: See `controller.ingest.formats.notes`.
+        notes: See `controller.ingest.formats.bad_lines`.
         key: The Idempotency-Key of its upload; `""` if there is none.
         same_as: See `ClaimRecord.same_as`.
         records: Number of its records, which follow those of the file before it. `None` for the
@@ -67,6 +68,23 @@ class ArrivedFile:
     key: str = ""
     same_as: Mapping[str, Any] | None = None
     records: int | None = None
+
+    @classmethod
+    def of(
+        cls, claim: ClaimRecord, notes: Mapping[str, Any], records: int | None = None
+    ) -> ArrivedFile:
+        """Return what an entry says of a file that was read."""
+        return cls(
+            claim=claim.id,
+            sequence=claim.sequence,
+            sha256=claim.sha256,
+            path=claim.path,
+            bytes=claim.bytes,
+            notes=notes,
+            key=claim.key,
+            same_as=claim.same_as,
+            records=records,
+        )
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values; `from_json` is the inverse."""

@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, field, replace
+from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -28,29 +28,27 @@ from cbp.engine.storage.files import Files
 from cbp.errors import FlowUnframedError
 from controller.ingest.batches import Batches
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.folder.announced_files import announced_claims, gather_files
-from controller.ingest.folder.claims import Claims, OpenClaims
-from controller.ingest.folder.file_groups import groups
-from controller.ingest.folder.finished import Growth, Stamp
+from controller.ingest.folder.claims import Claims, OpenClaims, groups
+from controller.ingest.folder.finished import FinishedFiles, Stamp
 from controller.ingest.folder.folder_check import require_folders
-from controller.ingest.folder.folder_report import old_hint
-from controller.ingest.folder.incoming_names import Candidate
-from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.folder_report import Outcome, ScanReport, old_hint
+from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
 from controller.ingest.folder.listing import (
     CLOSE_NAME,
     Listed,
-    Settler,
+    Listings,
+    announced_claims,
+    gather_files,
     sealed_close_name,
 )
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, sealed_name
-from controller.ingest.folder.scan_report import ScanReport
 from controller.ingest.folder.source_place import (
     SourcePlace,
     kept_name,
     move,
     reason_path,
 )
-from controller.ingest.intake import Group, Intake, Outcome
+from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejects_table import RejectsTables
 from controller.store.base import ClaimRecord
@@ -96,19 +94,6 @@ class _Left:
     markers: bool = True
 
 
-@dataclass(slots=True)
-class _Taking:
-    """Files of one source that were read, and are settled together.
-
-    Attributes:
-        group: Makes the increments of the files durable at once.
-        waiting: Each file's claim, its path, and its stamp from before it was read.
-    """
-
-    group: Group
-    waiting: list[tuple[ClaimRecord, Path, Stamp | None]] = field(default_factory=list)
-
-
 class SourcePass:
     """Makes passes over sources; the caller makes one at a time of each source.
 
@@ -133,7 +118,7 @@ class SourcePass:
         intake: Intake,
         batches: Batches,
         claims: Claims,
-        growth: Growth,
+        growth: FinishedFiles,
         files: Files,
         faults: Faults,
         limits: IngestLimits,
@@ -153,7 +138,7 @@ class SourcePass:
         self._clock, self._new_id = clock, new_id
         self._on_accept, self._on_close = on_accept, on_close
         self._settle_seconds = settle_seconds
-        self._settlers: dict[Path, Settler] = {}
+        self._settlers: dict[Path, Listings] = {}
         self._left: dict[Path, _Left] = {}
         self._warned: dict[Path, str] = {}
 
@@ -312,7 +297,8 @@ class SourcePass:
         When the time of the pass is over, the rest stay claimed; the next pass begins with them.
         Whatever fails: the files that were read before are settled.
         """
-        taking = _Taking(self._intake.begin(place))
+        group = self._intake.begin(place)
+        waiting = list[tuple[ClaimRecord, Path, Stamp | None]]()
         try:
             for number, (claim, path) in enumerate(claimed):
                 if tally.stopping():
@@ -321,23 +307,19 @@ class SourcePass:
                 if tally.done and now >= tally.until:
                     tally.report += ScanReport(ready=len(claimed) - number)
                     break
-                if taking.group.since and now - taking.group.since >= SETTLE_WITHIN:
-                    self._settle(place, taking, tally)
+                if group.since and now - group.since >= SETTLE_WITHIN:
+                    read, waiting = waiting, []
+                    self._put_away(place, read, group.settle(), tally)
                 tally.done += 1
                 before = Stamp.of(path)
-                if taking.group.take(claim, path, tally.stopping):
-                    taking.waiting.append((claim, path, before))
+                if group.take(claim, path, tally.stopping):
+                    waiting.append((claim, path, before))
                 else:
                     self._settled(place, claim, "quarantined", tally)
         except Exception:
-            self._settle(place, taking, tally)
+            self._put_away(place, waiting, group.settle(), tally)
             raise
-        self._settle(place, taking, tally)
-
-    def _settle(self, place: SourcePlace, taking: _Taking, tally: Tally) -> None:
-        """Settle the files that were read, and move them away."""
-        waiting, taking.waiting = taking.waiting, []
-        self._put_away(place, waiting, taking.group.settle(), tally)
+        self._put_away(place, waiting, group.settle(), tally)
 
     def _put_away(
         self,
@@ -478,9 +460,9 @@ class SourcePass:
                 folder = str(place.incoming)
                 _log.warning("incoming.unclaimed", dataflow=place.dataflow, folder=folder, why=hint)
 
-    def _settler(self, place: SourcePlace) -> Settler:
+    def _settler(self, place: SourcePlace) -> Listings:
         if place.root not in self._settlers:
-            self._settlers[place.root] = Settler(
+            self._settlers[place.root] = Listings(
                 place.incoming,
                 clock=self._clock,
                 settle_seconds=self._settle_seconds,

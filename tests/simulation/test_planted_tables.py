@@ -21,8 +21,8 @@ from cbp.engine.storage.files import Files
 from cbp.engine.task.writers import TaskWriters
 from cbp.model.run.correction import correcting
 from controller.ingest.folder import table_feed
-from controller.ingest.folder.feed_position import FeedPosition, save_position
 from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.folder.table_feed import FeedPosition, save_position
 from controller.ingest.uploads import Uploads
 from controller.loop.tick import run_starts
 from tests.sampling import sampled

@@ -28,8 +28,8 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
-from controller.ingest.quarantine import Author
 from controller.ingest.replacement import Compared
+from controller.ingest.uploads import Author
 from controller.store.base import Uploaded
 
 __all__ = ["routes"]

@@ -1,7 +1,10 @@
 """Claims: the store's record of an intention, and the one rename that carries it out.
 
-A claim is recorded first, and its file is renamed second, for a group of files at a time. After a
-crash in between, the claim is found open, and its file may be in any of these places:
+A claim is recorded first, and its file is renamed second, for a group of files at a time. Each of
+these steps costs one or two syncs of the disk, whatever the number of files. A large file takes
+long, so it is claimed only when its turn comes. Groups are small, so that a file that fails keeps
+few others claimed. After a crash in between, the claim is found open, and its file may be in any of
+these places:
 
     claimed/<id>         continue
     incoming (upload)    the upload was complete: rename, continue
@@ -23,13 +26,15 @@ from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
 from datetime import datetime, timedelta
 from pathlib import Path
+from typing import TypeVar
 
 import structlog
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
-from controller.ingest.folder.incoming_names import Candidate
-from controller.ingest.folder.listing import Listed
+from controller.ingest.folder.folder_report import GoneFiles, gone_reason
+from controller.ingest.folder.incoming_watch import Candidate
+from controller.ingest.folder.listing import CLOSE_NAME, Listed
 from controller.ingest.folder.source_place import (
     SourcePlace,
     claimed_at,
@@ -39,12 +44,19 @@ from controller.ingest.folder.source_place import (
     kept_name,
     move,
     move_all,
+    name_fits_copy,
     names_in,
 )
-from controller.ingest.folder.vanished_files import GoneFiles, reason_of
+from controller.ingest.limits import IngestLimits
 from controller.store.base import ClaimRecord, Store
 
-__all__ = ["Claims", "OpenClaims", "PathLocks", "upload_name"]
+__all__ = [
+    "Claims",
+    "OpenClaims",
+    "PathLocks",
+    "groups",
+    "upload_name",
+]
 
 NONE: frozenset[str] = frozenset()
 
@@ -234,7 +246,7 @@ class Claims:
             opened.reusable[claim.path] = claim
             return None
         missed_at = self._clock()
-        reason = reason_of(claim, missed_at)
+        reason = gone_reason(claim, missed_at)
         self._store.update_claim(replace(claim, status="quarantined", reason=reason))
         self.gone.note(place.root, claim, missed_at)
         _log.warning("file.gone", dataflow=place.dataflow, source=place.name, reason=reason)
@@ -313,3 +325,29 @@ class Claims:
         added = self._store.add_claims(claims)
         self._faults("claim.after")
         return added
+
+
+_F = TypeVar("_F", Candidate, ClaimRecord)
+
+
+def groups(files: Sequence[_F], limits: IngestLimits) -> Iterator[list[_F]]:
+    """Yield files in order, in groups within `group_files` and `group_bytes`."""
+    group, total = list[_F](), 0
+    for file in files:
+        alone = _is_alone(file)
+        full = len(group) == limits.group_files or total + file.bytes > limits.group_bytes
+        if group and (alone or full):
+            yield group
+            group, total = [], 0
+        group.append(file)
+        total += file.bytes
+        if alone:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
+
+
+def _is_alone(file: Candidate | ClaimRecord) -> bool:
+    """Return whether a file needs its own group: it is a marker, or its name is very long."""
+    return file.path == CLOSE_NAME or not name_fits_copy(file.path)

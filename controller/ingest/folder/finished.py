@@ -1,4 +1,4 @@
-"""Detects files that changed after they were read, since their producer still had them open.
+"""Finished files: they are compared with what was read, and stay in `finished` for a while.
 
 A file is taken in as it was at one moment. A producer that stalls for longer than the settle time
 and then continues writes into the file in `finished`, which nobody would ever read again.
@@ -24,6 +24,10 @@ Guaranteed (tests/controller/ingest/folder/test_growth.py):
 Not guaranteed: after a restart, a change is not noticed if it keeps the size and sets the time of
 the last write back to before the file was taken in. If a text file ended with a cut record and was
 taken in so, that record is not taken back: the reason says that it may be there.
+
+The oldest files are removed first. The age of a file counts from its claim, whose id begins the
+file's name and holds the time; the file's own times are its producer's. A file whose claim is still
+open stays. No increment needs its finished file.
 """
 
 from __future__ import annotations
@@ -34,7 +38,7 @@ import os
 import stat
 import threading
 from collections import OrderedDict, deque
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Collection, Iterator, Mapping
 from contextlib import suppress
 from dataclasses import dataclass, replace
 from datetime import datetime, timedelta
@@ -46,6 +50,7 @@ import structlog
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.model.dataflow.nodes import BINARY_FORMATS
+from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.source_place import (
     SourcePlace,
@@ -54,11 +59,17 @@ from controller.ingest.folder.source_place import (
     move,
     reason_path,
 )
-from controller.ingest.formats.regular_file import open_regular
+from controller.ingest.formats.content import open_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord, Store
 
-__all__ = ["RECENT_SECONDS", "Growth", "Stamp"]
+__all__ = [
+    "RECENT_SECONDS",
+    "FinishedFiles",
+    "Stamp",
+    "plan_finished",
+    "remove_finished",
+]
 
 RECENT_SECONDS = 600.0
 """How long passes compare a finished file; later only a cleaning does."""
@@ -122,7 +133,7 @@ class _Comparison:
     whole: bool
 
 
-class Growth:
+class FinishedFiles:
     """Compares finished files with what was read; safe to use from several threads."""
 
     def __init__(
@@ -352,3 +363,58 @@ def _what_to_do(
         f"Drop the rest as a file of its own (tail -c +{claim.bytes + 1} '{target}'{header}; "
         f"of a compressed file, what it decompresses to){cut}"
     )
+
+
+_EVERYTHING = 1 << 62
+
+
+def plan_finished(
+    place: SourcePlace,
+    *,
+    open_claims: Collection[str],
+    retention: FlowRetention,
+    now: datetime,
+) -> Expiry:
+    """Return which finished files of a source are to be removed; reads only.
+
+    Args:
+        place: The source.
+        open_claims: Ids of claims that are not settled.
+        retention: How long, or how many bytes, to keep.
+        now: Aware time in UTC.
+    """
+    finished = sorted(_finished(place), key=lambda file: file[0])
+    held = [held for number, file in enumerate(finished) if (held := _held(number, *file, now))]
+    return expire(
+        held,
+        total_bytes=sum(one.bytes for one in held),
+        first_replayed=_EVERYTHING,
+        needed={path for one in held for path in one.paths if path.split("-")[0] in open_claims},
+        retention=retention,
+        now=now,
+    )
+
+
+def remove_finished(place: SourcePlace, files: Files, plan: Expiry) -> None:
+    """Carry out a plan; may be interrupted anywhere, and repeated."""
+    for one in plan.gone:
+        for path in one.paths:
+            files.remove(f"{place.finished}/{path}", what="dead_file")
+
+
+def _finished(place: SourcePlace) -> Iterator[tuple[str, int]]:
+    """Yield name and size of the entries of `finished`; follows no link."""
+    with suppress(FileNotFoundError), os.scandir(place.finished) as entries:
+        for entry in entries:
+            with suppress(OSError):  # only this name fails: it stays
+                status = entry.stat(follow_symlinks=False)
+                if not stat.S_ISDIR(status.st_mode):
+                    yield entry.name, status.st_size
+
+
+def _held(number: int, name: str, size: int, now: datetime) -> Held | None:
+    """Return a finished file; `None` if the service did not name it."""
+    arrived = claimed_at(name)
+    if arrived is None:
+        return None
+    return Held(number, size, min(arrived, now), (name,))

@@ -23,7 +23,7 @@ from pathlib import Path
 
 from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.folder.source_place import evidence
-from controller.ingest.formats.regular_file import read_regular
+from controller.ingest.formats.content import read_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 

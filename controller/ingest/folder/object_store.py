@@ -1,17 +1,19 @@
-"""Buckets of a service that speaks S3, by s3fs; imported when the first source needs it.
+"""What a source needs of a service that has buckets; and S3, by s3fs.
 
-Requests name bucket and key as they are (`call_s3`): in a path such as fsspec's, a key that has
-`?versionId=` or ends in `/` would mean another one. Each request has time limits and is tried
-again by botocore; what fails then is one of the errors of `controller.ingest.bucket_errors`. No
-redirection is followed.
+Nothing here writes, moves or deletes an object. Requests name bucket and key as they are
+(`call_s3`): in a path such as fsspec's, a key that has `?versionId=` or ends in `/` would mean
+another one. Each request has time limits and is tried again by botocore; what fails then is one of
+the errors of `controller.ingest.errors`. No redirection is followed.
 """
 
 from __future__ import annotations
 
 from collections.abc import Iterator, Sequence
-from typing import Any
+from dataclasses import dataclass
+from datetime import datetime
+from typing import Any, Protocol
 
-from controller.ingest.bucket_errors import (
+from controller.ingest.errors import (
     BucketDeniedError,
     BucketFailedError,
     BucketGoneError,
@@ -19,9 +21,52 @@ from controller.ingest.bucket_errors import (
     ObjectChangedError,
     ObjectGoneError,
 )
-from controller.ingest.folder.stored_object import StoredObject
 
-__all__ = ["S3Store"]
+__all__ = [
+    "ObjectStore",
+    "S3Store",
+    "StoredObject",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class StoredObject:
+    """One object, as a listing shows it.
+
+    Attributes:
+        key: Its whole name in the bucket.
+        etag: Changes when the object is written anew, as a rule; the content decides.
+        modified: When it was written, by the clock of the service; only compared for equality.
+    """
+
+    key: str
+    etag: str
+    size: int
+    modified: datetime
+
+
+class ObjectStore(Protocol):
+    """A service that has buckets; methods may be called from several threads.
+
+    Every method raises the errors of `controller.ingest.errors`, and no others.
+    """
+
+    def pages(self, bucket: str, prefix: str) -> Iterator[Sequence[StoredObject]]:
+        """Yield the objects whose keys begin with a prefix, a page at a time."""
+
+    def read(self, bucket: str, one: StoredObject, offset: int, size: int) -> bytes:
+        """Return `size` bytes of an object; fewer only if the connection was cut.
+
+        Args:
+            bucket: The bucket.
+            one: As a listing showed it.
+            offset: Where the part begins.
+            size: 0 for an empty object.
+
+        Raises:
+            ObjectGoneError, ObjectChangedError: It is not any more what the listing showed.
+        """
+
 
 CONNECT_SECONDS, READ_SECONDS = 5, 30
 TRIES = 2

@@ -3,24 +3,30 @@
     all rows of the newest version      when the source begins
     the versions behind it, in order    each by itself, or as many as the source's `batch` says
 
-A group is claimed like an upload: a small file that names the versions (`change_group`) is read by
+A group is claimed like an upload: a small file that names the versions (`ChangeGroup`) is read by
 the reader process, and becomes an increment or goes to quarantine. The next group is claimed only
 when the one before is settled: versions are never taken in out of order. While one is in
 quarantine the source waits for an operator's decision, since the versions behind it may undo what
 it says.
 
+How far a source has come (`FeedPosition`) is a record beside its increments. It is written before a
+group is claimed, and once more afterwards (`claimed`). After a crash in between, the same group is
+claimed under the same key, name and content, by which it is known again.
+
 Guaranteed: each version is in one increment, in the order of versions, over crashes, restarts and
-a lost database (`feed_position`). Not guaranteed: an increment for a version that changed no row,
-such as one of OPTIMIZE.
+a lost database. Not guaranteed: an increment for a version that changed no row, such as one of
+OPTIMIZE.
 """
 
 from __future__ import annotations
 
 import hashlib
 import io
+import json
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator, Mapping
 from dataclasses import dataclass, replace
+from typing import Any, BinaryIO
 
 from cbp.engine.delta.actions import (
     Action,
@@ -32,11 +38,12 @@ from cbp.engine.delta.actions import (
     decode,
 )
 from cbp.engine.delta.log import DeltaLog
+from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import Mistake, NotFoundError, TableFeatureError
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from controller.allowed_folders import AllowedFolders
-from controller.ingest.feed_errors import (
+from controller.ingest.errors import (
     FeedDisabledError,
     FeedHaltedError,
     TableGoneError,
@@ -45,14 +52,74 @@ from controller.ingest.feed_errors import (
     TableUnreadableError,
     TableVersionGoneError,
 )
-from controller.ingest.folder.feed_position import FeedPosition, load_position, save_position
 from controller.ingest.folder.source_place import SourcePlace
-from controller.ingest.formats.change_group import ChangeGroup, is_group_name, last_version
-from controller.ingest.formats.delta import LOG, has_change_feed, unsupported
-from controller.ingest.uploads import Uploads
-from controller.store.base import Store
+from controller.ingest.formats.delta import (
+    LOG,
+    ChangeGroup,
+    has_change_feed,
+    is_group_name,
+    last_version,
+    unsupported,
+)
+from controller.store.base import Store, Uploaded
 
-__all__ = ["TableFeeds", "table_mistakes"]
+__all__ = [
+    "FeedPosition",
+    "TableFeeds",
+    "load_position",
+    "save_position",
+    "table_mistakes",
+]
+
+_FILE = "_feed.json"
+
+
+@dataclass(frozen=True, slots=True)
+class FeedPosition:
+    """The newest group of versions.
+
+    Attributes:
+        group: Its versions; those before them were taken in.
+        digest: SHA-256 of the log entry of its last version, in hex: another table in the same
+            folder has another one.
+        claimed: Whether the group was claimed, or has no changes to claim.
+    """
+
+    group: ChangeGroup
+    digest: str
+    claimed: bool = False
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> FeedPosition:
+        """Read what `save_position` wrote."""
+        return cls(ChangeGroup.from_json(value["group"]), value["digest"], value["claimed"])
+
+
+def load_position(folder: str, files: Files) -> FeedPosition | None:
+    """Return the position of a source, by its folder of increments; `None` before the first group.
+
+    Raises:
+        FileDamagedError: It is not what was written.
+    """
+    try:
+        return read_record(files, f"{folder}/{_FILE}", FeedPosition.from_json)
+    except NotFoundError:
+        return None
+
+
+def save_position(folder: str, files: Files, position: FeedPosition) -> None:
+    """Replace the position of a source, durably."""
+    path = f"{folder}/{_FILE}"
+    value = {
+        "group": position.group.to_json(),
+        "digest": position.digest,
+        "claimed": position.claimed,
+    }
+    files.write_durable(path, digested(json.dumps(value).encode(), path), what="feed_position")
+
+
+Receive = Callable[[SourcePlace, str, BinaryIO, str], Uploaded]
+"""Stores a file from a stream and claims it, as an upload: place, name, stream and key."""
 
 ENTRY_BYTES_MAX = 256 << 20
 _ASKED = 1_000
@@ -72,7 +139,7 @@ class TableFeeds:
 
     store: Store
     files: Files
-    uploads: Uploads
+    receive: Receive
     allowed: AllowedFolders
 
     def locate(self, place: SourcePlace) -> SourcePlace:
@@ -114,7 +181,7 @@ class TableFeeds:
         claim = self.store.keyed_claim(place.dataflow, place.name, key, withdrawn=True)
         if claim is None or claim.status != "withdrawn":
             content = io.BytesIO(group.encoded())
-            claim = self.uploads.receive(place, group.name, content, key).claim
+            claim = self.receive(place, group.name, content, key).claim
         if (known := claim.path) != group.name:  # a restored position is an older one
             position = log.at(replace(group, last=last_version(known)))
         save_position(place.increments, self.files, replace(position, claimed=True))

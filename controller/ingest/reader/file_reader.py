@@ -1,56 +1,90 @@
-"""Reads one claimed file: checks every record and writes the parts of its increment.
+"""Reads claimed files: checks every record, and writes the parts of one increment.
 
 Reading a file may take any time and memory. So `FileReader` is an interface with two
 implementations: a service reads in a process that it can end (`reader_pool`), and a simulation
-reads in its own thread (`read_file`).
+reads in its own thread (`read_files`).
 
-Guaranteed: a reader that returns has written every part completely, under a temporary name. If it
-raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
+    whole        a single file, or those of a manifest: an outcome for every file, of whatever size,
+                 and parts only if every file is sound; so records are written as they come
+    otherwise    many small files: a file's records are gathered in memory, and join the increment
+                 only once the whole file was checked. A refused file is in no part, and the batch
+                 goes on. Anything else (too large for memory, a failed device, an error that nobody
+                 foresaw) ends the batch before its file, which the caller reads by itself
+
+Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
+read by itself. A reader that returns has written every part completely, under a temporary name. If
+it raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
 syncs it and gives it its name.
 """
 
 from __future__ import annotations
 
-import os
-from collections.abc import Callable, Iterator, Mapping
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
 from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cbp.errors import CbpError
 from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
-from controller.ingest.folder.source_place import claimed_of
+from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.formats.bad_lines import Notes
 from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
-from controller.ingest.formats.notes import Notes
 from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
-from controller.ingest.rejection import FileRejectedError
+from controller.ingest.rejection import FileRejectedError, unforeseen
 
 __all__ = [
-    "FileRead",
+    "ClaimedFile",
     "FileReader",
-    "IncrementRequest",
     "ReadRequest",
+    "ReadResult",
+    "RefusedFile",
+    "SoundFile",
     "StuckReader",
-    "read_file",
-    "require_size",
+    "read_files",
 ]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedFile:
+    """One file to read.
+
+    Attributes:
+        path: The claimed copy.
+        size: Its bytes when it was claimed.
+        claim: Id of its claim.
+        file: The name under which it was dropped.
+    """
+
+    path: str
+    size: int
+    claim: str
+    file: str
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class IncrementRequest:
-    """Whose files are read, and where their increment is written; can be sent to a process.
+class ReadRequest:
+    """Files to read, and where their increment is written; can be sent to a process.
 
     Attributes:
+        files: At least one, in the order of their records.
         source: Name of the source.
         format, schema, options, on_bad_records: As the source declares them.
         folder: The source's folder of increments; a local path.
         index: Index of the increment.
+        seconds: After this time no other file is begun, so that slow files delay no other source.
+        whole: Whether the files are taken in together or not at all.
     """
 
+    files: tuple[ClaimedFile, ...]
     source: str
     format: str
     schema: Schema
@@ -59,6 +93,13 @@ class IncrementRequest:
     index: int
     limits: IngestLimits
     on_bad_records: BadRecords = QUARANTINE_FILE
+    seconds: float = math.inf
+    whole: bool = True
+
+    @property
+    def path(self) -> str:
+        """The first file, for messages."""
+        return self.files[0].path
 
     @property
     def node(self) -> SourceNode:
@@ -78,30 +119,35 @@ class IncrementRequest:
         )
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
-class ReadRequest(IncrementRequest):
-    """One file to read.
+@dataclass(frozen=True, slots=True)
+class SoundFile:
+    """A file that can be accepted: its number of records, its SHA-256 in hex, and remarks."""
 
-    Attributes:
-        path: The claimed copy.
-        size: Its bytes when it was claimed.
-        claim: Names the parts.
-        file: The name under which it was dropped.
-    """
-
-    path: str
-    size: int
-    claim: str
-    file: str = ""
+    records: int
+    sha256: str
+    notes: Mapping[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
-class FileRead:
-    """What was read: the parts, the content's SHA-256 in hex, and remarks as JSON values."""
+class RefusedFile:
+    """A file that was rejected: the arguments of the `FileRejectedError`."""
 
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What was read of the first files.
+
+    Attributes:
+        claim: Id of the claim that names the parts; `""` if there are none.
+        parts: Hold the records of all sound files, in order.
+        outcomes: One for each file that was read.
+    """
+
+    claim: str
     parts: tuple[WrittenPart, ...]
-    sha256: str
-    notes: Mapping[str, Any]
+    outcomes: tuple[SoundFile | RefusedFile, ...]
 
 
 @dataclass(frozen=True, slots=True)
@@ -110,12 +156,14 @@ class StuckReader:
 
     Attributes:
         path: The claimed copy, or the first one of a batch.
+        file: The name under which that was dropped.
         source: Name of its source.
         silent_seconds: Since when.
         ends_in_seconds: When it is killed.
     """
 
     path: str
+    file: str
     source: str
     silent_seconds: float
     ends_in_seconds: float
@@ -123,9 +171,8 @@ class StuckReader:
     @property
     def words(self) -> str:
         """Description for an operator."""
-        name = claimed_of(os.path.basename(self.path))[1] or os.path.basename(self.path)
         return (
-            f"the process that reads {name!r} has neither computed nor read for "
+            f"the process that reads {self.file!r} has neither computed nor read for "
             f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. It is "
             f"ended in {self.ends_in_seconds:.0f} s, and the file is read again; other files of "
             "the source wait"
@@ -135,58 +182,148 @@ class StuckReader:
 class FileReader(Protocol):
     """Reads files; called by several threads at once."""
 
-    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
-        """Read one file; blocks.
+    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+        """Read the first files, as many as possible; all if they are read `whole`. Blocks.
 
         Raises:
-            FileRejectedError: The file is not what its source declares, or costs too much.
             IntakeStoppedError: `stopping` returned true.
             OSError: The device failed, or is full.
         """
         ...
 
 
-def read_file(
+class _LargeError(Exception):
+    """A file has more records than a batch may hold in memory."""
+
+
+def read_files(
     request: ReadRequest,
     stopping: Callable[[], bool] = never,
     *,
     worked: Callable[[int], object] = ignore_progress,
-) -> FileRead:
-    """Read one file in this thread; `FileReader` lists the errors.
+    begun: Callable[[int], object] = ignore_progress,
+    late: Callable[[], bool] = never,
+) -> ReadResult:
+    """Read files in this thread; `FileReader` lists the errors.
 
     Args:
         request: What to read.
         stopping: Returns whether to stop.
         worked: Called with the number of bytes read or decoded since its last call.
+        begun: Called with the position of each file before it is read.
+        late: Returns whether to begin no other file; this thread knows no time.
     """
-    notes = Notes()
-    writer = request.writer(request.claim)
+    if request.whole:
+        return _read_whole(request, stopping, worked, begun)
+    outcomes, claim = list[SoundFile | RefusedFile](), ""
+    writer: PartWriter | None = None
     try:
-        with ClaimedContent(request.path, request.limits, stopping, worked) as content:
-            require_size(content, request.size)
-            batches = read_batches(content, request.node, request.limits, notes, file=request.file)
-            writer.write(_until_stopped(batches, content))
-            end = content.finish()
-        return FileRead(writer.finish(), end, notes.to_json())
-    except Exception:
+        for position, file in enumerate(request.files):
+            if position and late():
+                break
+            begun(position)
+            try:
+                batches, sound = _gathered(request, file, stopping, worked)
+            except FileRejectedError as error:
+                outcomes.append(RefusedFile(error.arguments()))
+                continue
+            except IntakeStoppedError:
+                raise
+            except Exception:
+                break  # read by itself, the file gets its own outcome
+            if writer is None:
+                claim = file.claim
+                writer = request.writer(claim)
+            writer.gather(batches)
+            outcomes.append(sound)
+        parts = () if writer is None else writer.finish()
+    except BaseException:
+        if writer is not None:
+            writer.discard()
+        raise
+    return ReadResult(claim, parts, tuple(outcomes))
+
+
+def _read_whole(
+    request: ReadRequest,
+    stopping: Callable[[], bool],
+    worked: Callable[[int], object],
+    begun: Callable[[int], object],
+) -> ReadResult:
+    """Read all files; the parts are there only if every file is sound."""
+    outcomes, refused = list[SoundFile | RefusedFile](), False
+    claim = request.files[0].claim
+    writer = request.writer(claim)
+    try:
+        for position, file in enumerate(request.files):
+            begun(position)
+            # Behind a refused file the others are only checked, so that all mistakes are reported.
+            write = _pass_over if refused else writer.gather
+            try:
+                outcomes.append(_read(write, request, file, stopping, worked))
+                continue
+            except FileRejectedError as error:
+                outcomes.append(RefusedFile(error.arguments()))
+            except (CbpError, OSError, MemoryError):
+                raise
+            except Exception as error:  # whatever failed, this file is refused; see `unforeseen`
+                _log.exception("a file of %s failed: %s", request.source, file.path)
+                outcomes.append(RefusedFile(unforeseen(error).arguments()))
+            refused = True
+        if refused:
+            writer.discard()
+            return ReadResult("", (), tuple(outcomes))
+        return ReadResult(claim, writer.finish(), tuple(outcomes))
+    except BaseException:
         writer.discard()
         raise
 
 
-def require_size(content: ClaimedContent, size: int) -> None:
-    """Raise `file_changed` unless a file has the size that it had when it was claimed."""
-    if content.size != size:
-        message = (
-            f"had {size} bytes when it was claimed, now {content.size}; write it "
-            "under a name that ends in .part and rename it when it is complete"
-        )
-        raise FileRejectedError(rule="file_changed", message=message)
+def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:
+    """Write nothing."""
 
 
-def _until_stopped(
-    batches: Iterator[pa.RecordBatch], content: ClaimedContent
-) -> Iterator[pa.RecordBatch]:
-    """Check for a stop between batches too: Parquet and highly compressed files cause few reads."""
-    for batch in batches:
-        content.go_on(batch.nbytes)
-        yield batch
+def _gathered(
+    request: ReadRequest,
+    file: ClaimedFile,
+    stopping: Callable[[], bool],
+    worked: Callable[[int], object],
+) -> tuple[list[pa.RecordBatch], SoundFile]:
+    """Read a file into memory; raises `_LargeError` if it has more than a row group."""
+    gathered, size = list[pa.RecordBatch](), 0
+
+    def gather(batches: Iterable[pa.RecordBatch]) -> None:
+        nonlocal size
+        for batch in batches:
+            gathered.append(batch)
+            size += batch.nbytes
+        if size > request.limits.row_group_bytes:
+            raise _LargeError
+
+    sound = _read(gather, request, file, stopping, worked)
+    return gathered, sound
+
+
+def _read(
+    write: Callable[[Iterable[pa.RecordBatch]], object],
+    request: ReadRequest,
+    file: ClaimedFile,
+    stopping: Callable[[], bool],
+    worked: Callable[[int], object],
+) -> SoundFile:
+    """Read a file; its batches are written one by one, before the whole of it was checked."""
+    notes, records = Notes(), 0
+    with ClaimedContent(file.path, request.limits, stopping, worked) as content:
+        if content.size != file.size:
+            message = (
+                f"had {file.size} bytes when it was claimed, now {content.size}; write it "
+                "under a name that ends in .part and rename it when it is complete"
+            )
+            raise FileRejectedError(rule="file_changed", message=message)
+        for batch in read_batches(content, request.node, request.limits, notes, file=file.file):
+            # Asked between batches too: Parquet and highly compressed files cause few reads.
+            content.go_on(batch.nbytes)
+            write((batch,))
+            records += batch.num_rows
+        sha256 = content.finish()
+    return SoundFile(records, sha256, notes.to_json())

@@ -145,7 +145,7 @@ class PartNames:
     def __init__(
         self, files: Files, folder: str, *, flow: str, index: int, claim: str, faults: Faults
     ) -> None:
-        self._files, self._flow, self.index, self._claim = files, flow, index, claim
+        self._files, self._flow, self.index, self.claim = files, flow, index, claim
         self._faults, self._within = faults, source_folder(flow)
         self.folder = f"{folder}/{self._within}"
         self._named: set[str] = set()
@@ -187,7 +187,7 @@ class PartNames:
         part, missing = 0, False
         while not missing:
             missing = True
-            name = flow_file(self.index, part, self._claim)
+            name = flow_file(self.index, part, self.claim)
             with suppress(FileNotFoundError):
                 os.unlink(f"{self.folder}/{_temporary(name)}")
                 missing = False

@@ -1,4 +1,4 @@
-"""Pool of reader processes: each reads one file at a time, within limits of time and memory.
+"""Pool of reader processes: each reads one request at a time, within limits of time and memory.
 
     free process --request--> reads --answer--> free again, or ended after many files
                       |         '--died--> once more in another --died--> rejected
@@ -31,13 +31,12 @@ from dataclasses import replace
 from errno import ETIMEDOUT
 from multiprocessing import Pipe
 from pathlib import Path
-from typing import Any, TypeVar
+from typing import Any
 
 import controller
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.content import never
-from controller.ingest.reader.file_batch import BatchRead, BatchRequest, RefusedFile
-from controller.ingest.reader.file_reader import FileRead, ReadRequest, StuckReader
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, StuckReader
 from controller.ingest.reader.reader_process import (
     PLACE_BYTES,
     Failed,
@@ -63,7 +62,6 @@ STOP_SECONDS = 5.0
 _OWN = {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"
 _MODULE = "controller.ingest.reader.reader_process"
-_Answer = TypeVar("_Answer", FileRead, BatchRead)
 _log = logging.getLogger(__name__)
 
 
@@ -120,7 +118,7 @@ class _Process:
         self._receive()
         self._first_bytes = memory_bytes(self.pid)[1]
 
-    def send(self, request: ReadRequest | BatchRequest) -> None:
+    def send(self, request: ReadRequest) -> None:
         self.files += 1
         os.pwrite(self._place.fileno(), bytes(PLACE_BYTES), 0)
         try:
@@ -197,70 +195,40 @@ class ReaderPool:
             watches = list(self._watches)
         return [one for watch in watches if (one := watch.stuck(now)) is not None]
 
-    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
-        """Read one file; `FileReader` says what it raises."""
-        status: int | None = None
-        for _ in range(2):
-            process = self._take(request, stopping)
-            try:
-                with self._watched(process, request) as watch:
-                    return _answer(process, request, stopping, watch, FileRead)
-            except _Died as died:
-                status = died.status
-                if self._closed:
-                    raise IntakeStoppedError(request.path) from died
-                _log.warning("a reader ended (status %s) on %s", status, request.path)
-            finally:
-                self._give_back(process)
-        raise _lost(status)
+    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+        """Read the first files; `FileReader` says what it raises.
 
-    def read_batch(self, request: BatchRequest, stopping: Callable[[], bool] = never) -> BatchRead:
-        """Read the first files of a batch; `BatchReader` says what it raises.
-
-        A file that ends the process, or takes too long, ends the batch before it; if the files
-        are read `whole`, it is refused, and the others with it.
+        A file that ends the process, or takes too long, ends the batch before it. If the files are
+        read `whole`, it is read once more; then it is refused, and the others with it.
         """
-        if request.whole:
-            return self._read_whole(request, stopping)
+        ends = 0
         while request.files:
             process = self._take(request, stopping)
             try:
                 with self._watched(process, request) as watch:
-                    return _answer(process, request, stopping, watch, BatchRead)
+                    return _answer(process, request, stopping, watch)
             except (_Died, FileRejectedError) as failed:
                 if self._closed:
                     raise IntakeStoppedError(request.path) from failed
                 position = process.position()
-                if isinstance(failed, FileRejectedError) and failed.rule != "file_too_slow":
-                    position = min(position, len(request.files) // 2)  # it is not known which
-                _log.warning("a batch ended before %s", request.files[position].path)
-                request = replace(request, files=request.files[:position])
-            finally:
-                self._give_back(process)
-        return BatchRead("", (), ())
-
-    def _read_whole(self, request: BatchRequest, stopping: Callable[[], bool]) -> BatchRead:
-        """Read files of which all are accepted or none; a process that ends is tried once more."""
-        ends = 0
-        while True:
-            process = self._take(request, stopping)
-            try:
-                with self._watched(process, request) as watch:
-                    return _answer(process, request, stopping, watch, BatchRead)
-            except (_Died, FileRejectedError) as failed:
-                if self._closed:
-                    raise IntakeStoppedError(request.path) from failed
-                ends += 1
+                if not request.whole:
+                    if isinstance(failed, FileRejectedError) and failed.rule != "file_too_slow":
+                        position = min(position, len(request.files) // 2)  # it is not known which
+                    _log.warning("a batch ended before %s", request.files[position].path)
+                    request = replace(request, files=request.files[:position])
+                    continue
                 if isinstance(failed, FileRejectedError):
-                    return _refused_at(request, process.position(), failed)
+                    return _refused_at(request, position, failed)
+                ends += 1
                 if ends > 1:
-                    return _refused_at(request, process.position(), _lost(failed.status))
+                    return _refused_at(request, position, _lost(failed.status))
                 _log.warning("a reader ended (status %s) on %s", failed.status, request.path)
             finally:
                 self._give_back(process)
+        return ReadResult("", (), ())
 
     @contextmanager
-    def _watched(self, process: _Process, request: ReadRequest | BatchRequest) -> Iterator[_Watch]:
+    def _watched(self, process: _Process, request: ReadRequest) -> Iterator[_Watch]:
         watch = _Watch(process, request)
         with self._lock:
             self._watches.add(watch)
@@ -280,7 +248,7 @@ class ReaderPool:
         for process in ended:
             process.end()
 
-    def _take(self, request: ReadRequest | BatchRequest, stopping: Callable[[], bool]) -> _Process:
+    def _take(self, request: ReadRequest, stopping: Callable[[], bool]) -> _Process:
         with self._lock:
             if self._closed:
                 raise IntakeStoppedError(request.path)
@@ -324,11 +292,10 @@ def _environment() -> dict[str, str]:
 
 def _answer(
     process: _Process,
-    request: ReadRequest | BatchRequest,
+    request: ReadRequest,
     stopping: Callable[[], bool],
     watch: _Watch,
-    kind: type[_Answer],
-) -> _Answer:
+) -> ReadResult:
     """Let a process read; the process is worn unless it answered."""
     files, process.files = process.files, process.files_max
     process.send(request)
@@ -340,16 +307,16 @@ def _answer(
             watch.worked = message.bytes
         elif message is not None:
             process.files = files + 1
-            return _result(message, kind)
+            return _result(message)
         if stopping():
             raise IntakeStoppedError(request.path)
         watch.check()
 
 
-def _refused_at(request: BatchRequest, position: int, error: FileRejectedError) -> BatchRead:
+def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -> ReadResult:
     """Return that a file is refused, and with it all files that were to be taken in with it."""
     others = manifest_refused(request.files[position].file, error)
-    return BatchRead(
+    return ReadResult(
         "",
         (),
         tuple(
@@ -359,12 +326,12 @@ def _refused_at(request: BatchRequest, position: int, error: FileRejectedError) 
     )
 
 
-def _result(answer: object, kind: type[_Answer]) -> _Answer:
+def _result(answer: object) -> ReadResult:
     if isinstance(answer, Rejected):
         raise FileRejectedError(**answer.arguments)
     if isinstance(answer, Failed):
         raise OSError(answer.errno, answer.text, answer.path)
-    assert isinstance(answer, kind), "a reader answers what it was asked"
+    assert isinstance(answer, ReadResult), "a reader answers what it was asked"
     return answer
 
 
@@ -375,7 +342,7 @@ class _Watch:
         worked: Bytes of all files that were read, and decoded, so far.
     """
 
-    def __init__(self, process: _Process, request: ReadRequest | BatchRequest) -> None:
+    def __init__(self, process: _Process, request: ReadRequest) -> None:
         self._process, self._request = process, request
         self._begun, self._worked_before = process.processor_seconds(), 0
         self._moved = time.monotonic(), self._begun, 0
@@ -409,7 +376,8 @@ class _Watch:
         if silent < limits.silent_seconds_shown:
             return None
         ends = max(0.0, limits.silent_seconds_max - silent)
-        return StuckReader(self._request.path, self._request.source, silent, ends)
+        file = self._request.files[0]
+        return StuckReader(file.path, file.file, self._request.source, silent, ends)
 
 
 def _too_slow(seconds: float, worked: int) -> FileRejectedError:

@@ -4,9 +4,9 @@
 file takes too long: a regular expression or a native decoder cannot be asked to stop. The process
 imports nothing from the working directory and holds no secret of the service.
 
-    request   a pickled `ReadRequest` or `BatchRequest`
-    answers   any number of `Worked`, then one of `FileRead`, `BatchRead`, `Rejected`, `Failed`
-    place     a file without a name: the position in its batch of the file that is read. A message
+    request   a pickled `ReadRequest`
+    answers   any number of `Worked`, then one of `ReadResult`, `Rejected`, `Failed`
+    place     a file without a name: the position in the request of the file that is read. A message
               for each small file would cost more than the file, since both sides wake up for it
 
 It ends with the service: the kernel signals it when the other end of a pipe is closed, even
@@ -35,8 +35,7 @@ from typing import Any
 
 from cbp.engine.workers.lifetime import end_with
 from controller.ingest.formats import parquet as _parquet  # imported before the first file
-from controller.ingest.reader.file_batch import BatchRead, BatchRequest, read_batch
-from controller.ingest.reader.file_reader import FileRead, ReadRequest, read_file
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
 from controller.ingest.rejection import FileRejectedError, unforeseen
 
 __all__ = [
@@ -97,17 +96,12 @@ class _Progress:
         os.pwrite(self._place, position.to_bytes(PLACE_BYTES, "little"), 0)
 
 
-def answer(
-    request: ReadRequest | BatchRequest, progress: _Progress
-) -> FileRead | BatchRead | Rejected | Failed:
-    """Read one file or a batch; return its result, rejection or failure."""
+def answer(request: ReadRequest, progress: _Progress) -> ReadResult | Rejected | Failed:
+    """Read files; return the result, or the rejection or failure that ended the reading."""
     limit_memory(request.limits.memory_bytes_max)
+    late = partial(_is_past, time.monotonic() + request.seconds)
     try:
-        if isinstance(request, BatchRequest):
-            until = time.monotonic() + request.seconds
-            late = partial(_is_past, until)
-            return read_batch(request, worked=progress.add, begun=progress.begin, late=late)
-        return read_file(request, worked=progress.add)
+        return read_files(request, worked=progress.add, begun=progress.begin, late=late)
     except FileRejectedError as error:
         return Rejected(error.arguments())
     except MemoryError:

@@ -16,11 +16,12 @@ import pytest
 
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.dataflow.nodes import FileBatch
-from controller.ingest import IngestLimits, IntakeStoppedError, SourceLog
-from controller.ingest.folder.listing import Settler
+from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.folder.listing import Listings
 from controller.ingest.formats.content import never
-from controller.ingest.reader.file_batch import BatchRead, BatchRequest, read_batch
-from controller.ingest.source_log import SourceEntry
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
+from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.store import open_store
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
@@ -188,15 +189,15 @@ def test_a_large_file_is_an_increment_of_its_own_in_its_place(tmp_path: Path) ->
 
 def test_a_file_that_changes_while_it_is_read_harms_no_other(tmp_path: Path) -> None:
     """It is written to between the two reads that a known file of its batch makes necessary."""
-    reads: list[BatchRequest] = []
+    reads: list[ReadRequest] = []
 
-    def reader(request: BatchRequest, stopping: Callable[[], bool] = never) -> BatchRead:
+    def reader(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
         if len(reads) == 1:
             Path(request.files[-1].path).write_bytes(b"{")
         reads.append(request)
-        return read_batch(request, stopping)
+        return read_files(request, stopping)
 
-    drop = made(tmp_path, batch_reader=reader, duplicates="skip")
+    drop = made(tmp_path, reader=reader, duplicates="skip")
     drop.put("a", lines(1))
     drop.put("b", lines(1))
     drop.put("c", lines(1, start=1))
@@ -212,13 +213,13 @@ def test_the_files_before_a_stop_are_settled(tmp_path: Path) -> None:
     """A reader that is told to stop leaves its batch claimed, and nothing else."""
     calls: list[int] = []
 
-    def reader(request: BatchRequest, stopping: Callable[[], bool] = never) -> BatchRead:
+    def reader(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
         calls.append(len(request.files))
         if len(calls) == 2:
             raise IntakeStoppedError(request.path)
-        return read_batch(request, stopping)
+        return read_files(request, stopping)
 
-    drop = made(tmp_path, batch_reader=reader, batch=FileBatch(files=2))
+    drop = made(tmp_path, reader=reader, batch=FileBatch(files=2))
     put(drop, 4)
     with pytest.raises(IntakeStoppedError):
         drop.scan()
@@ -334,14 +335,12 @@ def test_a_source_with_a_backlog_delays_no_other_for_long(tmp_path: Path) -> Non
     """Each file takes half a second: after two seconds it is the turn of the next source."""
     seen: list[tuple[str, int]] = []
 
-    def reader(request: BatchRequest, stopping: Callable[[], bool] = never) -> BatchRead:
+    def reader(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
         drop.pass_seconds(0.5 * len(request.files))
         seen.append((request.source, len(request.files)))
-        return read_batch(request, stopping)
+        return read_files(request, stopping)
 
-    drop = made(
-        tmp_path, sources=("orders", "small"), batch=FileBatch(files=2), batch_reader=reader
-    )
+    drop = made(tmp_path, sources=("orders", "small"), batch=FileBatch(files=2), reader=reader)
     put(drop, 40)
     for number in range(2):
         drop.put(f"s{number}", lines(1, start=number), source="small")
@@ -358,14 +357,14 @@ def test_a_listing_that_took_long_serves_several_passes(
 ) -> None:
     """Many names are not looked at again for every few files; what came later is seen then."""
     looks: list[int] = []
-    look = Settler.look
+    look = Listings.look
 
     def slow(settler: Any, *given: Any) -> Any:
         drop.pass_seconds(1)
         looks.append(1)
         return look(settler, *given)
 
-    monkeypatch.setattr(Settler, "look", slow)
+    monkeypatch.setattr(Listings, "look", slow)
     limits = IngestLimits(claims_per_scan=2)
     drop = made(tmp_path, limits=limits)
     put(drop, 20)

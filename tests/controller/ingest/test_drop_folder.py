@@ -23,17 +23,11 @@ import pytest
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import DefinitionError, DiskFullError, LogConflictError, OperatingError
 from cbp.model.flow.increment import Increment
-from controller.ingest import (
-    DropFolderError,
-    IngestLimits,
-    IntakeStoppedError,
-    SourceEntry,
-    SourceLog,
-)
-from controller.ingest.errors import DataflowDrainsError
+from controller.ingest.errors import DataflowDrainsError, DropFolderError, IntakeStoppedError
 from controller.ingest.formats.content import never
-from controller.ingest.reader.file_reader import FileRead, FileReader, ReadRequest, read_file
-from controller.ingest.source_log import ArrivedFile
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import FileReader, ReadRequest, ReadResult, read_files
+from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import PlannedFaults
 
@@ -360,9 +354,9 @@ def test_backlog_is_taken_in_shares(tmp_path: Path):
 def _slow(drop: Drop) -> FileReader:
     """Return a reader that takes three seconds for a file."""
 
-    def read(request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
+    def read(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
         drop.pass_seconds(3)
-        return read_file(request, stopping)
+        return read_files(request, stopping)
 
     return read
 

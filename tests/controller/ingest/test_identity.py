@@ -16,8 +16,8 @@ from typing import Any
 
 import pytest
 
-from controller.ingest import IngestLimits
 from controller.ingest.folder.source_place import claimed_of, evidence
+from controller.ingest.limits import IngestLimits
 from controller.store.base import Uploaded
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults

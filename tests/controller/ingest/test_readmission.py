@@ -14,7 +14,8 @@ from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError
-from controller.ingest.quarantine import Author, Decided
+from controller.ingest.quarantine import Decided
+from controller.ingest.uploads import Author
 from controller.store import open_store
 from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import Drop

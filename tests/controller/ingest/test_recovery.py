@@ -12,9 +12,10 @@ from typing import Any
 
 import pytest
 
-from controller.ingest import IngestLimits, ScanReport
 from controller.ingest.folder import claims
+from controller.ingest.folder.folder_report import ScanReport
 from controller.ingest.folder.source_place import kept_files
+from controller.ingest.limits import IngestLimits
 from controller.ingest.reader import file_reader
 from controller.store import open_store
 from controller.store.base import ClaimRecord
@@ -216,11 +217,11 @@ def test_what_was_read_before_a_failure_is_settled(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA)
     read = list[str]()
 
-    def failing(request: file_reader.ReadRequest, stopping: Any = None) -> file_reader.FileRead:
+    def failing(request: file_reader.ReadRequest, stopping: Any = None) -> file_reader.ReadResult:
         read.append(request.path)
         if len(read) == 3:
             raise OSError(5, "Input/output error")
-        return file_reader.read_file(request)
+        return file_reader.read_files(request)
 
     for i in range(4):
         drop.put(f"f{i}", lines(1, start=i))

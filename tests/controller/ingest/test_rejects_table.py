@@ -14,7 +14,7 @@ from cbp.engine.read.scrub import scrub
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import rejects_table
 from cbp.model.dataflow.nodes import FileBatch
-from controller.ingest import IngestLimits
+from controller.ingest.limits import IngestLimits
 from controller.ingest.rejects_table import read_rejects
 from tests.controller.ingest.harness import DictStore, Drop
 from tests.planned_faults import Crash, PlannedFaults

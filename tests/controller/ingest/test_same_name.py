@@ -11,7 +11,7 @@ from typing import Any
 import pytest
 
 from cbp.model.dataflow.nodes import FileBatch
-from controller.ingest.quarantine import Author
+from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord, Uploaded
 from tests.controller.ingest.harness import DictStore, Drop, lines
 

@@ -8,7 +8,8 @@ from pathlib import Path
 import pytest
 
 from cbp.errors import NotFoundError
-from controller.ingest import IngestLimits, UploadTooLargeError
+from controller.ingest.errors import UploadTooLargeError
+from controller.ingest.limits import IngestLimits
 from controller.store.base import ClaimRecord
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import Crash, PlannedFaults

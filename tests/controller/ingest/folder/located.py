@@ -5,8 +5,8 @@ from __future__ import annotations
 from pathlib import Path
 from typing import Any
 
-from controller.ingest.folder.bucket_intake import Buckets
-from controller.ingest.folder.locations import AllowedLocations
+from controller.ingest.folder.bucket_feed import Buckets
+from controller.ingest.folder.bucket_listing import AllowedLocations
 from tests.controller.bucket_server import BucketServer
 from tests.controller.ingest.harness import Drop
 

@@ -9,8 +9,8 @@ import pytest
 
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import LogConflictError
-from controller.ingest.folder.fetch_limits import FetchLimits
-from controller.ingest.folder.object_index import ObjectIndex
+from controller.ingest.folder.bucket_listing import ObjectIndex
+from controller.ingest.limits import FetchLimits
 from tests.controller.bucket_server import BucketServer
 from tests.controller.ingest.folder.located import Located
 from tests.controller.ingest.harness import lines

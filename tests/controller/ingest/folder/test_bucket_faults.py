@@ -7,9 +7,8 @@ from pathlib import Path
 
 import pytest
 
-from controller.ingest import IngestLimits
-from controller.ingest.folder.fetch_limits import FetchLimits
 from controller.ingest.folder.object_store import S3Store
+from controller.ingest.limits import FetchLimits, IngestLimits
 from tests.controller.bucket_server import SECRET, BucketServer
 from tests.controller.ingest.folder.located import Located
 from tests.controller.ingest.harness import lines
@@ -94,7 +93,7 @@ def test_a_bucket_that_is_not_there_is_said_to_be_gone(server: BucketServer, tmp
 def test_a_service_that_does_not_answer_is_away(tmp_path: Path, server: BucketServer):
     """A refused connection is told within the time limits."""
     located = Located(tmp_path, server)
-    feed = located.drop.folder.buckets._feed
+    feed = located.drop.folder.buckets
     feed._objects = S3Store("http://127.0.0.1:9", "k", "s")
     located.drop.fetch()
     assert located.failure() == "bucket_failed"

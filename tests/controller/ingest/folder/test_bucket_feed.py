@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from controller.ingest import IngestLimits
+from controller.ingest.limits import IngestLimits
 from tests.controller.bucket_server import BucketServer
 from tests.controller.ingest.folder.located import Located
 from tests.controller.ingest.harness import lines

@@ -12,7 +12,7 @@ from pathlib import Path
 import pytest
 
 from cbp.errors import DiskFullError
-from controller.ingest import DropFolderError
+from controller.ingest.errors import DropFolderError
 from controller.ingest.folder.folder_check import FolderOwners
 from controller.ingest.folder.source_place import SourcePlace, move_all
 from tests.controller.ingest.harness import Drop, lines

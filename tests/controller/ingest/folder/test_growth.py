@@ -16,7 +16,7 @@ import pytest
 from controller.ingest.folder import finished
 from controller.ingest.folder.finished import Stamp
 from controller.ingest.folder.source_place import SourcePlace, kept_name
-from controller.ingest.formats.regular_file import open_regular
+from controller.ingest.formats.content import open_regular
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 

@@ -11,7 +11,7 @@ import pytest
 import structlog
 
 from controller.ingest.folder import folder_report, listing
-from controller.ingest.folder.incoming_names import SHOWN_MAX, Unclaimed, UnclaimedFiles
+from controller.ingest.folder.listing import SHOWN_MAX, Unclaimed, UnclaimedFiles
 from tests.controller.ingest.harness import Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"

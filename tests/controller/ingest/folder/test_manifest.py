@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cbp.engine.storage.files import LocalFiles
-from controller.ingest import IngestLimits, SourceLog
+from controller.ingest.limits import IngestLimits
+from controller.ingest.source_log import SourceLog
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 

@@ -11,10 +11,9 @@ import pytest
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import FileDamagedError, FileLostError
 from cbp.model.dataflow.source_location import BucketPrefix
-from controller.ingest.folder.bucket_listing import BucketListing, list_location
-from controller.ingest.folder.fetch_limits import FetchLimits
-from controller.ingest.folder.object_index import ObjectIndex
-from controller.ingest.folder.stored_object import StoredObject
+from controller.ingest.folder.bucket_listing import BucketListing, ObjectIndex, list_location
+from controller.ingest.folder.object_store import StoredObject
+from controller.ingest.limits import FetchLimits
 from tests.controller.ingest.folder.located import Located
 from tests.controller.ingest.harness import lines
 

@@ -6,9 +6,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.ingest.bucket_errors import BucketFailedError, ObjectChangedError, ObjectGoneError
-from controller.ingest.folder.object_store import S3Store
-from controller.ingest.folder.stored_object import StoredObject
+from controller.ingest.errors import BucketFailedError, ObjectChangedError, ObjectGoneError
+from controller.ingest.folder.object_store import S3Store, StoredObject
 from tests.controller.bucket_server import KEY, SECRET, BucketServer
 
 

@@ -22,7 +22,7 @@ from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.manifest import Manifest, read_manifest
 from controller.ingest.folder.source_place import evidence
 from controller.ingest.formats import content
-from controller.ingest.formats.regular_file import open_regular, read_regular
+from controller.ingest.formats.content import open_regular, read_regular
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 
@@ -147,7 +147,7 @@ def test_a_sealed_manifest_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
         return read_manifest(path)
 
     monkeypatch.setattr(listing, "read_manifest", reads)
-    settler = listing.Settler(
+    settler = listing.Listings(
         drop.incoming, clock=lambda: drop.now, settle_seconds=0, watch=IncomingWatch()
     )
     for _ in range(3):

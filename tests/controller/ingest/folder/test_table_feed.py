@@ -16,7 +16,7 @@ import pytest
 from deltalake import DeltaTable, write_deltalake
 
 from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
-from controller.ingest.quarantine import Author
+from controller.ingest.uploads import Author
 from tests.controller.ingest.harness import Drop
 from tests.controller.ingest.test_recovery import Machine
 from tests.planned_faults import Crash, PlannedFaults

@@ -10,7 +10,7 @@ from typing import Any
 import pytest
 import structlog
 
-from controller.ingest.folder.vanished_files import SHOWN_MAX, SHOWN_SECONDS
+from controller.ingest.folder.folder_report import GONE_SHOWN_MAX, GONE_SHOWN_SECONDS
 from tests.controller.ingest.harness import Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
@@ -79,7 +79,7 @@ def test_it_is_told_for_a_day(tmp_path: Path) -> None:
     """So `ready` does not name it for ever; its claim stays."""
     drop = lose(tmp_path, "a")
     drop.scan()
-    drop.now += timedelta(seconds=SHOWN_SECONDS)
+    drop.now += timedelta(seconds=GONE_SHOWN_SECONDS)
     assert len(gone(drop)) == 1
     drop.now += timedelta(seconds=1)
     assert gone(drop) == []
@@ -90,12 +90,12 @@ def test_it_is_told_for_a_day(tmp_path: Path) -> None:
 def test_a_day_counts_from_when_it_was_missed(restarted: bool, tmp_path: Path) -> None:
     """A file that was claimed long before, in a service that stood still, is shown as well."""
     drop = lose(tmp_path, "a")
-    drop.now += timedelta(seconds=10 * SHOWN_SECONDS)
+    drop.now += timedelta(seconds=10 * GONE_SHOWN_SECONDS)
     drop.scan()
     if restarted:
         drop.start()
         drop.recover()
-    drop.now += timedelta(seconds=SHOWN_SECONDS)
+    drop.now += timedelta(seconds=GONE_SHOWN_SECONDS)
     assert [one["name"] for one in gone(drop)] == ["a"]
     (why,) = drop.folder.troubled(drop.dataflow.name)
     assert "acknowledged" in why
@@ -105,10 +105,10 @@ def test_a_day_counts_from_when_it_was_missed(restarted: bool, tmp_path: Path) -
 
 def test_of_many_the_newest_are_told(tmp_path: Path) -> None:
     """A folder that somebody empties costs no memory, and says that there are more."""
-    names = [f"{number:04d}" for number in range(SHOWN_MAX + 5)]
+    names = [f"{number:04d}" for number in range(GONE_SHOWN_MAX + 5)]
     drop = lose(tmp_path, *names)
     drop.scan()
-    assert [one["name"] for one in gone(drop)] == names[: -SHOWN_MAX - 1 : -1]
+    assert [one["name"] for one in gone(drop)] == names[: -GONE_SHOWN_MAX - 1 : -1]
     (why,) = drop.folder.troubled(drop.dataflow.name)
-    assert f"{SHOWN_MAX} files or more" in why
+    assert f"{GONE_SHOWN_MAX} files or more" in why
     assert len(why) < 500

@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from controller.ingest.formats.change_group import ChangeGroup
+from controller.ingest.formats.delta import ChangeGroup
 from tests.controller.ingest.harness import Drop
 
 SPARK = Path(__file__).parents[3] / "fixtures" / "delta_by_spark"

@@ -22,13 +22,11 @@ from hypothesis import strategies as st
 
 from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
-from controller.ingest import IngestLimits
-from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.compression import decompressed, sniff
-from controller.ingest.formats.content import ClaimedContent
+from controller.ingest.formats.bad_lines import Reading
+from controller.ingest.formats.content import ClaimedContent, decompressed, sniff
 from controller.ingest.formats.csv_records import read_csv
-from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.text_blocks import text_blocks
+from controller.ingest.formats.text import text_blocks
+from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, accepted, lines, rejected
 from tests.sampling import examples
@@ -228,16 +226,10 @@ def test_csv_gives_back_what_was_written(rows: list[list[str | None]], end: str,
         ",".join("" if c is None else '"' + c.replace('"', '""') + '"' for c in row) + end
         for row in (header, *rows)
     )
-    bad = BadLines()
-    blocks = text_blocks([text.encode()], line_bytes_max=1000, bad=bad)
-    batches = read_csv(
-        blocks,
-        Schema.parse("a STRING, b STRING"),
-        ReadOptions(),
-        limits=IngestLimits(batch_rows=batch_rows, line_bytes_max=1000),
-        notes=Notes(),
-        bad=bad,
-    )
+    limits = IngestLimits(batch_rows=batch_rows, line_bytes_max=1000)
+    reading = Reading(Schema.parse("a STRING, b STRING"), ReadOptions(), limits)
+    blocks = text_blocks([text.encode()], line_bytes_max=1000, bad=reading.bad)
+    batches = read_csv(blocks, reading)
     assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == rows
 
 

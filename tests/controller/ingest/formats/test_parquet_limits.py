@@ -15,7 +15,7 @@ import pytest
 
 from cbp import Input, Output, Schema, State, Translate, TranslateArrow, View
 from controller.api.answers.json_values import json_value
-from controller.ingest import DropFolder
+from controller.ingest.drop_folder import DropFolder
 from tests.controller.ingest.formats.parquet_limits import CASES, INT96, WRAPPERS, Case, parquet
 from tests.controller.ingest.harness import accepted, rejected
 from tests.controller.live import Live, live

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.ingest import IngestLimits
+from controller.ingest.limits import IngestLimits
 from tests.controller.ingest.harness import Drop, accepted, rejected
 
 SCHEMA = "id BIGINT, name STRING"

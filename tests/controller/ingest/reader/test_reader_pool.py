@@ -23,9 +23,17 @@ import pytest
 
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.flow.schema import Schema
-from controller.ingest import IngestLimits, ReaderPool
 from controller.ingest.errors import IntakeStoppedError
-from controller.ingest.reader.file_reader import FileRead, FileReader, ReadRequest, read_file
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import (
+    ClaimedFile,
+    FileReader,
+    ReadRequest,
+    ReadResult,
+    RefusedFile,
+    read_files,
+)
+from controller.ingest.reader.reader_pool import ReaderPool
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 from tests.controller.world import until
@@ -47,23 +55,21 @@ def request_of(folder: Path, data: bytes, format_: str = "jsonl", **limits: floa
     path.write_bytes(data)
     (folder / "out").mkdir(exist_ok=True)
     return ReadRequest(
-        path=str(path),
-        size=len(data),
+        files=(ClaimedFile(str(path), len(data), "c1", "f"),),
         source="orders",
         format=format_,
         schema=Schema.parse(SCHEMA),
         options={},
         folder=str(folder / "out"),
         index=0,
-        claim="c1",
         limits=replace(IngestLimits(), **limits),  # type: ignore[arg-type]
     )
 
 
 def test_a_process_reads_as_the_thread_does(pool: ReaderPool, tmp_path: Path) -> None:
     """Parts, digest and remarks are the same wherever a file is read, and so is a reason."""
-    results, reasons = list[FileRead](), list[dict[str, object]]()
-    readers: list[FileReader] = [read_file, pool]
+    results, reasons = list[ReadResult](), list[dict[str, object]]()
+    readers: list[FileReader] = [read_files, pool]
     for number, read in enumerate(readers):
         folder = tmp_path / str(number)
         folder.mkdir()
@@ -71,9 +77,9 @@ def test_a_process_reads_as_the_thread_does(pool: ReaderPool, tmp_path: Path) ->
         (part,) = results[-1].parts
         table = pq.read_table(folder / "out" / f".{part.name}.tmp")
         assert table["id"].to_pylist() == list(range(1000))
-        with pytest.raises(FileRejectedError) as caught:
-            read(request_of(folder, lines(3) + b"{\n"))
-        reasons.append(caught.value.reason(file="f", claim="c"))
+        (refused,) = read(request_of(folder, lines(3) + b"{\n")).outcomes
+        assert isinstance(refused, RefusedFile)
+        reasons.append(FileRejectedError(**refused.arguments).reason(file="f", claim="c"))
         os.unlink(folder / "out" / f".{part.name}.tmp")
         assert not list((folder / "out").iterdir()), "what is rejected leaves nothing"
     assert results[0] == results[1]
@@ -145,7 +151,7 @@ def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
     """At its source, with the file; and no more once it reads on, or was ended."""
     pool, stuck = ReaderPool(), list[list[str]]()
     limits = IngestLimits(silent_seconds_shown=0.2)
-    readers: dict[str, Any] = {"reader": pool, "batch_reader": pool.read_batch}
+    readers: dict[str, Any] = {"reader": pool}
     drop = Drop(tmp_path, SCHEMA, limits=limits, batch=batch, stuck=pool.stuck, **readers)
     drop.put("warm.jsonl", lines(1))
     assert drop.scan().accepted == 1  # the process has started
@@ -212,9 +218,7 @@ def test_a_reader_that_is_killed_in_a_batch_costs_no_file(times: int, tmp_path: 
                 os.kill(pid, signal.SIGKILL)
         return False
 
-    drop = Drop(
-        tmp_path, SCHEMA, reader=pool, batch_reader=pool.read_batch, batch=FileBatch(files=9)
-    )
+    drop = Drop(tmp_path, SCHEMA, reader=pool, batch=FileBatch(files=9))
     drop.put("a", lines(1))
     drop.put("b", lines(100_000, start=1))
     drop.put("c", lines(1, start=100_001))
@@ -231,7 +235,6 @@ def test_a_batch_of_slow_files_ends_in_time(pool: ReaderPool, tmp_path: Path) ->
         tmp_path,
         SCHEMA,
         reader=pool,
-        batch_reader=pool.read_batch,
         batch=FileBatch(),
         limits=IngestLimits(scan_seconds=0.0),
     )
@@ -252,7 +255,6 @@ def test_a_file_of_a_batch_that_takes_too_much_memory_is_refused(
         tmp_path,
         SCHEMA,
         reader=pool,
-        batch_reader=pool.read_batch,
         batch=FileBatch(),
         limits=IngestLimits(memory_bytes_max=100 << 20),
     )
@@ -283,7 +285,7 @@ def test_a_reader_that_is_killed_on_a_manifest_is_tried_once_more(
                 os.kill(pid, signal.SIGKILL)
         return False
 
-    drop = Drop(tmp_path, SCHEMA, reader=pool, batch_reader=pool.read_batch)
+    drop = Drop(tmp_path, SCHEMA, reader=pool)
     for name, data in files.items():
         drop.put(name, data)
     listed = [{"name": name, "bytes": len(data)} for name, data in files.items()]

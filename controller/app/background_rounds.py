@@ -4,7 +4,7 @@
 
 Guaranteed: the work of one dataflow never runs twice at a time. The dataflow that waits longest is
 next. Slow work holds no place (`cbp.model.schedule.places`), so a device that hangs delays only its
-own dataflow. `ask` never blocks (tests/controller/ingest/test_background_rounds.py).
+own dataflow. `ask` never blocks (tests/controller/app/test_background_rounds.py).
 Absent on purpose: timers, and what the work is.
 """
 

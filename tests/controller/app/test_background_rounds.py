@@ -13,7 +13,7 @@ from datetime import UTC, datetime, timedelta
 import structlog
 
 from cbp.model.schedule.places import Places
-from controller.ingest.background_rounds import Rounds
+from controller.app.background_rounds import Rounds
 from controller.loop.runs.threads import Threads
 from tests.controller.world import Deferred
 

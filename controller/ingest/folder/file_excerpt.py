@@ -14,18 +14,27 @@ from typing import Any, BinaryIO
 
 from cbp.model.dataflow.nodes import BINARY_FORMATS
 from controller.ingest.folder.source_place import SourcePlace, kept_name
-from controller.ingest.formats.compression import BINARY_MAGIC
-from controller.ingest.formats.regular_file import open_regular
+from controller.ingest.formats.content import BINARY_MAGIC, open_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
 __all__ = ["CONTENT_BYTES_MAX", "ExcerptLine", "QuarantinedFile", "inspect_file", "open_kept"]
 
 CONTENT_BYTES_MAX = 64 * 1024
+
+
 SCANNED_BYTES_MAX = 64 * 1024 * 1024
+
+
 LINES_MAX = 60
+
+
 LINE_CHARACTERS_MAX = 1_000
+
+
 _AROUND = 3
+
+
 _FIRST_LINES = 10
 
 
