@@ -26,7 +26,7 @@ from controller.ingest.errors import device_errors
 from controller.ingest.folder.folder_report import Outcome
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
 from controller.ingest.folder.source_place import SourcePlace
-from controller.ingest.identity import Identities, is_asked_for, put_aside_reason
+from controller.ingest.identity import is_asked_for, put_aside_reason
 from controller.ingest.intake import (
     Claimed,
     Intake,
@@ -35,11 +35,11 @@ from controller.ingest.intake import (
     request_of,
     require_promised,
 )
-from controller.ingest.limits import IngestLimits
-from controller.ingest.reader.file_reader import FileReader, ReadResult, SoundFile
+from controller.ingest.ports import Ports
+from controller.ingest.reader.file_reader import ReadResult, SoundFile
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 from controller.ingest.replacement import replaces
-from controller.store.base import ClaimRecord, Judged, Store
+from controller.store.base import ClaimRecord, Judged
 
 __all__ = ["Batches"]
 
@@ -88,11 +88,8 @@ class _Judged:
 class Batches:
     """Takes in many files of a source at a time, one source at a time; see the module header."""
 
-    def __init__(
-        self, *, intake: Intake, store: Store, limits: IngestLimits, reader: FileReader
-    ) -> None:
-        self._intake, self._store, self._limits, self._reader = intake, store, limits, reader
-        self._identities = Identities(store)
+    def __init__(self, ports: Ports, intake: Intake) -> None:
+        self._intake, self._store, self._limits = intake, ports.store, ports.limits
 
     def take(
         self,
@@ -194,7 +191,7 @@ class Batches:
         request = request_of(place, claimed, index, self._limits, seconds=seconds, whole=whole)
         try:
             with device_errors(place.increments):
-                return self._reader(request, stopping)
+                return self._intake.reader(request, stopping)
         except Exception:
             for claim, _ in claimed:  # a reader that was killed could not say what it wrote
                 self._intake.names(place, index, claim.id).discard()
@@ -243,7 +240,7 @@ class Batches:
                 made.refused.append((claim, error))
             else:
                 sound.append((replace(claim, sha256=outcome.sha256, index=index), outcome))
-        judge = self._identities.judge_in_turn(place, [claim for claim, _ in sound])
+        judge = self._intake.identities.judge_in_turn(place, [claim for claim, _ in sound])
         for (claim, outcome), judged in zip(sound, judge, strict=True):
             claim = replace(claim, same_as=judged.same_as)
             if replaces(judged.same_as):

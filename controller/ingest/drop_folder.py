@@ -48,7 +48,6 @@ from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, FlowRetention
 from controller.allowed_folders import AllowedFolders
-from controller.ingest.batches import Batches
 from controller.ingest.errors import DataflowDrainsError, IntakeStoppedError, device_errors
 from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
 from controller.ingest.folder.claims import Claims, PathLocks
@@ -73,9 +72,10 @@ from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.folder.table_feed import TableFeeds
 from controller.ingest.formats.content import never
 from controller.ingest.formats.record_batches import check_options
-from controller.ingest.identity import Identities, NamedContent
+from controller.ingest.identity import NamedContent
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
+from controller.ingest.ports import Ports
 from controller.ingest.quarantine import Decided, Quarantine, restore_quarantined
 from controller.ingest.reader.file_reader import (
     FileReader,
@@ -83,7 +83,6 @@ from controller.ingest.reader.file_reader import (
     read_files,
 )
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.rejects_table import RejectsTables
 from controller.ingest.source_log import SourceLog
 from controller.ingest.source_pass import SourcePass, Tally
 from controller.ingest.uploads import Author, ReplacementRequests, Uploads
@@ -141,73 +140,37 @@ class DropFolder:
     ) -> None:
         self._store, self._files, self._clock, self._faults = store, files, clock, faults
         self._root, self._on_accept, self._keep = drop_root, on_accept, keep
-        self._stuck_readers = stuck_readers
-        self._limits = limits or IngestLimits()
-        new_id = new_id or self._timed_id
-        self._intake = Intake(
-            store=store,
-            files=files,
-            clock=clock,
-            limits=self._limits,
-            faults=faults,
-            reader=reader,
-        )
-        self._claims = Claims(store=store, files=files, clock=clock, faults=faults)
-        self._growth = FinishedFiles(store=store, files=files, clock=clock, faults=faults)
+        self._stuck_readers, self._limits = stuck_readers, limits or IngestLimits()
+        ports = Ports(store, files, clock, faults, self._limits, new_id or self._timed_id)
+        self._intake, self._claims = Intake(ports, reader), Claims(ports)
+        self._finished, self._watch = FinishedFiles(ports), IncomingWatch()
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
-        self._watch, self._owners = IncomingWatch(), FolderOwners()
+        self._owners = FolderOwners()
         self._pass = SourcePass(
+            ports,
             intake=self._intake,
-            batches=Batches(intake=self._intake, store=store, limits=self._limits, reader=reader),
             claims=self._claims,
-            growth=self._growth,
-            files=files,
-            faults=faults,
-            limits=self._limits,
-            clock=clock,
-            new_id=new_id,
+            finished=self._finished,
+            watch=self._watch,
             on_accept=on_accept,
             on_close=on_close,
             settle_seconds=settle_seconds,
-            watch=self._watch,
-            rejects=RejectsTables(files, clock, store.next_index),
         )
         # Sources whose recovery failed: a file of theirs could take a lost increment's number.
         self._unrecovered: set[Path] = set()
-        self._identities = Identities(store)
-        self._uploads = Uploads(
-            store=store,
-            files=files,
-            claims=self._claims,
-            intake=self._intake,
-            identities=self._identities,
-            limits=self._limits,
-            clock=clock,
-            new_id=new_id,
-        )
+        self._uploads = Uploads(ports, self._claims, self._intake)
+        self._quarantine = Quarantine(ports, self._uploads)
         self.replacements = ReplacementRequests(
-            store, self._uploads, self._intake, self._open_place, self._called, new_id
+            ports, self._uploads, self._intake, self._open_place, self._called
         )
-        self._feeds = TableFeeds(store, files, self._uploads.receive, tables)
+        self._feeds = TableFeeds(ports, self._uploads.receive, tables)
         self.buckets = BucketFeed(
-            store=store,
-            files=files,
+            ports,
             claims=self._claims,
             receive=self._uploads.receive_as,
-            limits=self._limits,
-            clock=clock,
-            new_id=new_id,
             buckets=buckets,
             drop_root=drop_root,
             on_claim=self._watch.call,
-        )
-        self._decisions = Quarantine(
-            store=store,
-            files=files,
-            uploads=self._uploads,
-            clock=clock,
-            faults=faults,
-            new_id=new_id,
         )
 
     def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
@@ -292,7 +255,7 @@ class DropFolder:
     ) -> Expiry:
         require_real(place)
         if not dry_run:  # compared before anything is removed
-            self._growth.look_at_all(place, stopping)
+            self._finished.look_at_all(place, stopping)
         opened = self._store.open_claims(place.dataflow, place.name)
         plan = plan_finished(
             place,
@@ -364,19 +327,19 @@ class DropFolder:
             OperatingError: As for `upload`.
         """
         place = self._open_place(record, dataflow, source)
-        return self._called(place, self._decisions.readmit(place, claim, mended, author))
+        return self._called(place, self._quarantine.readmit(place, claim, mended, author))
 
     def discard(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str, author: Author
     ) -> Decided:
         """Take a file out of quarantine, unused; arguments and errors as for `readmit`."""
-        return self._decisions.discard(self._place(record, dataflow, source), claim, author)
+        return self._quarantine.discard(self._place(record, dataflow, source), claim, author)
 
     def restore(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
     ) -> Decided:
         """Put a file back into quarantine; see `Quarantine.restore`."""
-        return self._decisions.restore(self._place(record, dataflow, source), claim)
+        return self._quarantine.restore(self._place(record, dataflow, source), claim)
 
     def inspect(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
@@ -402,7 +365,7 @@ class DropFolder:
             NotFoundError: The dataflow has no such source.
         """
         place = self._place(record, dataflow, source)
-        return self._identities.foresee(place, NamedContent(evidence(name), sha256))[0]
+        return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
         """Return the answer, after the listing was called: a claimed file waits for it."""
@@ -470,7 +433,7 @@ class DropFolder:
                     *(one.words for one in stuck if Path(one.path).is_relative_to(place.root)),
                     self._watch.problem(place.incoming),
                 ],
-            ).to_json()
+            )
             for place in self._places(record, dataflow)
         ]
 
@@ -517,7 +480,7 @@ class DropFolder:
         source = place.source
         polled = bool(source.location) or source.format == "delta"
         return ScanReport(
-            again_at=self._growth.next_look(place),
+            again_at=self._finished.next_look(place),
             polled=polled or not self._watch.sees(place.incoming),
         )
 
@@ -556,7 +519,7 @@ class DropFolder:
             self._pass.bring_copies(place)
         if checked:
             restore_quarantined(place, self._store, self._faults)
-            if self._decisions.finish(place):
+            if self._quarantine.finish(place):
                 restore_quarantined(place, self._store, self._faults)
             newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
             self._claims.gone.restore(place.root, newest.items)

@@ -24,8 +24,6 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import sync_files
 from cbp.errors import CbpError, FileLostError, OperatingError
 from cbp.model.flow.increment import DataFile
@@ -48,13 +46,13 @@ from controller.ingest.identity import (
     put_aside_reason,
 )
 from controller.ingest.limits import IngestLimits
+from controller.ingest.ports import Ports
 from controller.ingest.reader.file_reader import (
     ClaimedFile,
     FileReader,
     ReadRequest,
     RefusedFile,
     SoundFile,
-    read_files,
 )
 from controller.ingest.reader.increment_parts import PartNames, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
@@ -65,7 +63,7 @@ from controller.ingest.replacement import (
     replaces,
 )
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
-from controller.store.base import ClaimRecord, IncrementRecord, Judged, Store
+from controller.store.base import ClaimRecord, IncrementRecord, Judged
 
 __all__ = ["Group", "Intake", "Outcome"]
 
@@ -180,20 +178,10 @@ class Group:
 class Intake:
     """Settles claims, one source at a time; see the module header."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        files: Files,
-        clock: Callable[[], datetime],
-        limits: IngestLimits,
-        faults: Faults,
-        reader: FileReader = read_files,
-    ) -> None:
-        self._store, self._files, self.clock = store, files, clock
-        self._limits, self._faults, self._reader = limits, faults, reader
-        self._identities = Identities(store)
-        self._replacements = Replacements(store, files, limits)
+    def __init__(self, ports: Ports, reader: FileReader) -> None:
+        self._store, self._files, self.clock = ports.store, ports.files, ports.clock
+        self._limits, self._faults, self.reader = ports.limits, ports.faults, reader
+        self.identities, self._replacements = Identities(ports.store), Replacements(ports)
 
     def begin(self, place: SourcePlace) -> Group:
         """Return an empty group for files of a source; its `settle` must be called at the end."""
@@ -387,7 +375,7 @@ class Intake:
             require_promised(claim, sound.sha256)
             before = [one for increment in pending for one, _ in increment.files]
             file = NamedContent(claim.path, sound.sha256, claim.id, claim.key)
-            judged = self._identities.judge(place, file, before)
+            judged = self.identities.judge(place, file, before)
             claim = replace(claim, sha256=sound.sha256)
             if judged.outcome != "accepted":
                 names.discard()
@@ -409,7 +397,7 @@ class Intake:
         """Read a file; raises its `FileRejectedError`. A retraction has no records to read."""
         if is_retraction(one[0]):
             return (), SoundFile(0, one[0].sha256, {})
-        read = self._reader(request_of(place, [one], index, self._limits), stopping)
+        read = self.reader(request_of(place, [one], index, self._limits), stopping)
         (outcome,) = read.outcomes
         if isinstance(outcome, RefusedFile):
             raise FileRejectedError(**outcome.arguments)

@@ -40,7 +40,6 @@ from typing import Any, BinaryIO, Literal
 import structlog
 
 from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError, device_errors
 from controller.ingest.folder.claims import PathLocks
@@ -61,6 +60,7 @@ from controller.ingest.folder.source_place import (
 )
 from controller.ingest.formats.content import open_regular, read_regular
 from controller.ingest.identity import addition_key
+from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.uploads import Author, Uploads
 from controller.store.base import ClaimRecord, Store
@@ -140,19 +140,10 @@ def refusal(claim: ClaimRecord) -> str:
 class Quarantine:
     """Carries out decisions; methods may be called from several threads."""
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        files: Files,
-        uploads: Uploads,
-        clock: Callable[[], datetime],
-        faults: Faults,
-        new_id: Callable[[], str],
-    ) -> None:
-        self._store, self._files, self._uploads = store, files, uploads
-        self._new_id = new_id
-        self._clock, self._faults, self._locks = clock, faults, PathLocks()
+    def __init__(self, ports: Ports, uploads: Uploads) -> None:
+        self._store, self._files, self._clock = ports.store, ports.files, ports.clock
+        self._faults, self._new_id = ports.faults, ports.new_id
+        self._uploads, self._locks = uploads, PathLocks()
 
     def readmit(
         self, place: SourcePlace, identity: str, mended: BinaryIO | None, author: Author

@@ -13,8 +13,7 @@ Any reader of Delta tables reads it. It is managed as the others are: foreign wr
 from __future__ import annotations
 
 import io
-from collections.abc import Callable, Iterator, Sequence
-from datetime import datetime
+from collections.abc import Iterator, Sequence
 from uuid import NAMESPACE_URL, uuid5
 
 import pyarrow as pa
@@ -24,12 +23,13 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.tables import ManagedTable, create_table, open_table
 from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, sealed
-from cbp.engine.storage.files import Files, files_for
+from cbp.engine.storage.files import files_for
 from cbp.engine.storage.table_names import rejects_table
 from cbp.errors import NotFoundError
 from cbp.model.flow.schema import Schema
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.formats.bad_lines import REJECTED
+from controller.ingest.ports import Ports
 from controller.ingest.rejection import RejectedRow
 from controller.ingest.source_log import SourceEntry, SourceLog
 
@@ -46,21 +46,10 @@ _APP = "rejects"
 
 
 class RejectsTables:
-    """Publishes records that were put aside; used by one pass of a source at a time.
+    """Publishes records that were put aside; used by one pass of a source at a time."""
 
-    Args:
-        files: Durable effects.
-        clock: Returns an aware time in UTC.
-        next_index: Returns how many increments a source has, by dataflow and name.
-    """
-
-    def __init__(
-        self,
-        files: Files,
-        clock: Callable[[], datetime],
-        next_index: Callable[[str, str], int],
-    ) -> None:
-        self._files, self._clock, self._next_index = files, clock, next_index
+    def __init__(self, ports: Ports) -> None:
+        self._files, self._clock, self._store = ports.files, ports.clock, ports.store
         self._published: dict[str, int] = {}
 
     def publish(self, place: SourcePlace) -> int:
@@ -77,7 +66,7 @@ class RejectsTables:
         path = f"{place.folder}/{rejects_table(place.name)}"
         if path not in self._published:
             self._published[path] = self._published_before(path)
-        count, end = 0, self._next_index(place.dataflow, place.name)
+        count, end = 0, self._store.next_index(place.dataflow, place.name)
         if self._published[path] >= end:
             return 0
         for entry in SourceLog(place.folder, place.name, self._files).since(self._published[path]):

@@ -33,17 +33,16 @@ import pyarrow.compute as pc
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.row_difference import rows_left
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
-from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.changes import SIGN
 from cbp.model.flow.increment import DataFile, Increment
 from controller.ingest.folder.source_place import SourcePlace
-from controller.ingest.limits import IngestLimits
+from controller.ingest.ports import Ports
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
 from controller.ingest.rejection import FileRejectedError
 from controller.ingest.source_log import SourceLog
-from controller.store.base import ClaimRecord, Store
+from controller.store.base import ClaimRecord
 
 __all__ = [
     "REPLACED",
@@ -120,8 +119,8 @@ class Compared:
 class Replacements:
     """Computes and writes replacements; only reads the store."""
 
-    def __init__(self, store: Store, files: Files, limits: IngestLimits) -> None:
-        self._store, self._files, self._limits = store, files, limits
+    def __init__(self, ports: Ports) -> None:
+        self._store, self._files, self._limits = ports.store, ports.files, ports.limits
 
     def difference(
         self,

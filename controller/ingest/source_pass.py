@@ -23,8 +23,6 @@ from pathlib import Path
 
 import structlog
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import FlowUnframedError
 from controller.ingest.batches import Batches
 from controller.ingest.errors import IntakeStoppedError
@@ -50,6 +48,7 @@ from controller.ingest.folder.source_place import (
 )
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
+from controller.ingest.ports import Ports
 from controller.ingest.rejects_table import RejectsTables
 from controller.store.base import ClaimRecord
 
@@ -98,45 +97,34 @@ class SourcePass:
     """Makes passes over sources; the caller makes one at a time of each source.
 
     Args:
+        ports: What ingestion uses of the outside.
         intake: Reads claimed files and settles them.
-        batches: The same for many files that become one increment.
         claims: The claims of all sources.
-        growth: Remembers which files were finished in the last minutes.
-        clock: Returns an aware time in UTC.
-        new_id: Returns a unique `[a-z0-9]+` that sorts by time.
+        finished: Compares files with what was read of them.
+        watch: Knows which files were renamed in.
         on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`. None: the source
             cannot be closed.
         settle_seconds: How long a file must be unchanged; see `listing`.
-        watch: Knows which files were renamed in.
-        rejects: Shows the records that were put aside.
     """
 
     def __init__(
         self,
+        ports: Ports,
         *,
         intake: Intake,
-        batches: Batches,
         claims: Claims,
-        growth: FinishedFiles,
-        files: Files,
-        faults: Faults,
-        limits: IngestLimits,
-        clock: Callable[[], datetime],
-        new_id: Callable[[], str],
+        finished: FinishedFiles,
+        watch: IncomingWatch,
         on_accept: Callable[[], None],
         on_close: Callable[[str, str, str], object] | None,
         settle_seconds: float,
-        watch: IncomingWatch,
-        rejects: RejectsTables,
     ) -> None:
-        self._rejects = rejects
-        self._watch = watch
-        self._intake, self._claims, self._growth = intake, claims, growth
-        self._batches = batches
-        self._files, self._faults, self._limits = files, faults, limits
-        self._clock, self._new_id = clock, new_id
-        self._on_accept, self._on_close = on_accept, on_close
+        self._files, self._faults, self._limits = ports.files, ports.faults, ports.limits
+        self._clock, self._new_id = ports.clock, ports.new_id
+        self._intake, self._claims, self._finished = intake, claims, finished
+        self._batches, self._rejects = Batches(ports, intake), RejectsTables(ports)
+        self._watch, self._on_accept, self._on_close = watch, on_accept, on_close
         self._settle_seconds = settle_seconds
         self._settlers: dict[Path, Listings] = {}
         self._left: dict[Path, _Left] = {}
@@ -174,7 +162,7 @@ class SourcePass:
                 self._take_manifest(place, manifest, opened, listed, tally)
         for identity in listed.closes if tally.claims else ():
             self._close(place, identity, tally)
-        changed = self._growth.look_at_recent(place, tally.stopping)
+        changed = self._finished.look_at_recent(place, tally.stopping)
         tally.report += ScanReport(quarantined=changed)
         if tally.claims:
             self._claim_listed(place, left, opened, tally)
@@ -229,19 +217,18 @@ class SourcePass:
             return
         if tally.stopping():
             raise IntakeStoppedError(str(manifest.path))
-        claimed = [(claim, copies[claim.path]) for claim in gathered.claims]
-        if gathered.candidates:
-            claimed += self._claim_all(place, gathered.candidates, opened.reusable)
-        if len(claimed) < len(gathered.claims) + len(gathered.candidates):
+        claims, candidates, missing = gathered
+        claimed = [(claim, copies[claim.path]) for claim in claims]
+        if candidates:
+            claimed += self._claim_all(place, candidates, opened.reusable)
+        if len(claimed) < len(claims) + len(candidates):
             tally.report += ScanReport(waiting=len(claimed), ready=1)
             return  # one was written to since the listing
         if claimed:
             turns = {path: turn for turn, path in enumerate(manifest.promises)}
             claimed.sort(key=lambda one: turns[one[0].path])
             before = [Stamp.of(path) for _, path in claimed]
-            outcomes = self._batches.take_whole(
-                place, claimed, manifest, gathered.missing, tally.stopping
-            )
+            outcomes = self._batches.take_whole(place, claimed, manifest, missing, tally.stopping)
             if not outcomes:
                 tally.report += ScanReport(ready=1)
                 return
@@ -336,7 +323,7 @@ class SourcePass:
         left = [one for one in waiting if outcomes[one[0].id] != "quarantined"]
         self._intake.finish(place, [(claim, path) for claim, path, _ in left])
         for claim, _, before in left:
-            changed = self._growth.finished(place, claim, before, tally.stopping)
+            changed = self._finished.finished(place, claim, before, tally.stopping)
             tally.report += ScanReport(quarantined=changed)
 
     def _settled(

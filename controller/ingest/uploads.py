@@ -16,11 +16,9 @@ import os
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, replace
-from datetime import datetime
 from pathlib import Path
 from typing import BinaryIO
 
-from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.ingest.errors import UploadTooLargeError, device_errors
@@ -28,7 +26,6 @@ from controller.ingest.folder.claims import Claims, upload_name
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.identity import (
-    Identities,
     NamedContent,
     client_key,
     put_aside_reason,
@@ -36,9 +33,9 @@ from controller.ingest.identity import (
     retraction_key,
 )
 from controller.ingest.intake import Intake
-from controller.ingest.limits import IngestLimits
+from controller.ingest.ports import Ports
 from controller.ingest.replacement import RETRACTED, Compared
-from controller.store.base import ClaimRecord, DataflowRecord, Store, Uploaded
+from controller.store.base import ClaimRecord, DataflowRecord, Uploaded
 
 __all__ = ["Author", "ReplacementRequests", "Uploads"]
 
@@ -64,21 +61,10 @@ class Uploads:
         active: Ids of the uploads that are being received.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        files: Files,
-        claims: Claims,
-        intake: Intake,
-        identities: Identities,
-        limits: IngestLimits,
-        clock: Callable[[], datetime],
-        new_id: Callable[[], str],
-    ) -> None:
-        self._store, self._files, self._claims, self._intake = store, files, claims, intake
-        self._identities, self._limits = identities, limits
-        self._clock, self._new_id = clock, new_id
+    def __init__(self, ports: Ports, claims: Claims, intake: Intake) -> None:
+        self._store, self._files, self._limits = ports.store, ports.files, ports.limits
+        self._clock, self._new_id = ports.clock, ports.new_id
+        self._claims, self._intake = claims, intake
         self.active: set[str] = set()
 
     def receive(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
@@ -168,7 +154,7 @@ class Uploads:
         if before_claim is not None:
             before_claim(claim)
         file = NamedContent(claim.path, claim.sha256, claim.id, claim.key)
-        judged, settled = self._identities.foresee(place, file)
+        judged, settled = self._intake.identities.foresee(place, file)
         if not settled or judged.outcome == "accepted":
             said = {**(claim.same_as or {}), **(judged.same_as or {})}
             claim = replace(claim, same_as=said or None)
@@ -226,15 +212,15 @@ class ReplacementRequests:
 
     def __init__(
         self,
-        store: Store,
+        ports: Ports,
         uploads: Uploads,
         intake: Intake,
         open_place: Callable[[DataflowRecord, Dataflow, str], SourcePlace],
         called: Callable[[SourcePlace, Uploaded], Uploaded],
-        new_id: Callable[[], str],
     ) -> None:
-        self._store, self._uploads, self._intake = store, uploads, intake
-        self._open_place, self._called, self._new_id = open_place, called, new_id
+        self._store, self._new_id = ports.store, ports.new_id
+        self._uploads, self._intake = uploads, intake
+        self._open_place, self._called = open_place, called
 
     def ask(
         self,

@@ -34,7 +34,6 @@ from itertools import islice
 from pathlib import Path
 from typing import BinaryIO, Protocol, cast
 
-from cbp.engine.storage.files import Files
 from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.source_location import BucketPrefix
@@ -58,9 +57,10 @@ from controller.ingest.folder.claims import Claims
 from controller.ingest.folder.folder_report import MOST_SECONDS, SourceTroubles
 from controller.ingest.folder.object_store import ObjectStore, S3Store, StoredObject
 from controller.ingest.folder.source_place import SourcePlace
-from controller.ingest.limits import FetchLimits, IngestLimits
+from controller.ingest.limits import FetchLimits
+from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
-from controller.store.base import ClaimRecord, DataflowRecord, Store
+from controller.store.base import ClaimRecord, DataflowRecord
 
 __all__ = ["BucketFeed", "Buckets", "Hold", "Receive"]
 
@@ -106,9 +106,6 @@ class BucketFeed:
     Args:
         claims: Records the claim of an object that is too large.
         receive: Stores an object and claims it.
-        limits: Of a file.
-        clock: Returns an aware time in UTC.
-        new_id: Returns a unique id of a claim.
         buckets: How buckets are reached.
         drop_root: Holds the drop folders of the sources.
         on_claim: Called with the dataflow after objects were fetched: they wait to be read.
@@ -119,20 +116,17 @@ class BucketFeed:
 
     def __init__(
         self,
+        ports: Ports,
         *,
-        store: Store,
-        files: Files,
         claims: Claims,
         receive: Receive,
-        limits: IngestLimits,
-        clock: Callable[[], datetime],
-        new_id: Callable[[], str],
         buckets: Buckets,
         drop_root: Path,
         on_claim: Callable[[str], None],
     ) -> None:
-        self.store, self._files, self._claims, self.receive = store, files, claims, receive
-        self.limits, self._clock, self._new_id, self.buckets = limits, clock, new_id, buckets
+        self.store, self.limits, self._clock = ports.store, ports.limits, ports.clock
+        self._files, self._new_id = ports.files, ports.new_id
+        self._claims, self.receive, self.buckets = claims, receive, buckets
         self._root, self._on_claim = drop_root, on_claim
         self._objects: ObjectStore | None = None
         self._due: dict[Path, datetime] = {}
@@ -141,7 +135,7 @@ class BucketFeed:
         # Objects that could not be read are tried last, so that those behind them come.
         self._unreadable: dict[Path, set[str]] = {}
         self._too_large: set[tuple[Path, str]] = set()
-        self.troubles = SourceTroubles(clock)
+        self.troubles = SourceTroubles(ports.clock)
 
     def due(self, record: DataflowRecord, dataflow: Dataflow) -> list[str]:
         """Return the sources whose locations are to be listed now; reads nothing."""

@@ -21,17 +21,15 @@ import re
 import secrets
 import threading
 from collections import defaultdict
-from collections.abc import Callable, Iterator, Sequence, Set
+from collections.abc import Iterator, Sequence, Set
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
-from datetime import datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import TypeVar
 
 import structlog
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from controller.ingest.folder.folder_report import GoneFiles, gone_reason
 from controller.ingest.folder.incoming_watch import Candidate
 from controller.ingest.folder.listing import CLOSE_NAME, Listed
@@ -48,7 +46,8 @@ from controller.ingest.folder.source_place import (
     names_in,
 )
 from controller.ingest.limits import IngestLimits
-from controller.store.base import ClaimRecord, Store
+from controller.ingest.ports import Ports
+from controller.store.base import ClaimRecord
 
 __all__ = [
     "Claims",
@@ -135,16 +134,9 @@ class Claims:
         gone: Remembers claimed files that are in none of the source's folders.
     """
 
-    def __init__(
-        self,
-        *,
-        store: Store,
-        files: Files,
-        clock: Callable[[], datetime],
-        faults: Faults,
-    ) -> None:
-        self._store, self._files, self._clock = store, files, clock
-        self._faults, self.gone = faults, GoneFiles()
+    def __init__(self, ports: Ports) -> None:
+        self._store, self._files, self._clock = ports.store, ports.files, ports.clock
+        self._faults, self.gone = ports.faults, GoneFiles()
         # Held while a claim is recorded and carried out, and while claims are compared with files.
         # Otherwise a half-made claim would look like one that a crash left.
         self._locks = PathLocks()

@@ -47,7 +47,6 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.model.dataflow.nodes import BINARY_FORMATS
 from cbp.model.flow.retention import Expiry, FlowRetention, Held, expire
@@ -60,8 +59,9 @@ from controller.ingest.folder.source_place import (
     reason_path,
 )
 from controller.ingest.formats.content import open_regular
+from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
-from controller.store.base import ClaimRecord, Store
+from controller.store.base import ClaimRecord
 
 __all__ = [
     "RECENT_SECONDS",
@@ -136,10 +136,9 @@ class _Comparison:
 class FinishedFiles:
     """Compares finished files with what was read; safe to use from several threads."""
 
-    def __init__(
-        self, *, store: Store, files: Files, clock: Callable[[], datetime], faults: Faults
-    ) -> None:
-        self._store, self._files, self._clock, self._faults = store, files, clock, faults
+    def __init__(self, ports: Ports) -> None:
+        self._store, self._files = ports.store, ports.files
+        self._clock, self._faults = ports.clock, ports.faults
         self._lock = threading.Lock()
         self._stamps: OrderedDict[str, int] = OrderedDict()
         self._recent: dict[Path, deque[_Recent]] = {}

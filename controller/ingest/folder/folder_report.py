@@ -29,8 +29,8 @@ import os
 import threading
 from collections.abc import Callable, Iterable, Sequence
 from contextlib import suppress
-from dataclasses import dataclass, field, replace
-from datetime import UTC, datetime, timedelta
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any, Literal
 
@@ -42,7 +42,7 @@ from cbp.model.schedule.backoff import Backoff, Rest
 from controller.ingest.errors import DropFolderError, SourceFailedError
 from controller.ingest.folder.bucket_listing import BucketReport
 from controller.ingest.folder.folder_check import require_real
-from controller.ingest.folder.listing import UnclaimedFiles, scan_folder
+from controller.ingest.folder.listing import Scanned, UnclaimedFiles, scan_folder, time_of
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.rejection import FileRejectedError, place_of
 from controller.store.base import ClaimRecord
@@ -53,7 +53,6 @@ __all__ = [
     "GONE_SHOWN_SECONDS",
     "MOST_SECONDS",
     "OLD_SECONDS",
-    "FolderReport",
     "GoneFile",
     "GoneFiles",
     "ScanReport",
@@ -370,62 +369,6 @@ _MANY_FILES = 1_000
 _SMALL_BYTES = 64 * 1024
 
 
-@dataclass(frozen=True, slots=True)
-class FolderReport:
-    """The contents of one `incoming`, and the state of its source.
-
-    Attributes:
-        name: Name of the source.
-        folder: Path of `incoming`.
-        waiting: Number of files that are not claimed yet.
-        waiting_bytes: Their total size.
-        oldest_at: When the oldest of them was last changed; aware, in UTC.
-        unclaimed: Names that will not be claimed, and why.
-        warning: What an operator should do; `""` if there is nothing.
-        trouble: Why nothing is taken in for now, as far as this instance knows.
-        gone: Files that went away after they were claimed, newest first, as far as this instance
-            knows.
-        bucket: What is known of its location; `None` if it has none.
-    """
-
-    name: str
-    folder: str
-    waiting: int = 0
-    waiting_bytes: int = 0
-    oldest_at: datetime | None = None
-    unclaimed: UnclaimedFiles = field(default_factory=UnclaimedFiles)
-    warning: str = ""
-    trouble: SourceTrouble | None = None
-    gone: Sequence[GoneFile] = ()
-    bucket: BucketReport | None = None
-
-    def to_json(self) -> dict[str, Any]:
-        """Return JSON values."""
-        trouble = self.trouble
-        return {
-            "name": self.name,
-            "folder": self.folder,
-            "waiting": self.waiting,
-            "waiting_bytes": self.waiting_bytes,
-            "oldest_at": _text(self.oldest_at),
-            "unclaimed": self.unclaimed.count,
-            "oldest_unclaimed": _unclaimed_json(self.unclaimed),
-            "gone": [
-                {"name": one.name, "claim": one.claim, "since": _text(one.since), "lost": one.lost}
-                for one in self.gone
-            ],
-            "warning": self.warning,
-            "bucket": self.bucket and _bucket_json(self.bucket),
-            "trouble": trouble
-            and {
-                "error": trouble.error.as_dict(),
-                "since": _text(trouble.since),
-                "tries": trouble.tries,
-                "retry_at": _text(trouble.retry_at),
-            },
-        }
-
-
 def count_arriving(place: SourcePlace) -> int:
     """Return how many files of a source are not claimed yet, or are claimed and not taken in."""
     count = 0
@@ -444,55 +387,54 @@ def report_folder(
     *,
     trouble: SourceTrouble | None,
     now: datetime,
-    gone: Sequence[GoneFile] = (),
-    bucket: BucketReport | None = None,
-    notes: Sequence[str] = (),
-) -> FolderReport:
-    """Look at one source's folder; reads names, sizes and times only.
+    gone: Sequence[GoneFile],
+    bucket: BucketReport | None,
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Look at one source's folder; reads names, sizes and times only. Returns JSON values.
 
     Args:
-        place, trouble, gone, bucket: See `FolderReport`.
+        place: The source.
+        trouble: Why nothing is taken in for now, as far as this instance knows.
         now: The time.
+        gone: Files that went away after they were claimed, newest first; likewise.
+        bucket: What is known of its location; `None` if it has none.
         notes: What else belongs into the warning; an empty one is left out.
     """
-    report = _look(place, trouble=trouble, now=now, gone=gone)
-    warning = "; ".join(note for note in (*notes, report.warning) if note)
-    return replace(report, bucket=bucket, warning=warning)
-
-
-def _look(
-    place: SourcePlace,
-    *,
-    trouble: SourceTrouble | None,
-    now: datetime,
-    gone: Sequence[GoneFile],
-) -> FolderReport:
-    folder = str(place.incoming)
+    scanned, failure = Scanned(), ""
     try:
         require_real(place)
         scanned = scan_folder(place.incoming, place.source.unfinished)
     except DropFolderError as exc:
-        warning = exc.message
-        return FolderReport(place.name, folder, warning=warning, trouble=trouble, gone=gone)
+        failure = exc.message
     except OSError as exc:
-        warning = f"{folder} cannot be read: {exc.strerror or exc}"
-        return FolderReport(place.name, folder, warning=warning, trouble=trouble, gone=gone)
-    files = [*scanned.candidates, *scanned.sealed]
-    unclaimed = UnclaimedFiles.of(scanned.unclaimed)
+        failure = f"{place.incoming} cannot be read: {exc.strerror or exc}"
+    files, unclaimed = [*scanned.candidates, *scanned.sealed], UnclaimedFiles.of(scanned.unclaimed)
     total = sum(one.bytes for one in files)
-    hints = [gone_hint(gone), old_hint(unclaimed, now), backlog_hint(len(files), total)]
     oldest = min((one.mtime_ns for one in files), default=None)
-    return FolderReport(
-        place.name,
-        folder,
-        waiting=len(files),
-        waiting_bytes=total,
-        oldest_at=None if oldest is None else _time(oldest),
-        unclaimed=unclaimed,
-        warning="; ".join(hint for hint in hints if hint),
-        trouble=trouble,
-        gone=gone,
-    )
+    hints = [gone_hint(gone), old_hint(unclaimed, now), backlog_hint(len(files), total)]
+    return {
+        "name": place.name,
+        "folder": str(place.incoming),
+        "waiting": len(files),
+        "waiting_bytes": total,
+        "oldest_at": None if oldest is None else _text(time_of(oldest / 1e9)),
+        "unclaimed": unclaimed.count,
+        "oldest_unclaimed": _unclaimed_json(unclaimed),
+        "gone": [
+            {"name": one.name, "claim": one.claim, "since": _text(one.since), "lost": one.lost}
+            for one in gone
+        ],
+        "warning": "; ".join(said for said in (*notes, *([failure] if failure else hints)) if said),
+        "bucket": bucket and _bucket_json(bucket),
+        "trouble": trouble
+        and {
+            "error": trouble.error.as_dict(),
+            "since": _text(trouble.since),
+            "tries": trouble.tries,
+            "retry_at": _text(trouble.retry_at),
+        },
+    }
 
 
 def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
@@ -536,10 +478,3 @@ def _unclaimed_json(unclaimed: UnclaimedFiles) -> list[dict[str, Any]]:
 
 def _text(moment: datetime | None) -> str | None:
     return None if moment is None else moment.isoformat()
-
-
-def _time(mtime_ns: int) -> datetime | None:
-    try:
-        return datetime.fromtimestamp(mtime_ns / 1e9, UTC)
-    except (ValueError, OverflowError, OSError):
-        return None

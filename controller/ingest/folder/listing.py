@@ -56,15 +56,16 @@ from controller.store.base import ClaimRecord
 __all__ = [
     "CLOSE_NAME",
     "SHOWN_MAX",
-    "AnnouncedFiles",
     "Listed",
     "Listings",
+    "Scanned",
     "Unclaimed",
     "UnclaimedFiles",
     "announced_claims",
     "gather_files",
     "scan_folder",
     "sealed_close_name",
+    "time_of",
     "why_not_regular",
 ]
 
@@ -97,7 +98,7 @@ class Unclaimed:
     @classmethod
     def of(cls, name: str, why: str, ctime: float | None) -> Unclaimed:
         """Return the entry for a name, from its `ctime` as `lstat` returns it."""
-        return cls(evidence(name), why, None if ctime is None else _time(ctime))
+        return cls(evidence(name), why, None if ctime is None else time_of(ctime))
 
 
 @dataclass(frozen=True, slots=True)
@@ -133,7 +134,8 @@ def why_not_regular(mode: int) -> str:
     return next(reasons, "no regular file: only these are taken")
 
 
-def _time(ctime: float) -> datetime | None:
+def time_of(ctime: float) -> datetime | None:
+    """Return a time of the file system; `None` if Python has no such time."""
     try:
         return datetime.fromtimestamp(ctime, UTC)
     except (ValueError, OverflowError, OSError):
@@ -190,7 +192,9 @@ class _Manifests:
 
 
 @dataclass(slots=True)
-class _Scanned:
+class Scanned:
+    """The names of a folder, by what becomes of them."""
+
     candidates: list[Candidate] = field(default_factory=list)
     sealed: list[Candidate] = field(default_factory=list)
     closes: list[str] = field(default_factory=list)
@@ -270,7 +274,7 @@ class Listings:
         return min(unsettled) + self._settle if unsettled else None
 
     def _manifests(
-        self, scanned: _Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
+        self, scanned: Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
     ) -> _Manifests:
         """Read the manifests; an unreadable one is claimed, and then rejected."""
         made = _Manifests()
@@ -324,13 +328,13 @@ class Listings:
         return [*first.values(), *_up_to_marker(rest, candidates, manifests.held)]
 
 
-def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> _Scanned:
+def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> Scanned:
     """Look at every name in a folder; opens nothing.
 
     Raises:
         OSError: The folder cannot be read.
     """
-    scanned = _Scanned()
+    scanned = Scanned()
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
@@ -345,7 +349,7 @@ def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> _Scanne
     return scanned
 
 
-def _sort(name: str, status: os.stat_result, scanned: _Scanned, unfinished: Sequence[str]) -> None:
+def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Sequence[str]) -> None:
     """Classify one name of the folder."""
     why = why_not_regular(status.st_mode)
     if why:
@@ -385,21 +389,6 @@ def _turn(one: Candidate) -> tuple[int, bool, str]:
     return one.mtime_ns, one.name == CLOSE_NAME, one.path
 
 
-@dataclass(frozen=True, slots=True)
-class AnnouncedFiles:
-    """The files of one manifest.
-
-    Attributes:
-        claims: Open claims whose files lie in `claimed`.
-        candidates: Files that lie in `incoming` and are to be claimed, in the manifest's order.
-        missing: Names of those that are nowhere: settled before a crash, or taken away.
-    """
-
-    claims: Sequence[ClaimRecord]
-    candidates: Sequence[Candidate]
-    missing: Sequence[str]
-
-
 def announced_claims(
     manifests: Iterable[Manifest],
     claims: Sequence[ClaimRecord],
@@ -426,13 +415,17 @@ def announced_claims(
 
 def gather_files(
     manifest: Manifest, claimed: Mapping[str, ClaimRecord], listed: Listed
-) -> AnnouncedFiles | None:
+) -> tuple[list[ClaimRecord], list[Candidate], list[str]] | None:
     """Return where the files of a manifest are; `None` if one of them is still being written.
 
     Args:
         manifest: A sealed manifest.
         claimed: Open claims whose files lie in `claimed`, by the file's name.
         listed: The newest listing.
+
+    Returns:
+        Those claims; the files in `incoming` that are to be claimed, in the manifest's order; and
+        the names of those that are nowhere: settled before a crash, or taken away.
     """
     eligible = {one.path: one for one in listed.eligible}
     claims, candidates, missing = list[ClaimRecord](), list[Candidate](), list[str]()
@@ -445,4 +438,4 @@ def gather_files(
             claims.append(claimed[path])
         else:
             missing.append(path)
-    return AnnouncedFiles(claims, candidates, missing)
+    return claims, candidates, missing

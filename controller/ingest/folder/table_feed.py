@@ -61,7 +61,8 @@ from controller.ingest.formats.delta import (
     last_version,
     unsupported,
 )
-from controller.store.base import Store, Uploaded
+from controller.ingest.ports import Ports
+from controller.store.base import Uploaded
 
 __all__ = [
     "FeedPosition",
@@ -137,8 +138,7 @@ def table_mistakes(dataflow: Dataflow, allowed: AllowedFolders) -> Iterator[Mist
 class TableFeeds:
     """Claims versions; the caller makes one call at a time for each source."""
 
-    store: Store
-    files: Files
+    ports: Ports
     receive: Receive
     allowed: AllowedFolders
 
@@ -167,32 +167,34 @@ class TableFeeds:
         """
         if self._waits(place):
             return False
-        position = load_position(place.increments, self.files)
-        log = _Log(place.name, place.table, self.files)
+        position = load_position(place.increments, self.ports.files)
+        log = _Log(place.name, place.table, self.ports.files)
         while position is None or position.claimed:
             planned = log.begin() if position is None else log.behind(position, place.source)
             if planned is None:
                 return False
             position = planned
-            save_position(place.increments, self.files, position)
+            save_position(place.increments, self.ports.files, position)
         group = position.group
         key = f"delta:{group.table}:{'all of ' if group.snapshot else ''}{group.first}"
         # What a roll-back dropped came, too, and does not come again by itself.
-        claim = self.store.keyed_claim(place.dataflow, place.name, key, withdrawn=True)
+        claim = self.ports.store.keyed_claim(place.dataflow, place.name, key, withdrawn=True)
         if claim is None or claim.status != "withdrawn":
             content = io.BytesIO(group.encoded())
             claim = self.receive(place, group.name, content, key).claim
         if (known := claim.path) != group.name:  # a restored position is an older one
             position = log.at(replace(group, last=last_version(known)))
-        save_position(place.increments, self.files, replace(position, claimed=True))
+        save_position(place.increments, self.ports.files, replace(position, claimed=True))
         return True
 
     def _waits(self, place: SourcePlace) -> bool:
         """Return whether a group is being taken in; raises `FeedHaltedError` if one was refused."""
-        opened = self.store.open_claims(place.dataflow, place.name)
+        opened = self.ports.store.open_claims(place.dataflow, place.name)
         if any(is_group_name(claim.path) for claim in opened):
             return True
-        refused = self.store.claims(place.dataflow, place.name, status="quarantined", limit=_ASKED)
+        refused = self.ports.store.claims(
+            place.dataflow, place.name, status="quarantined", limit=_ASKED
+        )
         for claim in refused.items:
             if is_group_name(claim.path):
                 raise FeedHaltedError(place.name, claim.path, claim.id)

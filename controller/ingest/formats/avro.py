@@ -24,11 +24,16 @@ from typing import Any
 
 import pyarrow as pa
 
-from controller.ingest.formats.avro_types import AvroType, limited, read_long, record_fields
+from controller.ingest.formats.avro_types import (
+    AvroType,
+    damaged,
+    limited,
+    read_long,
+    record_fields,
+)
 from controller.ingest.formats.bad_lines import Reading
 from controller.ingest.formats.columns import ArrowColumns
 from controller.ingest.formats.content import READ_BYTES, ClaimedContent, check_expansion
-from controller.ingest.formats.parquet import damaged
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
