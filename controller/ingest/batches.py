@@ -240,7 +240,7 @@ class Batches:
                 made.refused.append((claim, error))
             else:
                 sound.append((replace(claim, sha256=outcome.sha256, index=index), outcome))
-        judge = self._intake.identities.judge_in_turn(place, [claim for claim, _ in sound])
+        judge = self._intake.identities.judge(place, [claim for claim, _ in sound])
         for (claim, outcome), judged in zip(sound, judge, strict=True):
             claim = replace(claim, same_as=judged.same_as)
             if replaces(judged.same_as):

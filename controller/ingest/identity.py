@@ -22,6 +22,7 @@ from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from functools import partial
 from typing import Any
 
 from controller.ingest.folder.source_place import SourcePlace
@@ -109,13 +110,11 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
 
 @dataclass(frozen=True, slots=True)
 class NamedContent:
-    """What of a file is compared; a claim has it, too.
+    """What of a file is compared that has no claim yet.
 
     Attributes:
         path: Its name, as evidence.
         sha256: Hex digest of its content.
-        id: Id of its claim; `""` if it has none yet.
-        key: The key of its upload; `""` if there is none.
     """
 
     path: str
@@ -131,101 +130,89 @@ class Identities:
     store: Store
 
     def judge(
-        self, place: SourcePlace, file: NamedContent, pending: Sequence[ClaimRecord] = ()
-    ) -> Judged:
-        """Return whether a file is new, given all accepted files.
-
-        Args:
-            place: Its source.
-            file: The file. Another instance that leads by now may have accepted its claim.
-            pending: Claims that are accepted together with the file, before it.
-        """
-        stored = self._find(place, file.path, file.sha256, waiting=False)
-        same = [one for one in pending if one.sha256 == file.sha256]
-        named = {one.path: one for one in pending}.get(file.path)
-        if named is None:
-            named = self._named(place, [file]).get(file.path)
-        return _judged(place, file, [stored, *same], named)
-
-    def judge_in_turn(self, place: SourcePlace, claims: Sequence[ClaimRecord]) -> list[Judged]:
-        """Return, for files that are accepted together, what `judge` says of each in turn.
+        self,
+        place: SourcePlace,
+        files: Sequence[ClaimRecord],
+        pending: Sequence[ClaimRecord] = (),
+    ) -> list[Judged]:
+        """Return whether each of some files is new, given all accepted files.
 
         Args:
             place: Their source.
-            claims: With digest and index, in the order of their records. Those that are accepted
-                count as earlier files for those after them.
+            files: Claims with digests, in the order of their records. Those that are accepted count
+                as earlier files for those after them. Another instance that leads by now may have
+                accepted a claim.
+            pending: Claims that are accepted together with them, before them.
         """
-        wanted = {(claim.sha256, claim.path) for claim in claims}
-        stored = self.store.same_claims(place.dataflow, place.name, sorted(wanted))
-        files = [_compared(claim) for claim in claims]
-        newest = dict(self._named(place, files))
+        stored, newest = self._stored(place, files)
         named: dict[tuple[str, str], ClaimRecord] = {}
         first: dict[str, ClaimRecord] = {}
+
+        def accept(claim: ClaimRecord) -> None:
+            named.setdefault((claim.sha256, claim.path), claim)
+            newest[claim.path] = claim
+            earlier = first.get(claim.sha256)
+            if earlier is None or claim.path < earlier.path:
+                first[claim.sha256] = claim
+
+        for claim in pending:
+            accept(claim)
         made = list[Judged]()
-        for claim, file in zip(claims, files, strict=True):
+        for claim in files:
             key = (claim.sha256, claim.path)
-            pending = named.get(key) or first.get(claim.sha256)
-            judged = _judged(place, file, [stored.get(key), pending], newest.get(claim.path))
-            made.append(judged)
-            if judged.outcome == "accepted":
-                named.setdefault(key, claim)
-                newest[claim.path] = claim
-                earlier = first.get(claim.sha256)
-                if earlier is None or claim.path < earlier.path:
-                    first[claim.sha256] = claim
+            same = [stored.get(key), named.get(key), first.get(claim.sha256)]
+            made.append(_judged(place, claim, same, newest.get(claim.path)))
+            if made[-1].outcome == "accepted":
+                accept(claim)
         return made
 
-    def foresee(self, place: SourcePlace, file: NamedContent) -> tuple[Judged, bool]:
+    def foresee(self, place: SourcePlace, file: ClaimRecord | NamedContent) -> tuple[Judged, bool]:
         """Return what `judge` returns, with waiting files counted too; and whether that is final.
 
         A waiting file may still be rejected, so the result for a file that equals it is not final.
         """
-        judged = self.judge(place, file)
+        stored, newest = self._stored(place, [file])
+        same = stored.get((file.sha256, file.path))
+        judged = _judged(place, file, [same], newest.get(file.path))
         if judged.outcome != "accepted":
             return judged, True
-        waiting = self._find(place, file.path, file.sha256, waiting=True)
+        ask = partial(self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=True)
+        waiting = ask()
+        if waiting is not None and waiting.path != file.path:
+            waiting = ask(path=file.path) or waiting
         if waiting is None or (judged.same_as is not None and waiting.path != file.path):
             return judged, True
         return _of_content(place.source.duplicates, file.path, waiting), False
 
-    def _find(
-        self, place: SourcePlace, path: str, sha256: str, *, waiting: bool
-    ) -> ClaimRecord | None:
-        """Return the claim with this name and content, or else one with this content."""
-        dataflow, source = place.dataflow, place.name
-        same = self.store.same_claim(dataflow, source, sha256, waiting=waiting)
-        if same is None or same.path == path:
-            return same
-        retried = self.store.same_claim(dataflow, source, sha256, path=path, waiting=waiting)
-        return retried or same
+    def _stored(
+        self, place: SourcePlace, files: Sequence[ClaimRecord | NamedContent]
+    ) -> tuple[Mapping[tuple[str, str], ClaimRecord], dict[str, ClaimRecord]]:
+        """Return the accepted claims of the same content, and the newest of each name.
 
-    def _named(
-        self, place: SourcePlace, files: Sequence[NamedContent]
-    ) -> Mapping[str, ClaimRecord]:
-        """Return the newest accepted claim of each name that may not come again."""
+        Of a content: by digest and name, the claim with this name, or else one with this content.
+        Names that may come again are left out.
+        """
+        contents = sorted({(file.sha256, file.path) for file in files})
         paths = {file.path for file in files if not _is_added(place, file)}
-        return self.store.named_claims(place.dataflow, place.name, paths) if paths else {}
+        named = self.store.named_claims(place.dataflow, place.name, paths) if paths else {}
+        return self.store.same_claims(place.dataflow, place.name, contents), dict(named)
 
 
-def _compared(claim: ClaimRecord) -> NamedContent:
-    return NamedContent(claim.path, claim.sha256, claim.id, claim.key)
-
-
-def _is_added(place: SourcePlace, file: NamedContent) -> bool:
+def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:
     """Return whether a file is data although its name is known."""
     if file.key.startswith((_REPLACEMENT, _RETRACTION)):
         return False
     return place.source.same_name == "add" or _is_admitted(file)
 
 
-def _is_admitted(file: NamedContent) -> bool:
+def _is_admitted(file: ClaimRecord | NamedContent) -> bool:
     """Return whether an operator admitted a file in addition to what is known."""
     return file.key.startswith(_ADDITION)
 
 
 def _judged(
     place: SourcePlace,
-    file: NamedContent,
+    file: ClaimRecord | NamedContent,
     same_content: Sequence[ClaimRecord | None],
     same_name: ClaimRecord | None,
 ) -> Judged:
@@ -249,7 +236,7 @@ def _judged(
 
 
 def _replaced(
-    place: SourcePlace, file: NamedContent, same_name: ClaimRecord | None
+    place: SourcePlace, file: ClaimRecord | NamedContent, same_name: ClaimRecord | None
 ) -> Judged | None:
     """Judge a file that may take the place of the newest one of its name; `None` if it does not."""
     asked = file.key.startswith((_REPLACEMENT, _RETRACTION))

@@ -41,7 +41,6 @@ from controller.ingest.folder.source_place import (
 from controller.ingest.formats.content import never
 from controller.ingest.identity import (
     Identities,
-    NamedContent,
     is_retraction,
     put_aside_reason,
 )
@@ -374,9 +373,8 @@ class Intake:
             parts, sound = self._sound(place, (claim, path), index, stopping)
             require_promised(claim, sound.sha256)
             before = [one for increment in pending for one, _ in increment.files]
-            file = NamedContent(claim.path, sound.sha256, claim.id, claim.key)
-            judged = self.identities.judge(place, file, before)
             claim = replace(claim, sha256=sound.sha256)
+            (judged,) = self.identities.judge(place, [claim], before)
             if judged.outcome != "accepted":
                 names.discard()
                 return Known(replace(claim, same_as=judged.same_as, index=None), path, judged)

@@ -26,7 +26,6 @@ from controller.ingest.folder.claims import Claims, upload_name
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.source_place import SourcePlace, evidence
 from controller.ingest.identity import (
-    NamedContent,
     client_key,
     put_aside_reason,
     replacement_key,
@@ -153,8 +152,7 @@ class Uploads:
                 return Uploaded(first, repeated=True, same_request=same)
         if before_claim is not None:
             before_claim(claim)
-        file = NamedContent(claim.path, claim.sha256, claim.id, claim.key)
-        judged, settled = self._intake.identities.foresee(place, file)
+        judged, settled = self._intake.identities.foresee(place, claim)
         if not settled or judged.outcome == "accepted":
             said = {**(claim.same_as or {}), **(judged.same_as or {})}
             claim = replace(claim, same_as=said or None)

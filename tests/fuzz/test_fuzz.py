@@ -267,7 +267,7 @@ def test_a_planted_mistake_of_the_service_is_found(
     """
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     if mistake == "claim":
-        monkeypatch.setattr(Identities, "judge", lambda *_: Judged("duplicate"))
+        monkeypatch.setattr(Identities, "judge", lambda *_: [Judged("duplicate")])
     elif mistake == "entry":
         put = SourceLog.put
 

@@ -352,7 +352,7 @@ def test_only_one_module_opens_what_lies_in_a_drop_folder():
     # The others write what nobody else has, under names of their own ("x"), and temporaries;
     # `incoming_watch.py` reads the kernel's list of mounts.
     others = {"uploads.py", "folder_check.py", "increment_parts.py", "incoming_watch.py"}
-    assert actual == {"regular_file.py", *others}
+    assert actual == {"content.py", *others}
 
 
 def test_time_of_what_stays_is_the_systems(tmp_path: Path):
