@@ -189,7 +189,7 @@ class TableGoneError(OperatingError):
 
 
 class TableReplacedError(OperatingError):
-    """Another table lies in the folder, or the table's history went back."""
+    """The folder holds another table, or the table's history went back."""
 
     code = "delta_table_replaced"
     retryable = False

@@ -13,7 +13,7 @@ replaced counts no longer, and may come again.
 
 Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
 increment was dropped by a roll-back is accepted no longer: both may come again as new. The known
-files stand in the source's log, and in the store, which is an index over it; so none is forgotten.
+files are kept in the source's log, and in the store, its index; so none is forgotten.
 
 Absent on purpose: the key of an upload, which identifies its request (`uploads`).
 """

@@ -191,7 +191,7 @@ class Intake:
 
         Args:
             place: The source.
-            to_the_end: Check that no entry lies behind a gap; lists the log.
+            to_the_end: Check that no entry follows a gap; lists the log.
 
         Raises:
             FileDamagedError: An entry is damaged, or missing; those before it are indexed.
@@ -233,7 +233,7 @@ class Intake:
         lost = sorted(orphans[claim] for claim in orphans.keys() & finished)
         if lost:
             path = f"{place.increments}/_log/{lost[0]:020d}.json"
-            raise FileLostError(path, "its increment is there, and its file lies in `finished`")
+            raise FileLostError(path, "its increment is there, and its file is in `finished`")
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
         """Sync and name the parts of files, put their log entries, index them; each step for all.
@@ -302,7 +302,7 @@ class Intake:
     def put_aside(
         self, place: SourcePlace, claim: ClaimRecord, path: Path, error: FileRejectedError
     ) -> Mapping[str, Any]:
-        """Put a file into quarantine and return the reason; the store is told later."""
+        """Put a file into quarantine and return the reason; the caller updates the store."""
         reason = error.reason(file=claim.path, claim=claim.id)
         target = place.quarantine / kept_name(claim.id, claim.path)
         data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
@@ -316,7 +316,7 @@ class Intake:
 
         Args:
             place: Their source.
-            settled: Claims with their files, which lie in one folder.
+            settled: Claims with their files, all in one folder.
         """
         finished = place.finished
         moves = [(path, finished / kept_name(c.id, c.path)) for c, path in settled]
@@ -408,7 +408,7 @@ class Intake:
 
         Args:
             place: Their source.
-            claim: Stands for the file; it is recorded nowhere.
+            claim: Of the file; it is recorded nowhere.
             path: The file.
             earlier: Id of the claim of the file that it would replace.
 

@@ -2,7 +2,7 @@
 
     readmit   the file as it is, or a mended one in its place, becomes a new claim, like an upload
     discard   the file is not wanted
-    restore   the decision is taken back: the file lies in quarantine again
+    restore   the decision is undone: the file is in quarantine again
 
 The original file is never changed. It moves to `finished` with its reason and the note of the
 decision, and stays there as long as finished files do. Each arrow is durable before the next:
@@ -16,9 +16,9 @@ claim was never made is removed; the part has no claim then, and is removed too.
 carried out by the next request or the next recovery. So no request admits the file a second time.
 
 Guaranteed (tests/controller/ingest/test_readmission.py, tests/simulation): wherever the
-service is killed, the file lies in quarantine, or was admitted once; also if the database is lost.
+service is killed, the file is in quarantine, or was admitted once; also if the database is lost.
 
-After the loss of the store (`restore_quarantined`) the folder is the truth: each rejected file lies
+After the loss of the store (`restore_quarantined`) the folder is the truth: each rejected file is
 there under its claim's id, beside its reason, which was durable before the file was moved there.
 Every rejected file has a claim again; a file that the store already knows is left alone. Not
 restored: claims of files that their producer took away (`file_gone`), since no file records them;
@@ -103,7 +103,7 @@ class Decided:
 
 @dataclass(frozen=True, slots=True)
 class _Note:
-    """A decision, as it lies beside the file.
+    """A decision, as it is written beside the file.
 
     Attributes:
         claim: Id of the quarantined claim.
@@ -171,7 +171,7 @@ class Quarantine:
             return Decided(self._carry_out(place, claim, note))
 
     def restore(self, place: SourcePlace, identity: str) -> Decided:
-        """Take a decision back; the file lies in quarantine again when this returns.
+        """Take a decision back; the file is in quarantine again when this returns.
 
         Raises:
             FileDecidedError: What was admitted in its place counts, or is still to be read.

@@ -7,7 +7,7 @@ The earlier file is what counts under its name now: its records in the increment
 and what replacements of it brought and took back since. Nothing of it is kept beside the
 increments, so what is computed here is the same from the folders alone.
 
-A retraction is a replacement by nothing. Which claim replaces which stands in `same_as`, and so in
+A retraction is a replacement by nothing. Which claim replaces which is kept in `same_as`, and so in
 the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
 
 If the readers of a source add up signs, a record that goes is one more record, with its sign turned

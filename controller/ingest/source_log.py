@@ -303,7 +303,7 @@ class SourceLog:
             yield parsed(line, path, SourceEntry.from_json, written_to=self._path(index))
 
     def _start_of(self, index: int, sealed_end: int) -> int:
-        """Return where the file begins in which an entry lies, or would begin."""
+        """Return the number of the file that holds an entry, or would hold it."""
         if self._files.exists(self._path(index)):
             return index
         names = self._files.list_names(self._folder)

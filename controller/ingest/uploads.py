@@ -4,7 +4,7 @@ r"""Uploads: a stream becomes a claimed file, and the answer says at once what t
                                              \-> known: settled    duplicate, or put aside
 
 An upload that repeats its Idempotency-Key makes no claim: it gets the claim of the first one. The
-key stands in the claim and in the source's log. So a restart forgets no key, and the loss of the
+key is kept in the claim and in the source's log. So a restart forgets no key, and the loss of the
 database forgets no key of an accepted file.
 """
 
@@ -250,7 +250,7 @@ class ReplacementRequests:
         """
         place = self._open_place(record, dataflow, source)
         self._earlier(place, name)
-        # Hashed, so that it fits into a column of the store with what stands before it.
+        # Hashed, so that it fits into a column of the store with the prefix.
         number = hashlib.sha256(key.encode()).hexdigest() if key else self._new_id()
         unique = retraction_key(number) if stream is None else replacement_key(number)
         asked = {"who": author.by, "why": author.why}

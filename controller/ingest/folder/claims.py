@@ -68,7 +68,7 @@ _log = structlog.get_logger(__name__)
 
 
 def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
-    """Return whether a settled claim's file may lie in `claimed`: it is this source's, and read."""
+    """Return whether a settled claim's file may be in `claimed`: it is this source's, and read."""
     mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
     return mine and claim.status in ("accepted", "duplicate", "withdrawn")
 
@@ -102,7 +102,7 @@ class OpenClaims:
         copies: Id to name of every claimed copy.
         foreign: Other names, whose ids are those of copies: a person put them there.
         claims: By sequence.
-        reusable: Claims whose file still lies in `incoming`, by the file's path.
+        reusable: Claims whose file is still in `incoming`, by the file's path.
     """
 
     copies: dict[str, str]
@@ -223,7 +223,7 @@ class Claims:
         """Move the file of an open claim to `claimed` if it is elsewhere; return its path there.
 
         The module header lists where the file may be. `None` if it is not ours: either it still
-        lies in `incoming` and the claim is now in `opened.reusable`, or it is nowhere and the claim
+        is in `incoming` and the claim is now in `opened.reusable`, or it is nowhere and the claim
         is now settled as `file_gone`.
         """
         if claim.id in opened.copies:

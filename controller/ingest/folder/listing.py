@@ -400,8 +400,8 @@ def announced_claims(
     Args:
         manifests: Those that are sealed.
         claims: All open claims of the source.
-        copies: Ids of the claims whose file lies in `claimed`.
-        listed_paths: Names of the files in `incoming`. If a name lies there as well, a claimed copy
+        copies: Ids of the claims whose file is in `claimed`.
+        listed_paths: Names of the files in `incoming`. If a name is there as well, a claimed copy
             of that name is an older file.
     """
     promised = {path: file.bytes for one in manifests for path, file in one.promises.items()}
@@ -420,7 +420,7 @@ def gather_files(
 
     Args:
         manifest: A sealed manifest.
-        claimed: Open claims whose files lie in `claimed`, by the file's name.
+        claimed: Open claims whose files are in `claimed`, by the file's name.
         listed: The newest listing.
 
     Returns:

@@ -42,7 +42,7 @@ PAIRS_MAX = 100
 """So many pairs are kept of a file; on which lines its later records begin is not known then."""
 
 UNKNOWN = 0
-"""Stands for the line in a pair if nothing is known of the records from there on."""
+"""The line in a pair if nothing is known of the records from there on."""
 
 
 class LineMap:

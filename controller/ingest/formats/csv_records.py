@@ -134,7 +134,7 @@ def _has_plain_quotes(data: bytes, quote: int, delimiter: int) -> bool:
     """Return whether each quote opens a cell, closes one, or is one of two inside of a cell.
 
     Two quotes inside of a cell close it and open it anew. So they open and close in turn, and what
-    stands before one that opens, and behind one that closes, says whether it may.
+    is before one that opens, and behind one that closes, says whether it may.
     """
     characters = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(characters == quote)

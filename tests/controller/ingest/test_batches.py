@@ -116,9 +116,9 @@ def test_without_a_batch_every_file_is_an_increment(tmp_path: Path) -> None:
     drop.scan()
     assert [len(entry.files) for entry in entries(drop)] == [1, 1, 1]
     (log,) = (Path(drop.record.folder) / "sources" / "orders" / "_log").glob("*.json")
-    told = {key for line in log.read_text().splitlines() for key in json.loads(line)}
-    assert {"claim", "sequence", "sha256", "path", "bytes", "notes", "increment"} <= told
-    assert "files" not in told
+    shown = {key for line in log.read_text().splitlines() for key in json.loads(line)}
+    assert {"claim", "sequence", "sha256", "path", "bytes", "notes", "increment"} <= shown
+    assert "files" not in shown
 
 
 @pytest.mark.parametrize("bad", [(0,), (2,), (4,), (0, 1), (1, 3), (0, 1, 2, 3, 4)])
@@ -210,7 +210,7 @@ def test_a_file_that_changes_while_it_is_read_harms_no_other(tmp_path: Path) -> 
 
 
 def test_the_files_before_a_stop_are_settled(tmp_path: Path) -> None:
-    """A reader that is told to stop leaves its batch claimed, and nothing else."""
+    """A reader that is asked to stop leaves its batch claimed, and nothing else."""
     calls: list[int] = []
 
     def reader(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:

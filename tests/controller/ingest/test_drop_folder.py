@@ -310,8 +310,8 @@ def test_file_taken_away_before_its_claim_is_no_error(tmp_path: Path):
     assert claim.status == "quarantined"
     assert claim.reason is not None
     assert claim.reason["code"] == "file_gone"
-    (told,) = drop.folder.look(drop.record, drop.dataflow)
-    assert [(one["name"], one["lost"]) for one in told["gone"]] == [("a", False)]
+    (reported,) = drop.folder.look(drop.record, drop.dataflow)
+    assert [(one["name"], one["lost"]) for one in reported["gone"]] == [("a", False)]
     assert drop.folder.troubled(drop.dataflow.name) == []
 
 
@@ -417,7 +417,7 @@ def test_large_file_becomes_several_parts_in_order(tmp_path: Path):
 
 
 def test_second_controller_is_fenced_by_the_source_log(tmp_path: Path):
-    """Whoever finds another claim under its index stops."""
+    """A controller that finds another claim under its index stops."""
     drop = Drop(tmp_path, SCHEMA)
     drop.put("a", lines(1))
 

@@ -37,8 +37,8 @@ one huge line                         formats/test_faults.py test_one_huge_line_
 10 GB from 10 MB                      formats/test_faults.py test_a_bomb_is_stopped
 ZIP, whatever it holds                formats/test_faults.py test_damaged_csv_goes_to_quarantine
 deleted before its claim              test_drop_folder.py test_file_taken_away_before_its_claim_is_no_error
-appended after the settle time        folder/test_growth.py test_what_is_written_while_a_file_is_taken_in_is_told
-appended after it was read            folder/test_growth.py test_what_is_written_later_is_told
+appended after the settle time        folder/test_growth.py test_what_is_written_while_a_file_is_taken_in_is_reported
+appended after it was read            folder/test_growth.py test_what_is_written_later_is_reported
 table gone, replaced, set back        folder/test_table_feed.py test_what_happens_to_a_table_stops_its_source_with_a_code
 table whose disk is away              formats/test_delta_changes.py test_a_table_whose_disk_is_away_is_tried_again
 table outside of what is allowed      folder/test_table_feed.py test_a_table_outside_of_the_allowed_folders_is_not_read

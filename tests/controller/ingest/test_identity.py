@@ -88,8 +88,8 @@ def test_a_retry_is_known_by_name_and_content_for_good(lost: bool, sealed: bool,
     for number in (0, 5):
         drop.put(f"f{number}", lines(1))
         assert drop.scan().duplicates == 1
-        told = list(drop.store.claim_rows.values())[-1].same_as
-        assert (told["by"], told["file"], told["index"]) == (
+        shown = list(drop.store.claim_rows.values())[-1].same_as
+        assert (shown["by"], shown["file"], shown["index"]) == (
             "name_and_content",
             f"f{number}",
             number,
@@ -139,7 +139,7 @@ def test_a_new_version_may_say_something_else(tmp_path: Path):
 
 
 def test_what_was_refused_is_not_known(tmp_path: Path):
-    """A file that lies in quarantine comes anew: fixed, or as it was once its source reads it."""
+    """A file in quarantine comes anew: fixed, or as it was once its source reads it."""
     drop = Drop(tmp_path, "n BIGINT")
     for name in "ab":
         drop.put(name, b'{"n": "x"}\n')
@@ -164,15 +164,15 @@ def test_files_of_a_manifest_are_known_by_their_own_names(tmp_path: Path):
 
 
 def test_names_that_look_alike_are_not_one(tmp_path: Path):
-    """Bytes that are no text are told from text that spells them."""
+    """Bytes that are no text are distinct from text that spells them."""
     names = (b"a\xff", rb"a\xff", rb"a\\xff", b"a\\\xff", b"a\xfe", b"a\\b", b"a\\\\b", rb"\xff\\")
     accents = ("a\N{COMBINING ACUTE ACCENT}".encode(), "á".encode())
-    told = {evidence(name.decode("utf-8", "surrogateescape")) for name in (*names, *accents)}
-    assert len(told) == len(names) + len(accents)
+    shown = {evidence(name.decode("utf-8", "surrogateescape")) for name in (*names, *accents)}
+    assert len(shown) == len(names) + len(accents)
     drop = Drop(tmp_path, SCHEMA)
     for name in (*names, *accents):
         drop.put(name, lines(1))
-    assert drop.scan().accepted == len(told)
+    assert drop.scan().accepted == len(shown)
 
 
 def test_an_upload_says_at_once_what_it_is(tmp_path: Path):
@@ -220,7 +220,7 @@ def test_a_key_names_one_request(tmp_path: Path):
 @pytest.mark.parametrize("point", ["claim.before", "claim.after", "rename.before", "rename.after"])
 @pytest.mark.parametrize("key", ["", "k"])
 def test_a_retry_after_a_crash_counts_once(key: str, point: str, passage: int, tmp_path: Path):
-    """Killed anywhere between the upload and its acceptance; whoever got no answer retries."""
+    """Killed anywhere between the upload and its acceptance; a client without an answer retries."""
     drop = Drop(tmp_path, SCHEMA)
     drop.start(PlannedFaults(point, passage=passage))
     with suppress(Crash):
@@ -274,8 +274,8 @@ def test_a_claimed_file_keeps_its_name_when_the_store_is_lost(tmp_path: Path):
     drop.recover()
     drop.scan()
     drop.scan()
-    told = [path for path, status in statuses(drop) if status == "accepted"]
-    assert sorted(told) == sorted(names)
+    shown = [path for path, status in statuses(drop) if status == "accepted"]
+    assert sorted(shown) == sorted(names)
     for name in names:
         drop.put(name, lines(1))
     assert drop.scan().duplicates == 2
@@ -290,7 +290,7 @@ def test_a_name_that_is_too_long_is_left_out_of_the_copy(tmp_path: Path):
     assert statuses(drop) == [("recovered-0123abc.jsonl", "accepted")]
 
 
-def test_what_the_log_tells_comes_back_as_it_was(tmp_path: Path):
+def test_what_the_log_says_comes_back_as_it_was(tmp_path: Path):
     """Key and earlier file stand in the entry, and so in a store that was lost."""
     drop = Drop(tmp_path, SCHEMA)
     for name, key in (("a", "k"), ("b", "")):

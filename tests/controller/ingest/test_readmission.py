@@ -181,7 +181,7 @@ def test_a_request_that_is_repeated_admits_nothing_more(shop: Shop) -> None:
 
 
 def test_a_discarded_file_can_be_put_back(shop: Shop) -> None:
-    """It lies in quarantine as before, and can be admitted then."""
+    """It is in quarantine as before, and can be admitted then."""
     claim = shop.quarantined()
     before = shop.drop.names("quarantine"), shop.drop.store.find_claims([claim])
     assert shop.discard(claim).claim.status == "discarded"
@@ -280,10 +280,10 @@ def test_a_crash_leaves_a_decision_or_takes_it_back(
     with pytest.raises(Crash):
         shop.restore(claim)
     shop.restart(lose_store=lose_store)
-    lies = (shop.status(claim), len(shop.in_quarantine(claim)))
-    assert lies in (("quarantined", 2), ("lost" if lose_store else "discarded", 0))
+    outcome = (shop.status(claim), len(shop.in_quarantine(claim)))
+    assert outcome in (("quarantined", 2), ("lost" if lose_store else "discarded", 0))
     taken_back = (point, passage) != ("decision.before", 1)
-    assert lies[1] == (2 if taken_back else 0), "the note is what takes it back"
+    assert outcome[1] == (2 if taken_back else 0), "the note is what takes it back"
     assert len(list(shop.drop.root.rglob(f"{claim}*"))) == (2 if taken_back else 3)
     if taken_back:
         shop.discard(claim)

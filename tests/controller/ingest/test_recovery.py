@@ -321,7 +321,7 @@ def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
 
 @pytest.mark.parametrize("passage", [0, 1, 2])
 @pytest.mark.parametrize("point", ["claim.before", "claim.after"])
-def test_a_lost_store_is_told_what_lies_in_quarantine(
+def test_a_lost_store_learns_what_is_in_quarantine(
     point: str, passage: int, machine: Machine
 ) -> None:
     """P1 and P6: as before the loss, if recovery dies in between, too; nothing else is claimed."""

@@ -122,8 +122,8 @@ def test_records_of_many_files_are_put_aside_by_file(tmp_path: Path):
     assert drop.scan().accepted == 3
     assert len(drop.increments()) == 1
     assert [row["id"] for row in drop.rows()] == [0, 1, 2]
-    told = [(row["file"], row["line"], row["increment"]) for row in rejects(drop)]
-    assert sorted(told) == [(f"f{number}", 2, 0) for number in range(3)]
+    shown = [(row["file"], row["line"], row["increment"]) for row in rejects(drop)]
+    assert sorted(shown) == [(f"f{number}", 2, 0) for number in range(3)]
     assert len({row["claim"] for row in rejects(drop)}) == 3
     (record,) = drop.store.increment_rows.values()
     assert record.origin["rejected_rows"] == 3

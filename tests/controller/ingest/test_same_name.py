@@ -182,9 +182,9 @@ def test_the_question_before_a_copy_has_the_same_answer(tmp_path: Path) -> None:
     """`foresee` says of name and content what the intake will say."""
     drop = Drop(tmp_path, SCHEMA)
     first = bring(drop, "drop", "day", lines(1))
-    told = drop.folder.foresee(drop.record, drop.dataflow, "orders", "day", "0" * 64)
-    assert told.outcome == "quarantined"
-    assert dict(told.same_as or {})["claim"] == first.id
+    shown = drop.folder.foresee(drop.record, drop.dataflow, "orders", "day", "0" * 64)
+    assert shown.outcome == "quarantined"
+    assert dict(shown.same_as or {})["claim"] == first.id
     assert drop.folder.foresee(drop.record, drop.dataflow, "orders", "b", "0" * 64).outcome == (
         "accepted"
     )

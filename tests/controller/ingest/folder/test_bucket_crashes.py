@@ -40,7 +40,7 @@ def located_on(root: Path, server: BucketServer, limits: FetchLimits) -> tuple[L
 
 
 def check_once(located: Located, ids: list[int]) -> None:
-    """Each sound object is one increment, the other lies in quarantine once."""
+    """Each sound object is one increment, the other is in quarantine once."""
     drop = located.drop
     for _ in range(2):
         located.take_in()
@@ -138,7 +138,7 @@ def test_what_a_roll_back_dropped_does_not_come_again(located: Located):
 
 
 def test_an_object_whose_file_was_lost_before_it_was_noted_is_fetched_again(located: Located):
-    """Somebody removed the copy: a producer would be told to drop the file again."""
+    """Somebody removed the copy: a producer would be asked to drop the file again."""
     server, drop = located.server, located.drop
     server.put("orders/a", lines(1))
     drop.start(PlannedFaults("feed_position.before"))

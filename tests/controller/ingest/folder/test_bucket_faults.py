@@ -47,7 +47,7 @@ def test_an_answer_that_is_an_error_stops_the_source_until_it_is_over(
 
 
 def test_a_redirection_is_not_followed(located: Located):
-    """Whoever answers in the place of the service could send it to any address of the network."""
+    """An impostor of the service could send it to any address of the network."""
     server = located.server
     server.put("secret", b"of another service")
     server.elsewhere = f"{server.url}/{server.bucket}/secret"
@@ -91,7 +91,7 @@ def test_a_bucket_that_is_not_there_is_said_to_be_gone(server: BucketServer, tmp
 
 
 def test_a_service_that_does_not_answer_is_away(tmp_path: Path, server: BucketServer):
-    """A refused connection is told within the time limits."""
+    """A refused connection is reported within the time limits."""
     located = Located(tmp_path, server)
     feed = located.drop.folder.buckets
     feed._objects = S3Store("http://127.0.0.1:9", "k", "s")

@@ -46,7 +46,7 @@ def test_one_name_in_two_sources_is_two_files(tmp_path: Path):
 
 
 def test_a_copy_of_a_settled_file_does_not_replace_it(tmp_path: Path):
-    """What lies in `finished` is evidence; the file that came later is taken in by itself."""
+    """What is in `finished` is evidence; the file that came later is taken in by itself."""
     drop = Drop(tmp_path, SCHEMA)
     drop.put("a", lines(1))
     drop.scan()

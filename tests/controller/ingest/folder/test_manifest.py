@@ -159,7 +159,7 @@ def test_a_manifest_that_comes_again_counts_nothing_twice(tmp_path: Path):
 
 
 def test_a_repetition_of_a_refused_file_is_not_lost(tmp_path: Path):
-    """A file that equals another one of its manifest is refused with it, never told as known."""
+    """A file that equals another one of its manifest is refused with it, never settled as known."""
     drop = Drop(tmp_path, SCHEMA, duplicates="skip")
     put_all(drop, BAD | {"y": THREE["z"]})
     report = drop.scan()

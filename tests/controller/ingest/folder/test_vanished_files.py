@@ -1,4 +1,4 @@
-"""What went away behind its claim is told, until it comes again or for a day."""
+"""A file that was removed after it was claimed is shown until it comes again or for a day."""
 
 from __future__ import annotations
 
@@ -30,11 +30,11 @@ def lose(tmp_path: Path, *names: str) -> Drop:
 
 
 def gone(drop: Drop) -> list[dict[str, Any]]:
-    (told,) = drop.folder.look(drop.record, drop.dataflow)
-    return list(told["gone"])
+    (reported,) = drop.folder.look(drop.record, drop.dataflow)
+    return list(reported["gone"])
 
 
-def test_an_acknowledged_file_that_is_removed_is_told_everywhere(tmp_path: Path) -> None:
+def test_an_acknowledged_file_that_is_removed_is_reported_everywhere(tmp_path: Path) -> None:
     """In its claim, its source's view with what to do, `ready`, and the log, once."""
     drop = lose(tmp_path, "a")
     with structlog.testing.capture_logs() as logs:
@@ -47,15 +47,15 @@ def test_an_acknowledged_file_that_is_removed_is_told_everywhere(tmp_path: Path)
     assert [(one["name"], one["claim"], one["lost"]) for one in gone(drop)] == [
         ("a", claim.id, True)
     ]
-    (told,) = drop.folder.look(drop.record, drop.dataflow)
-    assert "drop it again" in told["warning"]
+    (reported,) = drop.folder.look(drop.record, drop.dataflow)
+    assert "drop it again" in reported["warning"]
     (why,) = drop.folder.troubled(drop.dataflow.name)
     assert why.startswith("source orders: 1 file was removed")
     assert drop.folder.troubled("another") == []
 
 
 @pytest.mark.parametrize("restarted", [False, True])
-def test_it_is_told_until_it_comes_again(restarted: bool, tmp_path: Path) -> None:
+def test_it_is_reported_until_it_comes_again(restarted: bool, tmp_path: Path) -> None:
     """Beyond a restart, and not again behind one once it was taken in."""
     drop = lose(tmp_path, "a", "b")
     drop.scan()
@@ -75,7 +75,7 @@ def test_it_is_told_until_it_comes_again(restarted: bool, tmp_path: Path) -> Non
     assert drop.folder.troubled(drop.dataflow.name) == []
 
 
-def test_it_is_told_for_a_day(tmp_path: Path) -> None:
+def test_it_is_reported_for_a_day(tmp_path: Path) -> None:
     """So `ready` does not name it for ever; its claim stays."""
     drop = lose(tmp_path, "a")
     drop.scan()
@@ -103,7 +103,7 @@ def test_a_day_counts_from_when_it_was_missed(restarted: bool, tmp_path: Path) -
     assert gone(drop) == []
 
 
-def test_of_many_the_newest_are_told(tmp_path: Path) -> None:
+def test_of_many_the_newest_are_reported(tmp_path: Path) -> None:
     """A folder that somebody empties costs no memory, and says that there are more."""
     names = [f"{number:04d}" for number in range(GONE_SHOWN_MAX + 5)]
     drop = lose(tmp_path, *names)

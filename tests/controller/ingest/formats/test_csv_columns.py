@@ -172,7 +172,7 @@ def test_what_is_no_value_is_read_record_by_record(column: int) -> None:
         assert not is_parsed("," * column + value + "," * (len(SOUND) - 1 - column)), value
 
 
-def test_a_wrong_record_behind_large_blocks_is_told_by_its_line() -> None:
+def test_a_wrong_record_behind_large_blocks_is_reported_by_its_line() -> None:
     """Arrow took the blocks before it; the block with the record is read record by record."""
     sound = [f"text {n},{n}" for n in range(2_000)]
     blocks = [

@@ -108,7 +108,7 @@ def test_damaged_csv_goes_to_quarantine(data: bytes, rule: str, tmp_path: Path):
 
 @pytest.mark.parametrize("at", range(12, len(PACKED) - 8, len(PACKED) // 12))
 def test_one_flipped_bit_of_a_gzip_file_is_seen(at: int, tmp_path: Path):
-    """The checksum decides, wherever the bit lies (16,367 rows with 10 nulls elsewhere)."""
+    """The checksum decides, wherever the bit is (16,367 rows with 10 nulls elsewhere)."""
     reason = rejected(flipped(PACKED, at), tmp_path, SCHEMA, "csv")
     assert reason["code"].startswith(("compressed_", "csv_", "value_", "encoding", "nul", "line"))
 
@@ -153,7 +153,7 @@ def test_csv_error_names_line_and_column_behind_quoted_line_ends(tmp_path: Path)
     assert (reason["line"], reason["column"]) == (6, "id")
 
 
-def test_csv_tells_an_empty_string_from_null(tmp_path: Path):
+def test_csv_distinguishes_an_empty_string_from_null(tmp_path: Path):
     """Nothing between delimiters is null; an empty quoted field is empty text."""
     rows = accepted(b'id,name\n1,""\n2,\n,x\n', tmp_path, SCHEMA, "csv")
     assert [(r["id"], r["name"]) for r in rows] == [(1, ""), (2, None), (None, "x")]
@@ -364,7 +364,7 @@ def parquet(table: pa.Table, **options: object) -> bytes:
 
 
 def test_format_mismatch_says_what_was_found(tmp_path: Path):
-    """Parquet in a text source and text in a Parquet source are told apart at once."""
+    """Parquet in a text source and text in a Parquet source are distinguished at once."""
     data = parquet(pa.table({"id": [1]}))
     assert rejected(data, tmp_path, SCHEMA)["code"] == "format_mismatch"
     assert rejected(lines(1), tmp_path, SCHEMA, "parquet")["code"] == "format_mismatch"

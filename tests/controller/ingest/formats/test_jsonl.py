@@ -197,7 +197,7 @@ def test_some_types_are_read_line_by_line(type_: str) -> None:
 
 
 @pytest.mark.parametrize("value", ['"x"', "NaN", "1.5"])
-def test_a_wrong_line_behind_large_blocks_is_told_by_its_number(value: str) -> None:
+def test_a_wrong_line_behind_large_blocks_is_reported_by_its_number(value: str) -> None:
     """Arrow took the blocks before it; the block with the line is parsed line by line."""
     sound = [json.dumps({"k": n, "s": f"text {n}"}) for n in range(2_000)]
     wrong = [*sound, f'{{"k":{value}}}', *sound]

@@ -76,7 +76,7 @@ def _is_taken(case: Case, wrapper: str, stored: Any) -> bool:
 def test_a_value_comes_in_exactly_or_its_row_is_refused(
     case: Case, wrapper: str, tmp_path: Path
 ) -> None:
-    """By `value_range`, with row and column; no value changes, however deep it lies."""
+    """By `value_range`, with row and column; no value changes, however deeply it is nested."""
     wrap = WRAPPERS[wrapper]
     schema = f"c {wrap.type_of(case)}"
     declared = Schema.parse(schema)["c"].type

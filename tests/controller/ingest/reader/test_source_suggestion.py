@@ -1,4 +1,4 @@
-"""What `cbp infer` suggests is read by the service's own reader, and what is doubtful is told."""
+"""What `cbp infer` suggests is read by the service's own reader, and what is doubtful is shown."""
 
 from __future__ import annotations
 
@@ -158,7 +158,7 @@ def test_many_broken_lines_are_another_format(tmp_path: Path) -> None:
         (b"", "no records"),
     ],
 )
-def test_what_is_doubtful_is_told(data: bytes, words: str, tmp_path: Path) -> None:
+def test_what_is_doubtful_is_reported(data: bytes, words: str, tmp_path: Path) -> None:
     """Each guess that could be another one has a sentence."""
     assert any(words in doubt for doubt in suggest(data, tmp_path).to_json()["doubts"])
 
