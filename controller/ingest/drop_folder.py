@@ -414,7 +414,7 @@ class DropFolder:
         arriving = {}
         for place in self._places(record, dataflow):
             bucket = self.buckets.report(place)
-            count = count_arriving(place) + (0 if bucket is None else bucket.waiting)
+            count = count_arriving(place) + (0 if bucket is None else bucket["waiting"])
             if count:
                 arriving[place.name] = count
         return arriving

@@ -30,7 +30,7 @@ from cbp.model.flow.schema import Schema
 from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.formats.bad_lines import REJECTED
 from controller.ingest.ports import Ports
-from controller.ingest.rejection import RejectedRow
+from controller.ingest.rejection import BadLine
 from controller.ingest.source_log import SourceEntry, SourceLog
 
 __all__ = ["REJECTS_SCHEMA", "RejectsTables", "read_rejects"]
@@ -156,7 +156,7 @@ def _rows_in(path: str) -> Iterator[dict[str, object]]:
 
 def _rows_of(entry: SourceEntry) -> list[dict[str, object]]:
     rejected = [
-        (file, RejectedRow.from_json(one))
+        (file, BadLine.from_json(one))
         for file in entry.files
         for one in file.notes.get(REJECTED, ())
     ]
@@ -167,7 +167,7 @@ def _rows_of(entry: SourceEntry) -> list[dict[str, object]]:
             "file": _storable(file.path),
             "line": one.line,
             "column_name": None if one.column is None else _storable(one.column),
-            "code": one.code,
+            "code": one.rule,
             "message": _storable(one.message),
             "text": _storable(one.text),
             "rejected_at": entry.accepted_at,

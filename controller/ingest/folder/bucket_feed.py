@@ -32,7 +32,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from itertools import islice
 from pathlib import Path
-from typing import BinaryIO, Protocol, cast
+from typing import Any, BinaryIO, Protocol, cast
 
 from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -49,7 +49,6 @@ from controller.ingest.errors import (
 from controller.ingest.folder.bucket_listing import (
     AllowedLocations,
     BucketListing,
-    BucketReport,
     file_name,
     list_location,
 )
@@ -131,7 +130,7 @@ class BucketFeed:
         self._objects: ObjectStore | None = None
         self._due: dict[Path, datetime] = {}
         self._left: dict[Path, BucketListing] = {}
-        self._reports: dict[Path, BucketReport] = {}
+        self._reports: dict[Path, dict[str, Any]] = {}
         # Objects that could not be read are tried last, so that those behind them come.
         self._unreadable: dict[Path, set[str]] = {}
         self._too_large: set[tuple[Path, str]] = set()
@@ -200,10 +199,15 @@ class BucketFeed:
         self._left.pop(root, None)
         self._due.pop(root, None)
 
-    def report(self, place: SourcePlace) -> BucketReport | None:
-        """Return what is known of a source's location; `None` if it has none."""
+    def report(self, place: SourcePlace) -> dict[str, Any] | None:
+        """Return what is known of a source's location, as JSON values; `None` if it has none."""
         location = place.source.location
-        return self._reports.get(place.root, BucketReport(location)) if location else None
+        if not location:
+            return None
+        unknown: dict[str, Any] = {"location": location, "listed_at": None, "objects": 0}
+        unknown |= {"waiting": 0, "left_out": 0, "oldest_left_out": []}
+        known = self._reports.get(place.root)
+        return unknown if known is None else known
 
     def _claim_some(self, place: SourcePlace, hold: Hold, stopping: Callable[[], bool]) -> bool:
         """Claim objects, after a listing if nothing is left of the last one.

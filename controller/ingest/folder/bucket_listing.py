@@ -57,7 +57,6 @@ from controller.ingest.limits import FetchLimits
 __all__ = [
     "AllowedLocations",
     "BucketListing",
-    "BucketReport",
     "ObjectIndex",
     "file_name",
     "is_folder_mark",
@@ -251,25 +250,6 @@ class ObjectIndex:
         return f"{self.folder}/{number:020d}.json"
 
 
-@dataclass(frozen=True, slots=True)
-class BucketReport:
-    """What is known of a location; for people.
-
-    Attributes:
-        location: As text.
-        listed_at: When it was listed last; `None` if it was not, as far as this instance knows.
-        objects: How many objects it had then.
-        waiting: How many of them are new and were not claimed since.
-        left_out: Objects that are not taken in, and why.
-    """
-
-    location: str
-    listed_at: datetime | None = None
-    objects: int = 0
-    waiting: int = 0
-    left_out: UnclaimedFiles = field(default_factory=UnclaimedFiles)
-
-
 @dataclass(slots=True)
 class BucketListing:
     """One listing of a location.
@@ -294,11 +274,16 @@ class BucketListing:
     failed: int = 0
     failure: OperatingError | None = None
 
-    def report(self) -> BucketReport:
-        """Return what people are shown."""
-        return BucketReport(
-            str(self.location), self.listed_at, self.objects, len(self.new), self.left_out
-        )
+    def report(self) -> dict[str, Any]:
+        """Return what people are shown, as JSON values."""
+        return {
+            "location": str(self.location),
+            "listed_at": self.listed_at.isoformat(),
+            "objects": self.objects,
+            "waiting": len(self.new),
+            "left_out": self.left_out.count,
+            "oldest_left_out": self.left_out.to_json(),
+        }
 
 
 def list_location(

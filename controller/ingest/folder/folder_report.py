@@ -40,7 +40,6 @@ from cbp.errors import CbpError, OperatingError
 from cbp.errors.counts import format_count
 from cbp.model.schedule.backoff import Backoff, Rest
 from controller.ingest.errors import DropFolderError, SourceFailedError
-from controller.ingest.folder.bucket_listing import BucketReport
 from controller.ingest.folder.folder_check import require_real
 from controller.ingest.folder.listing import Scanned, UnclaimedFiles, scan_folder, time_of
 from controller.ingest.folder.source_place import SourcePlace
@@ -388,7 +387,7 @@ def report_folder(
     trouble: SourceTrouble | None,
     now: datetime,
     gone: Sequence[GoneFile],
-    bucket: BucketReport | None,
+    bucket: dict[str, Any] | None,
     notes: Sequence[str],
 ) -> dict[str, Any]:
     """Look at one source's folder; reads names, sizes and times only. Returns JSON values.
@@ -420,13 +419,13 @@ def report_folder(
         "waiting_bytes": total,
         "oldest_at": None if oldest is None else _text(time_of(oldest / 1e9)),
         "unclaimed": unclaimed.count,
-        "oldest_unclaimed": _unclaimed_json(unclaimed),
+        "oldest_unclaimed": unclaimed.to_json(),
         "gone": [
             {"name": one.name, "claim": one.claim, "since": _text(one.since), "lost": one.lost}
             for one in gone
         ],
         "warning": "; ".join(said for said in (*notes, *([failure] if failure else hints)) if said),
-        "bucket": bucket and _bucket_json(bucket),
+        "bucket": bucket,
         "trouble": trouble
         and {
             "error": trouble.error.as_dict(),
@@ -457,23 +456,6 @@ def backlog_hint(files: int, total: int) -> str:
         "producers write larger files, and let stages take many increments in one epoch "
         "(runnable: {run_all: {batch: 1000}})"
     )
-
-
-def _bucket_json(bucket: BucketReport) -> dict[str, Any]:
-    return {
-        "location": bucket.location,
-        "listed_at": _text(bucket.listed_at),
-        "objects": bucket.objects,
-        "waiting": bucket.waiting,
-        "left_out": bucket.left_out.count,
-        "oldest_left_out": _unclaimed_json(bucket.left_out),
-    }
-
-
-def _unclaimed_json(unclaimed: UnclaimedFiles) -> list[dict[str, Any]]:
-    return [
-        {"name": one.name, "why": one.why, "since": _text(one.since)} for one in unclaimed.oldest
-    ]
 
 
 def _text(moment: datetime | None) -> str | None:

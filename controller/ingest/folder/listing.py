@@ -40,6 +40,7 @@ from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from pathlib import Path
+from typing import Any
 
 from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
@@ -120,6 +121,13 @@ class UnclaimedFiles:
         first = datetime.min.replace(tzinfo=UTC)
         oldest = nsmallest(SHOWN_MAX, every, key=lambda one: (one.since or first, one.name))
         return cls(len(every), tuple(oldest))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the oldest as JSON values."""
+        return [
+            {"name": one.name, "why": one.why, "since": one.since and one.since.isoformat()}
+            for one in self.oldest
+        ]
 
     def older_than(self, moment: datetime) -> tuple[Unclaimed, ...]:
         """Return those of `oldest` that were there before a moment."""

@@ -13,7 +13,7 @@ from __future__ import annotations
 
 from bisect import insort
 from collections.abc import Callable, Iterable, Sequence
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, TypeVar
 
 import numpy as np
@@ -24,7 +24,7 @@ from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
 from controller.ingest.limits import IngestLimits
-from controller.ingest.rejection import BadLine, FileRejectedError, RejectedRow
+from controller.ingest.rejection import BadLine, FileRejectedError
 
 __all__ = [
     "LINES_MAX",
@@ -95,7 +95,7 @@ class Notes:
         self.missing: tuple[str, ...] = ()
         self.compression = "none"
         self.last_line_open = False
-        self.rejected: tuple[RejectedRow, ...] = ()
+        self.rejected: tuple[BadLine, ...] = ()
         self.lines: tuple[tuple[int, int], ...] = ()
 
     def extra_columns(self, names: Iterable[str]) -> None:
@@ -198,7 +198,7 @@ class BadLines:
             if len(self._lines) >= LINES_MAX or self._seen > LOOK_FURTHER_LINES:
                 raise self.error(more=True)
 
-    def end(self, records: int = 0) -> tuple[RejectedRow, ...]:
+    def end(self, records: int = 0) -> tuple[BadLine, ...]:
         """Return the records that were put aside, by line, at the end of the file.
 
         Args:
@@ -216,7 +216,7 @@ class BadLines:
             )
             raise self._too_many(how_many)
         return tuple(
-            RejectedRow(bad.line, bad.column, bad.rule, bad.message, self._texts.get(line, ""))
+            replace(bad, text=self._texts.get(line, ""))
             for line, bad in sorted(self._rejected.items())
         )
 

@@ -40,7 +40,6 @@ from controller.ingest.reader.file_reader import ReadRequest, ReadResult, Refuse
 from controller.ingest.reader.reader_process import (
     PLACE_BYTES,
     Failed,
-    Rejected,
     Worked,
     memory_bytes,
 )
@@ -327,7 +326,7 @@ def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -
 
 
 def _result(answer: object) -> ReadResult:
-    if isinstance(answer, Rejected):
+    if isinstance(answer, RefusedFile):
         raise FileRejectedError(**answer.arguments)
     if isinstance(answer, Failed):
         raise OSError(answer.errno, answer.text, answer.path)

@@ -5,7 +5,7 @@ file takes too long: a regular expression or a native decoder cannot be asked to
 imports nothing from the working directory and holds no secret of the service.
 
     request   a pickled `ReadRequest`
-    answers   any number of `Worked`, then one of `ReadResult`, `Rejected`, `Failed`
+    answers   any number of `Worked`, then one of `ReadResult`, `RefusedFile`, `Failed`
     place     a file without a name: the position in the request of the file that is read. A message
               for each small file would cost more than the file, since both sides wake up for it
 
@@ -31,17 +31,15 @@ from functools import partial
 from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from types import ModuleType
-from typing import Any
 
 from cbp.engine.workers.lifetime import end_with
 from controller.ingest.formats import parquet as _parquet  # imported before the first file
-from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, read_files
 from controller.ingest.rejection import FileRejectedError, unforeseen
 
 __all__ = [
     "PLACE_BYTES",
     "Failed",
-    "Rejected",
     "Worked",
     "answer",
     "main",
@@ -60,13 +58,6 @@ class Worked:
     """Bytes that were read, and decoded, so far."""
 
     bytes: int
-
-
-@dataclass(frozen=True, slots=True)
-class Rejected:
-    """A rejection: the arguments of the `FileRejectedError`."""
-
-    arguments: dict[str, Any]
 
 
 @dataclass(frozen=True, slots=True)
@@ -96,22 +87,22 @@ class _Progress:
         os.pwrite(self._place, position.to_bytes(PLACE_BYTES, "little"), 0)
 
 
-def answer(request: ReadRequest, progress: _Progress) -> ReadResult | Rejected | Failed:
+def answer(request: ReadRequest, progress: _Progress) -> ReadResult | RefusedFile | Failed:
     """Read files; return the result, or the rejection or failure that ended the reading."""
     limit_memory(request.limits.memory_bytes_max)
     late = partial(_is_past, time.monotonic() + request.seconds)
     try:
         return read_files(request, worked=progress.add, begun=progress.begin, late=late)
     except FileRejectedError as error:
-        return Rejected(error.arguments())
+        return RefusedFile(error.arguments())
     except MemoryError:
         limit_memory(None)
-        return Rejected(_too_large(request.limits.memory_bytes_max).arguments())
+        return RefusedFile(_too_large(request.limits.memory_bytes_max).arguments())
     except OSError as error:
         return Failed(error.errno or errno.EIO, error.strerror or str(error), request.path)
     except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
         traceback.print_exc()
-        return Rejected(unforeseen(error).arguments())
+        return RefusedFile(unforeseen(error).arguments())
     finally:
         limit_memory(None)
 

@@ -78,7 +78,7 @@ def test_a_file_cut_at_the_end_of_a_line_is_damaged(tmp_path: Path, lost: int) -
     [(["c3", "c4"], False), (["c3"], True), (["c3", "c4", "c5"], True), (["x", "c4"], True)],
 )
 def test_a_number_is_put_once(tmp_path: Path, claims: list[str], refused: bool) -> None:
-    """By a controller that repeats exactly what it put; another one learns that it leads no more."""
+    """By a controller that repeats exactly what it put; another learns that it leads no more."""
     log = SourceLog(str(tmp_path), "a", LocalFiles())
     log.put([entry(0), entry(1), entry(2)])
     log.put([entry(3), entry(4)])

@@ -161,7 +161,7 @@ def test_all_recent_files_have_their_turn(tmp_path: Path):
     (accepted,) = drop.store.claim_rows.values()
     source = drop.dataflow.sources["orders"]
     place = SourcePlace.of(drop.record, drop.dataflow, source, tmp_path / "drop")
-    recent = drop.folder._growth
+    recent = drop.folder._finished
     for number in range(3_000):
         claim = replace(accepted, id=f"{number:032x}", path=f"b{number}")
         path = place.finished / kept_name(claim.id, claim.path)

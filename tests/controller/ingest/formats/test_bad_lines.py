@@ -1,7 +1,7 @@
 """All wrong lines of a file are reported at once, and unknown names and open times are refused.
 
-Up to 100 lines of a file are reported. Unknown columns, times without a zone and an open last line of
-CSV are refused unless the source says otherwise.
+Up to 100 lines of a file are reported. Unknown columns, times without a zone and an open last line
+of CSV are refused unless the source says otherwise.
 """
 
 from __future__ import annotations
