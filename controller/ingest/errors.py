@@ -1,13 +1,8 @@
-"""Errors of the drop folder beyond those of `cbp.errors`.
+"""Errors of ingestion beyond those of `cbp.errors`; an operator is shown each with advice.
 
-OperatingError
-|- DropFolderError        the folders cannot be used: device, rights, a failed disk
-|- SourceFailedError      a pass over a source failed with an unexpected error
-|- UploadTooLargeError    an upload is larger than the service accepts
-|- FileDecidedError       a file is not in quarantine any more
-|- ReadmitRefusedError    a quarantined file cannot be admitted as it is
-|- DataflowDrainsError    a dataflow takes in no files, since it is drained
-'- IntakeStoppedError     a file is not read: the service is stopping, or no longer leads
+Those of tables and buckets are shown at their source. None touches what was taken in, and each pass
+looks again. An object that is gone or has changed ends only its own fetch: the next listing shows
+what is there by then. No message has a credential.
 """
 
 from __future__ import annotations

@@ -12,7 +12,6 @@ of acceptance, of all files of a group at once. A file is accepted whole or not 
 
 from __future__ import annotations
 
-import json
 import math
 import re
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -34,9 +33,8 @@ from controller.ingest.folder.source_place import (
     SourcePlace,
     kept_files,
     kept_name,
-    move,
     move_all,
-    reason_path,
+    move_to_quarantine,
 )
 from controller.ingest.formats.content import never
 from controller.ingest.identity import (
@@ -305,10 +303,7 @@ class Intake:
         """Put a file into quarantine and return the reason; the caller updates the store."""
         reason = error.reason(file=claim.path, claim=claim.id)
         target = place.quarantine / kept_name(claim.id, claim.path)
-        data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
-        self._files.write_durable(str(reason_path(target)), data)
-        with device_errors(str(path)):
-            move(path, target, self._files, self._faults)
+        move_to_quarantine(path, target, reason, self._files, self._faults)
         return reason
 
     def finish(self, place: SourcePlace, settled: Iterable[tuple[ClaimRecord, Path]]) -> None:
@@ -498,18 +493,10 @@ def _accepted(file: ArrivedFile, claim: ClaimRecord, index: int) -> ClaimRecord:
 
 def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> ClaimRecord:
     """Return the claim that a log entry names, for a store that lost it."""
-    return ClaimRecord(
-        id=file.claim,
-        dataflow=place.dataflow,
-        source=place.name,
-        sequence=file.sequence,
-        path=file.path,
-        bytes=file.bytes,
-        status="accepted",
-        created_at=entry.accepted_at,
-        sha256=file.sha256,
-        key=file.key,
+    record = place.new_claim(
+        file.claim, file.path, file.bytes, "accepted", entry.accepted_at, sha256=file.sha256
     )
+    return replace(record, sequence=file.sequence, key=file.key)
 
 
 def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = None) -> None:

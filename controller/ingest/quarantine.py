@@ -421,17 +421,9 @@ def _claim_id(name: str) -> str:
 
 def _claim_of(place: SourcePlace, identity: str, file: Path) -> ClaimRecord:
     status, reason = file.lstat(), _reason(identity, file)
-    return ClaimRecord(
-        id=identity,
-        dataflow=place.dataflow,
-        source=place.name,
-        sequence=0,
-        path=str(reason["file"]),
-        bytes=status.st_size,
-        status="quarantined",
-        created_at=claimed_at(file.name) or datetime.fromtimestamp(status.st_mtime, UTC),
-        reason=reason,
-    )
+    at = claimed_at(file.name) or datetime.fromtimestamp(status.st_mtime, UTC)
+    path = str(reason["file"])
+    return place.new_claim(identity, path, status.st_size, "quarantined", at, reason=reason)
 
 
 def _reason(identity: str, file: Path) -> Mapping[str, Any]:

@@ -15,7 +15,6 @@ its time is over or when the service stops; the next one continues, also with it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import UTC, datetime, timedelta
@@ -44,7 +43,7 @@ from controller.ingest.folder.source_place import (
     SourcePlace,
     kept_name,
     move,
-    reason_path,
+    move_to_quarantine,
 )
 from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
@@ -402,9 +401,7 @@ class SourcePass:
             self._on_close(place.dataflow, place.name, identity)
         except FlowUnframedError as error:
             target = place.quarantine / file_name
-            data = json.dumps(error.as_dict(), ensure_ascii=True, indent=2).encode()
-            self._files.write_durable(str(reason_path(target)), data)
-            move(marker, target, self._files, self._faults)
+            move_to_quarantine(marker, target, error.as_dict(), self._files, self._faults)
             tally.report += ScanReport(quarantined=1)
             return
         move(marker, place.finished / file_name, self._files, self._faults)
@@ -424,15 +421,8 @@ class SourcePass:
             source = incoming / candidate.name
             if not candidate.is_at(source):  # gone, or changed since the listing
                 continue
-            earlier = reusable.get(candidate.path) or ClaimRecord(
-                id=self._new_id(),
-                dataflow=place.dataflow,
-                source=place.name,
-                sequence=0,
-                path=candidate.path,
-                bytes=0,
-                status="claiming",
-                created_at=self._clock(),
+            earlier = reusable.get(candidate.path) or place.new_claim(
+                self._new_id(), candidate.path, 0, "claiming", self._clock()
             )
             wanted.append((source, replace(earlier, bytes=candidate.bytes), candidate))
         claimed = self._claims.make_all(place, wanted, {one.id for one in reusable.values()})

@@ -124,18 +124,8 @@ class Uploads:
     def _new_claim(
         self, place: SourcePlace, identity: str, path: str, size: int, sha256: str, key: str
     ) -> ClaimRecord:
-        return ClaimRecord(
-            id=identity,
-            dataflow=place.dataflow,
-            source=place.name,
-            sequence=0,
-            path=path,
-            bytes=size,
-            status="claiming",
-            created_at=self._clock(),
-            sha256=sha256,
-            key=key,
-        )
+        at = self._clock()
+        return place.new_claim(identity, path, size, "claiming", at, sha256=sha256, key=key)
 
     def _claim(
         self,

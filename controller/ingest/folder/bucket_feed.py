@@ -275,17 +275,9 @@ class BucketFeed:
                 "restart the service: then it comes by itself"
             )
             rejection = FileRejectedError(rule="file_too_large", message=message)
-            claim = ClaimRecord(
-                id=identity,
-                dataflow=place.dataflow,
-                source=place.name,
-                sequence=0,
-                path=path,
-                bytes=one.size,
-                status="quarantined",
-                created_at=self._clock(),
-                reason=rejection.reason(file=path, claim=identity),
-                key=key,
+            reason = rejection.reason(file=path, claim=identity)
+            claim = place.new_claim(
+                identity, path, one.size, "quarantined", self._clock(), reason=reason, key=key
             )
             self._claims.record(place, claim)
         self._too_large.add((place.root, key))

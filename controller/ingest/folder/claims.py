@@ -301,16 +301,8 @@ class Claims:
                         (place.incoming / name).unlink()
 
     def _adopted(self, place: SourcePlace, identity: str, path: Path, original: str) -> ClaimRecord:
-        return ClaimRecord(
-            id=identity,
-            dataflow=place.dataflow,
-            source=place.name,
-            sequence=0,
-            path=original,
-            bytes=path.lstat().st_size,
-            status="claimed",
-            created_at=claimed_at(path.name) or self._clock(),
-        )
+        at, size = claimed_at(path.name) or self._clock(), path.lstat().st_size
+        return place.new_claim(identity, original, size, "claimed", at)
 
     def _add(self, claims: Sequence[ClaimRecord]) -> list[ClaimRecord]:
         self._faults("claim.before")

@@ -33,7 +33,6 @@ open stays. No increment needs its finished file.
 from __future__ import annotations
 
 import hashlib
-import json
 import os
 import stat
 import threading
@@ -55,8 +54,7 @@ from controller.ingest.folder.source_place import (
     SourcePlace,
     claimed_at,
     kept_name,
-    move,
-    reason_path,
+    move_to_quarantine,
 )
 from controller.ingest.formats.content import open_regular
 from controller.ingest.ports import Ports
@@ -257,20 +255,9 @@ class FinishedFiles:
         identity = f"{claim.id}g"
         target = place.quarantine / kept_name(identity, claim.path)
         reason = _reason(claim, identity, comparison, target, place)
-        data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
-        self._files.write_durable(str(reason_path(target)), data)
-        move(path, target, self._files, self._faults)
-        claim_record = ClaimRecord(
-            id=identity,
-            dataflow=claim.dataflow,
-            source=claim.source,
-            sequence=0,
-            path=claim.path,
-            bytes=comparison.bytes,
-            status="quarantined",
-            created_at=self._clock(),
-            reason=reason,
-        )
+        move_to_quarantine(path, target, reason, self._files, self._faults)
+        size, at = comparison.bytes, self._clock()
+        claim_record = place.new_claim(identity, claim.path, size, "quarantined", at, reason=reason)
         self._faults("claim.before")
         self._store.add_claim(claim_record)
         self._faults("claim.after")

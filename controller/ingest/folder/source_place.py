@@ -12,12 +12,14 @@ service builds names from ids and an escaped or sanitised form of the producer's
 
 from __future__ import annotations
 
+import json
 import os
 import re
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
 from urllib.parse import quote, unquote
 
 from cbp.engine.storage.failpoints import Faults
@@ -25,8 +27,8 @@ from cbp.engine.storage.files import Files, local_path
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from cbp.model.dataflow.replacement import is_signed
-from controller.ingest.errors import DropFolderError
-from controller.store.base import DataflowRecord
+from controller.ingest.errors import DropFolderError, device_errors
+from controller.store.base import ClaimRecord, ClaimStatus, DataflowRecord
 
 __all__ = ["SourcePlace", "evidence", "kept_name"]
 
@@ -160,6 +162,12 @@ class SourcePlace:
         """Folder of the accepted increments."""
         return f"{self.folder}/{source_folder(self.name)}"
 
+    def new_claim(
+        self, identity: str, path: str, size: int, status: ClaimStatus, at: datetime, **more: Any
+    ) -> ClaimRecord:
+        """Return a claim that is not recorded yet; `more`: other attributes of it."""
+        return ClaimRecord(identity, self.dataflow, self.name, 0, path, size, status, at, **more)
+
     def claimed_name(self, claim: str, path: str) -> str:
         """Return the name of a claimed copy.
 
@@ -233,6 +241,16 @@ def _require_folder(folder: Path, cause: OSError) -> None:
     """Raise `DropFolderError` if a folder is missing; else a file that was to move there is."""
     if not os.path.lexists(folder):
         raise DropFolderError(str(folder), "is missing; the next pass makes it again") from cause
+
+
+def move_to_quarantine(
+    path: Path, target: Path, reason: Mapping[str, Any], files: Files, faults: Faults
+) -> None:
+    """Move a file to quarantine; its reason is durable before."""
+    data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
+    files.write_durable(str(reason_path(target)), data)
+    with device_errors(str(path)):
+        move(path, target, files, faults)
 
 
 def names_in(folder: Path) -> list[str]:
