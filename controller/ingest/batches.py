@@ -106,9 +106,7 @@ class Batches:
 
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
-            DiskFullError: The claims stay open and the files stay claimed.
-            DropFolderError: The claims stay open and the files stay claimed.
-            LogConflictError: Another controller takes in files of this source.
+            OperatingError: As `Intake.settle`.
         """
         claimed = _up_to_manifest(claimed)
         if not claimed:
@@ -165,13 +163,11 @@ class Batches:
             if again is None:  # something changed meanwhile, so nothing is as it was judged
                 return {}
             read = again
-        outcomes = dict[str, Outcome]()
+        made = list[Pending]()
         if judged.accepted:
             names = self._intake.names(place, index, read.claim)
-            made = Pending(judged.accepted, names, read.parts, self._intake.clock())
-            self._intake.accept(place, [made])
-            outcomes = {claim.id: "accepted" for claim, _ in judged.accepted}
-        outcomes |= self._intake.settle_known(place, judged.known)
+            made = [Pending(judged.accepted, names, read.parts, self._intake.clock())]
+        outcomes = self._intake.settle(place, made, judged.known)
         paths = {claim.id: path for claim, path in claimed}
         for claim, error in judged.refused:
             self._intake.reject(place, claim, paths[claim.id], error)

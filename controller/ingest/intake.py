@@ -62,7 +62,7 @@ from controller.ingest.replacement import (
 from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from controller.store.base import ClaimRecord, IncrementRecord, Judged
 
-__all__ = ["Group", "Intake", "Outcome"]
+__all__ = ["Intake", "Outcome"]
 
 _log = structlog.get_logger(__name__)
 _PART = re.compile(r"(\d{12})-\d{5}-([a-z0-9]+)\.parquet", re.ASCII)
@@ -122,56 +122,6 @@ class Known:
     judged: Judged
 
 
-class Group:
-    """Files of one source that are read one by one and settled together.
-
-    A file is in the store or in quarantine only once `settle` has returned, except for one that
-    the reader rejects, which depends on no other file.
-
-    Attributes:
-        since: When the first file that waits was read; `None` if none waits.
-    """
-
-    def __init__(self, intake: Intake, place: SourcePlace) -> None:
-        self._intake, self._place = intake, place
-        self._accepted: list[Pending] = []
-        self._known: list[Known] = []
-        self.since: datetime | None = None
-
-    def take(self, claim: ClaimRecord, path: Path, stopping: Callable[[], bool]) -> bool:
-        """Read one file; return whether it waits for `settle`. `Intake.read` has the details."""
-        read = self._intake.read(self._place, claim, path, stopping, self._accepted)
-        if read is None:
-            return False
-        if isinstance(read, Pending):
-            self._accepted.append(read)
-        else:
-            self._known.append(read)
-        self.since = self.since or self._intake.clock()
-        return True
-
-    def settle(self) -> dict[str, Outcome]:
-        """Settle the files that wait; return the outcome by the claim's id.
-
-        New files first: the others may equal one of them, and must never be settled as known by
-        a file that a crash keeps from being accepted.
-
-        Raises:
-            DiskFullError: The claims stay open and the files stay claimed.
-            DropFolderError: The claims stay open and the files stay claimed.
-            LogConflictError: Another controller takes in files of this source.
-        """
-        accepted, self._accepted = self._accepted, []
-        known, self._known = self._known, []
-        self.since = None
-        if accepted:
-            self._intake.accept(self._place, accepted)
-        outcomes: dict[str, Outcome] = {
-            claim.id: "accepted" for one in accepted for claim, _ in one.files
-        }
-        return outcomes | self._intake.settle_known(self._place, known)
-
-
 class Intake:
     """Settles claims, one source at a time; see the module header."""
 
@@ -179,10 +129,6 @@ class Intake:
         self._store, self._files, self.clock = ports.store, ports.files, ports.clock
         self._limits, self._faults, self.reader = ports.limits, ports.faults, reader
         self.identities, self._replacements = Identities(ports.store), Replacements(ports)
-
-    def begin(self, place: SourcePlace) -> Group:
-        """Return an empty group for files of a source; its `settle` must be called at the end."""
-        return Group(self, place)
 
     def replay(self, place: SourcePlace, *, to_the_end: bool = False) -> int:
         """Index the log entries that the store lacks; return how many.
@@ -276,14 +222,25 @@ class Intake:
                 arrivals.append((_accepted(file, claim, increment.index), record))
         self._store.accept_all(arrivals)
 
-    def settle_known(self, place: SourcePlace, known: Sequence[Known]) -> dict[str, Outcome]:
-        """Settle files that equal accepted ones; return the outcomes by the claims' ids."""
-        outcomes: dict[str, Outcome] = {
-            one.claim.id: "duplicate" for one in known if one.judged.outcome == "duplicate"
-        }
-        if outcomes:
-            skipped = [one.claim for one in known if one.claim.id in outcomes]
+    def settle(
+        self, place: SourcePlace, pending: Sequence[Pending], known: Sequence[Known]
+    ) -> dict[str, Outcome]:
+        """Settle files that were read; return the outcomes by the claims' ids.
+
+        New files first: the others may equal one of them, and must never be settled as known by
+        a file that a crash keeps from being accepted.
+
+        Raises:
+            DiskFullError, DropFolderError: The claims stay open and the files stay claimed.
+            LogConflictError: Another controller takes in files of this source.
+        """
+        if pending:
+            self.accept(place, pending)
+        outcomes: dict[str, Outcome] = {c.id: "accepted" for one in pending for c, _ in one.files}
+        skipped = [one.claim for one in known if one.judged.outcome == "duplicate"]
+        if skipped:
             self._store.update_claims([replace(claim, status="duplicate") for claim in skipped])
+        outcomes |= {claim.id: "duplicate" for claim in skipped}
         for one in known:
             if one.claim.id not in outcomes:
                 self.reject(place, one.claim, one.path, put_aside_reason(one.judged))
@@ -337,8 +294,7 @@ class Intake:
 
         Raises:
             IntakeStoppedError: `stopping` returned true; nothing has changed.
-            DiskFullError: The claim stays open and the file stays claimed.
-            DropFolderError: The claim stays open and the file stays claimed.
+            DiskFullError, DropFolderError: The claim stays open and the file stays claimed.
         """
         try:
             with device_errors(str(path)):

@@ -16,7 +16,7 @@ its time is over or when the service stops; the next one continues, also with it
 from __future__ import annotations
 
 from collections.abc import Callable, Mapping, Sequence
-from dataclasses import dataclass, replace
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
@@ -45,7 +45,7 @@ from controller.ingest.folder.source_place import (
     move,
     move_to_quarantine,
 )
-from controller.ingest.intake import Intake
+from controller.ingest.intake import Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
 from controller.ingest.rejects_table import RejectsTables
@@ -90,6 +90,22 @@ class _Left:
     listed: Listed
     until: datetime
     markers: bool = True
+
+
+@dataclass(slots=True)
+class _Group:
+    """Files of one source that were read one by one, and are settled together.
+
+    Attributes:
+        pending, known: What was read.
+        waiting: Each file's claim, its path, and its stamp from before it was read.
+        since: When the first of them was read.
+    """
+
+    pending: list[Pending] = field(default_factory=list)
+    known: list[Known] = field(default_factory=list)
+    waiting: list[tuple[ClaimRecord, Path, Stamp | None]] = field(default_factory=list)
+    since: datetime | None = None
 
 
 class SourcePass:
@@ -283,8 +299,7 @@ class SourcePass:
         When the time of the pass is over, the rest stay claimed; the next pass begins with them.
         Whatever fails: the files that were read before are settled.
         """
-        group = self._intake.begin(place)
-        waiting = list[tuple[ClaimRecord, Path, Stamp | None]]()
+        group = _Group()
         try:
             for number, (claim, path) in enumerate(claimed):
                 if tally.stopping():
@@ -294,18 +309,29 @@ class SourcePass:
                     tally.report += ScanReport(ready=len(claimed) - number)
                     break
                 if group.since and now - group.since >= SETTLE_WITHIN:
-                    read, waiting = waiting, []
-                    self._put_away(place, read, group.settle(), tally)
+                    read, group = group, _Group()
+                    self._settle(place, read, tally)
                 tally.done += 1
                 before = Stamp.of(path)
-                if group.take(claim, path, tally.stopping):
-                    waiting.append((claim, path, before))
-                else:
+                one = self._intake.read(place, claim, path, tally.stopping, group.pending)
+                if one is None:
                     self._settled(place, claim, "quarantined", tally)
+                    continue
+                if isinstance(one, Pending):
+                    group.pending.append(one)
+                else:
+                    group.known.append(one)
+                group.waiting.append((claim, path, before))
+                group.since = group.since or self._clock()
         except Exception:
-            self._put_away(place, waiting, group.settle(), tally)
+            self._settle(place, group, tally)
             raise
-        self._put_away(place, waiting, group.settle(), tally)
+        self._settle(place, group, tally)
+
+    def _settle(self, place: SourcePlace, group: _Group, tally: Tally) -> None:
+        """Settle the files that were read, and move them away."""
+        outcomes = self._intake.settle(place, group.pending, group.known)
+        self._put_away(place, group.waiting, outcomes, tally)
 
     def _put_away(
         self,
