@@ -76,12 +76,7 @@ def is_asked_for(claim: ClaimRecord) -> bool:
 
 
 def addition_key(claim: str, number: str) -> str:
-    """Return the key of an upload that an operator admits in addition to what is known.
-
-    Args:
-        claim: Id of the claim in quarantine.
-        number: Another one for each decision.
-    """
+    """Return the key of an upload that an operator admits in addition to what is known."""
     return f"{_ADDITION}{claim}:{number}"
 
 

@@ -180,12 +180,7 @@ class Intake:
             raise FileLostError(path, "its increment is there, and its file is in `finished`")
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
-        """Sync and name the parts of files, put their log entries, index them; each step for all.
-
-        Args:
-            place: Their source.
-            pending: At least one; their increments follow each other.
-        """
+        """Sync and name the parts, put the log entries, index them; each step for all."""
         try:
             with device_errors(place.increments):
                 parts = [path for one in pending for path in one.names.temporaries(one.parts)]
@@ -208,12 +203,7 @@ class Intake:
     def index(
         self, place: SourcePlace, accepted: Sequence[tuple[SourceEntry, Sequence[ClaimRecord]]]
     ) -> None:
-        """Add log entries to the store in one step; skips those that the store has.
-
-        Args:
-            place: Their source.
-            accepted: Each entry with the claims of its files.
-        """
+        """Add log entries to the store in one step; skips those that the store has."""
         arrivals = list[tuple[ClaimRecord, IncrementRecord]]()
         for entry, claims in accepted:
             increment, at = entry.increment, entry.accepted_at
@@ -264,12 +254,7 @@ class Intake:
         return reason
 
     def finish(self, place: SourcePlace, settled: Iterable[tuple[ClaimRecord, Path]]) -> None:
-        """Move settled files to `finished`; the next pass repeats a move that failed.
-
-        Args:
-            place: Their source.
-            settled: Claims with their files, all in one folder.
-        """
+        """Move settled files to `finished`; the next pass repeats a move that failed."""
         finished = place.finished
         moves = [(path, finished / kept_name(c.id, c.path)) for c, path in settled]
         with suppress(OSError, OperatingError):

@@ -369,13 +369,7 @@ _log = structlog.get_logger(__name__)
 
 
 def restore_quarantined(place: SourcePlace, store: Store, faults: Faults) -> int:
-    """Add the claims that the store lacks; return how many. May be interrupted, and repeated.
-
-    Args:
-        place: The source; nobody else takes in its files meanwhile.
-        store: Gets the claims, in the order of their ids.
-        faults: Called with `claim.before` and `claim.after`.
-    """
+    """Add the claims that the store lacks; return how many. May be interrupted, and repeated."""
     names = names_in(place.quarantine)
     there = set(names)
     # Skips reasons, markers, and files that a person put there.

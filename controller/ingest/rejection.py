@@ -153,12 +153,7 @@ def place_of(error: BaseException) -> str:
 
 
 def manifest_refused(file: str, error: FileRejectedError) -> FileRejectedError:
-    """Return why a sound file is rejected together with another one that its manifest names.
-
-    Args:
-        file: The other file, as evidence.
-        error: What is wrong with it.
-    """
+    """Return why a sound file is rejected together with another one that its manifest names."""
     message = (
         "files of a manifest become one increment or none, and one of them is not taken in: "
         f"{error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Mend that file, then drop "

@@ -55,9 +55,6 @@ class RejectsTables:
     def publish(self, place: SourcePlace) -> int:
         """Show the rejected records of all accepted increments; return how many are new.
 
-        Args:
-            place: The source; nothing is done unless it puts records aside.
-
         Raises:
             OperatingError: The table cannot be written; the next call goes on.
         """

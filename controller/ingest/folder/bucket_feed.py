@@ -307,11 +307,7 @@ class _Slice:
         self._ahead: dict[str, Future[bytes]] = {}
 
     def run(self, waiting: list[ClaimRecord]) -> None:
-        """Claim objects until none is left, time is over, or enough wait to be read.
-
-        Args:
-            waiting: The claims of the source that wait already.
-        """
+        """Claim objects until none is left, time is over, or enough wait to be read."""
         limits, new = self._limits, self._listing.new
         count = max(limits.waiting_files, self._place.source.batch.files) - len(waiting)
         size = limits.waiting_bytes - sum(claim.bytes for claim in waiting)

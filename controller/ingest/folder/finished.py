@@ -361,14 +361,7 @@ def plan_finished(
     retention: FlowRetention,
     now: datetime,
 ) -> Expiry:
-    """Return which finished files of a source are to be removed; reads only.
-
-    Args:
-        place: The source.
-        open_claims: Ids of claims that are not settled.
-        retention: How long, or how many bytes, to keep.
-        now: Aware time in UTC.
-    """
+    """Return which finished files of a source are to be removed; reads only."""
     finished = sorted(_finished(place), key=lambda file: file[0])
     held = [held for number, file in enumerate(finished) if (held := _held(number, *file, now))]
     return expire(

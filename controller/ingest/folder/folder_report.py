@@ -78,12 +78,7 @@ _RULE = "file_gone"
 
 
 def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
-    """Return the reason for settling an open claim without its file, as JSON values.
-
-    Args:
-        claim: The open claim.
-        missed_at: When its file was looked for and was nowhere; aware, in UTC.
-    """
+    """Return the reason for settling an open claim without its file, as JSON values."""
     lost = _acknowledged(claim)
     message = "the file was removed while it was being claimed"
     if lost:

@@ -235,9 +235,6 @@ class Listings:
     def look(self, unfinished: Sequence[str] = UNFINISHED) -> Listed:
         """List the folder once.
 
-        Args:
-            unfinished: Ends of the names of files that are not whole yet.
-
         Raises:
             OSError: The folder cannot be read.
         """

@@ -173,10 +173,6 @@ class SourcePlace:
 
         It holds the original name, in case the store is lost before the file is accepted: without
         the name a retry of the file could not be recognised. A name that is too long is left out.
-
-        Args:
-            claim: Id of the claim.
-            path: The original name, as evidence.
         """
         name = f"{claim}-{quote(path, safe='')}"
         return name if len(name) <= _NAME_BYTES_MAX else claim
@@ -184,12 +180,6 @@ class SourcePlace:
 
 def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
     """Move a file durably; both folders are on one device.
-
-    Args:
-        path: The file.
-        target: Its new path.
-        files: Makes names durable.
-        faults: Called with `rename.before` and `rename.after`.
 
     Raises:
         DropFolderError: The target's folder is missing; the file is where it was.

@@ -236,9 +236,6 @@ class ChangedRows:
     def check_counts(self, size: int) -> None:
         """Compare the file, all of which was read, with what the log says of it.
 
-        Args:
-            size: Its bytes.
-
         Raises:
             FileRejectedError: `delta_damaged`.
         """
@@ -250,10 +247,6 @@ class ChangedRows:
 
 def changed_files(table: str, group: ChangeGroup) -> Iterator[ChangedRows]:
     """Yield the files of a group of versions, in order.
-
-    Args:
-        table: The table's folder, without links.
-        group: What is read.
 
     Raises:
         FileRejectedError: `delta_version_gone`, `delta_table_replaced`, `delta_unsupported` or

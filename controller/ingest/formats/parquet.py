@@ -193,13 +193,6 @@ class Bounds:
     ) -> Bounds:
         """Examine the header of every page of these columns.
 
-        Args:
-            handle: The open file.
-            size: Its bytes.
-            file: The same file, opened by pyarrow.
-            present: Columns that will be read.
-            limits: Limits of the file.
-
         Raises:
             FileRejectedError: `parquet_limits`, `parquet_damaged`, `parquet_encrypted`,
                 `decompression_ratio` or `decompressed_too_large`.
@@ -463,13 +456,7 @@ def _marked(batch: pa.RecordBatch, wrong: Mapping[str, list[int]]) -> pa.RecordB
 def open_parquet(
     file: BinaryIO, as_dictionaries: Sequence[str] = (), *, unit: Unit = "us"
 ) -> pq.ParquetFile:
-    """Open a file that is not trusted; its checksums are verified while it is read.
-
-    Args:
-        file: The file.
-        as_dictionaries: Paths of columns that are read as dictionaries.
-        unit: Unit of times that are INT96.
-    """
+    """Open a file that is not trusted; its checksums are verified while it is read."""
     return pq.ParquetFile(
         file,
         coerce_int96_timestamp_unit=unit,

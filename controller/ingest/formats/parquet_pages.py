@@ -148,10 +148,6 @@ class _Compact:
 def check_footer(handle: int, size: int) -> None:
     """Check the size of the footer, and the depth and width of its schema.
 
-    Args:
-        handle: The open file.
-        size: Its bytes.
-
     Raises:
         FileRejectedError: `parquet_damaged`, `parquet_encrypted` or `parquet_limits`.
     """

@@ -47,13 +47,6 @@ def read_batches(
     an error the caller must discard the records that were yielded. Where the source puts wrong
     records aside, the others are yielded; `notes` has those at the end.
 
-    Args:
-        content: The claimed copy.
-        source: What it declares.
-        limits: What the file may cost.
-        notes: Collects remarks.
-        file: Name of the file as it was dropped.
-
     Raises:
         FileRejectedError: The file does not match what the source declares.
         OSError: The device failed.

@@ -157,10 +157,6 @@ class PartNames:
     def publish(self, parts: Sequence[WrittenPart], gone: Sequence[WrittenPart] = ()) -> Increment:
         """Give the parts their final names and return the increment.
 
-        Args:
-            parts: The increment's records.
-            gone: Records that it takes back.
-
         The names are durable once the caller has synced the folder.
 
         Raises:

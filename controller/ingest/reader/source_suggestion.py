@@ -92,12 +92,7 @@ def column_name_problem(name: str) -> str:
 
 
 def of_texts(name: str, cells: Sequence[str | None]) -> Column:
-    """Return the column of a file whose cells are text.
-
-    Args:
-        name: Its name.
-        cells: One for each record; `None` where it is null.
-    """
+    """Return the column of a file whose cells are text."""
     texts = [cell for cell in cells if cell is not None]
     nullable = len(texts) < len(cells)
     if not texts:
@@ -241,10 +236,6 @@ class Suggestion:
 
 def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
     """Return what a file suggests.
-
-    Args:
-        path: The file.
-        records: Most records to look at; at most `SAMPLE_BYTES` are read of text.
 
     Raises:
         FileRejectedError: It is no file that a source can have.
