@@ -26,7 +26,7 @@ If the store was lost, a recovery also restores the claims of quarantined files.
 Guaranteed:
 - One pass per source at a time in this object.
 - A failure of one file affects only that file, and a failure of one source affects only that
-  source (`source_troubles`).
+  source (`SourceTroubles`).
 - On a full disk the file stays claimed and is tried again; later files wait behind it.
 
 Not guaranteed: order between files of different listings, other than that of their claims;
@@ -235,7 +235,7 @@ class DropFolder:
     ) -> dict[str, Expiry]:
         """Remove finished files that are old enough; return, per source, what is removed.
 
-        First compares the finished files with what was read (`growth`); `stopping` is called while
+        First compares the finished files with what was read (`finished`); `stopping` is called while
         a file is read again. Also seals old entries of the source logs. May be interrupted and
         repeated. A source that fails does not stop the others; its error is raised after them.
         """

@@ -7,7 +7,7 @@
     neither                                    data
 
 A day that is sent again, corrected, has the name of the first one. Its records would count twice,
-and nobody could tell: so a person decides whether it is an addition (`readmission`) or replaces the
+and nobody could tell: so a person decides whether it is an addition (`quarantine`) or replaces the
 earlier file (`replacement`). A file is then compared with the newest one of its name only: what was
 replaced counts no longer, and may come again.
 

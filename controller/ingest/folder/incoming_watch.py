@@ -48,7 +48,7 @@ class Candidate:
 
     @property
     def path(self) -> str:
-        """The name as text; see `source_folders.evidence`."""
+        """The name as text; see `source_place.evidence`."""
         return evidence(self.name)
 
     def is_at(self, path: Path) -> bool:

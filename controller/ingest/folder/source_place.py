@@ -266,5 +266,5 @@ def reason_path(path: Path) -> Path:
 
 
 def decision_path(path: Path) -> Path:
-    """Return the path of the note of a decision on a quarantined file; see `decisions`."""
+    """Return the path of the note of a decision on a quarantined file; see `quarantine`."""
     return path.with_name(path.name + DECISION_SUFFIX)

@@ -162,7 +162,7 @@ class TableFeeds:
             Whether versions were claimed, now or before; they are to be taken in now.
 
         Raises:
-            OperatingError: One of `feed_errors`, or as `Uploads.receive`.
+            OperatingError: One of `errors`, or as `Uploads.receive`.
             FileDamagedError: The position, or an entry of the table's log, cannot be read.
         """
         if self._waits(place):
