@@ -235,7 +235,7 @@ class DropFolder:
     ) -> dict[str, Expiry]:
         """Remove finished files that are old enough; return, per source, what is removed.
 
-        First compares the finished files with what was read (`finished`); `stopping` is called while
+        First compares them with what was read (`finished`); `stopping` is called while
         a file is read again. Also seals old entries of the source logs. May be interrupted and
         repeated. A source that fails does not stop the others; its error is raised after them.
         """
