@@ -18,13 +18,14 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.places import Places
 from controller.allowed_folders import AllowedFolders
-from controller.ingest import DropFolder, IngestLimits, ReaderPool
-from controller.ingest.admission.table_feed import table_mistakes
-from controller.ingest.bucket.locations import AllowedLocations, location_mistakes
-from controller.ingest.bucket.s3_store import S3Store
-from controller.ingest.bucket_intake import Buckets
-from controller.ingest.reading.file_batch import read_batch
-from controller.ingest.reading.file_reader import read_file
+from controller.ingest.drop_folder import DropFolder
+from controller.ingest.folder.bucket_feed import Buckets
+from controller.ingest.folder.bucket_listing import AllowedLocations, location_mistakes
+from controller.ingest.folder.object_store import S3Store
+from controller.ingest.folder.table_feed import table_mistakes
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import read_files
+from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import Environment, LoopLimits, RetryPolicy
 from controller.loop.assembly import Parts
 from controller.loop.housekeeping.input_retention import Keep
@@ -76,8 +77,7 @@ def drop_folder_for(
         on_close=on_close,
         settle_seconds=settings.settle_seconds,
         limits=_limits(settings, limits or IngestLimits()),
-        reader=read_file if readers is None else readers,
-        batch_reader=read_batch if readers is None else readers.read_batch,
+        reader=read_files if readers is None else readers,
         stuck_readers=tuple if readers is None else readers.stuck,
         keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
         faults=faults,

@@ -39,8 +39,11 @@ from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.schedule.backoff import Backoff
 from cbp.model.schedule.places import Places
 from cbp.model.schedule.rest import next_in_turn
+from controller.app.background_rounds import Rounds
 from controller.clock import SteadyClock, bring_forward
-from controller.ingest import DropFolder, IntakeStoppedError, Rounds, ScanReport
+from controller.ingest.drop_folder import DropFolder
+from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.folder.folder_report import ScanReport
 from controller.loop import Controller
 from controller.loop.runs.threads import Threads
 from controller.run_logs import run_logs_of

@@ -36,7 +36,7 @@ from controller.app.construction import drop_folder_for, engine_for, environment
 from controller.app.exporting import run_feed_for
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
-from controller.ingest import ReaderPool
+from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (
     DEFAULT_LOOP_LIMITS,
     Controller,

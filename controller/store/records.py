@@ -213,7 +213,7 @@ class ClaimRecord:
         reason: Why a file is quarantined: `{"code", "message", "file", "line"}`.
         key: The Idempotency-Key of its upload; `""` if there is none.
         same_as: The earlier file with this content or name: `{"by", "claim", "file", "index"}`; see
-            `controller.ingest.admission.identity`.
+            `controller.ingest.identity`.
     """
 
     id: str
@@ -233,7 +233,7 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether a file repeats an earlier one; see `controller.ingest.admission.identity`.
+    """Whether a file repeats an earlier one; see `controller.ingest.identity`.
 
     Attributes:
         outcome: What becomes of the file if it is valid for its source.

@@ -48,10 +48,12 @@ from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.lease import Role
 from cbp.model.schedule.places import Places
 from controller.allowed_folders import AllowedFolders
-from controller.ingest import DropFolder, ScanReport
-from controller.ingest.admission.readmission import Author, Decided
-from controller.ingest.admission.source_log import ArrivedFile
+from controller.ingest.drop_folder import DropFolder
+from controller.ingest.folder.folder_report import ScanReport
 from controller.ingest.folder.listing import CLOSE_NAME
+from controller.ingest.quarantine import Decided
+from controller.ingest.source_log import ArrivedFile
+from controller.ingest.uploads import Author
 from controller.loop import (
     Controller,
     Environment,

@@ -20,7 +20,7 @@ from cbp.engine.delta.tables import open_table
 from cbp.engine.storage.files import files_for, local_path
 from cbp.engine.storage.table_names import rejects_table
 from cbp.errors import CbpError, NotFoundError
-from controller.ingest.admission.source_log import SourceLog
+from controller.ingest.source_log import SourceLog
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
 
 _log = structlog.get_logger(__name__)

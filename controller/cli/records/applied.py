@@ -119,7 +119,7 @@ def _matched(
     Files of one name are matched in the order in which they were dropped. A file that was already
     there has the same claim as the file before it.
     """
-    from controller.ingest.folder.source_folders import evidence  # loads pyarrow
+    from controller.ingest.folder.source_place import evidence  # loads pyarrow
 
     by_id = {claim["id"]: claim for claim in claims}
     by_path: dict[str, list[dict[str, Any]]] = {}

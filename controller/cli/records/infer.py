@@ -29,7 +29,7 @@ def infer_command(
     file: File, name: Name = "", records: Records = 10_000, json_: AsJson = False
 ) -> None:
     """Print the declaration of a source that a file suggests; nothing is registered."""
-    from controller.ingest.reports.source_suggestion import suggest_source  # loads pyarrow
+    from controller.ingest.reader.source_suggestion import suggest_source  # loads pyarrow
 
     made = suggest_source(file, records=records).to_json()
     name = name or source_name(file)

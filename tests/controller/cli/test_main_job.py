@@ -22,7 +22,7 @@ from cbp.model.schedule.places import Places
 from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.session import Session
-from controller.ingest import DropFolder
+from controller.ingest.drop_folder import DropFolder
 from controller.loop import Controller, Environment, Parts, RetryPolicy
 from controller.settings import Settings
 from controller.store import open_store

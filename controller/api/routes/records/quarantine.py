@@ -30,7 +30,8 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
-from controller.ingest.admission.readmission import Author, Decided, refusal
+from controller.ingest.quarantine import Decided, refusal
+from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord, DataflowRecord, Store
 
 routes = router("quarantine")

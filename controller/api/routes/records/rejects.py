@@ -15,7 +15,7 @@ from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import ControllerDep, SettingsDep, StoreDep
 from controller.api.routing.routers import page_size, problems, router
 from controller.api.routing.scopes import needs
-from controller.ingest.admission.rejects_table import read_rejects
+from controller.ingest.rejects_table import read_rejects
 from controller.store.errors import CursorInvalidError
 
 routes = router("sources")

@@ -28,8 +28,8 @@ from controller.api.routing.dependencies import (
 )
 from controller.api.routing.routers import problems, router
 from controller.api.routing.scopes import needs
-from controller.ingest.admission.readmission import Author
-from controller.ingest.admission.replacement import Compared
+from controller.ingest.replacement import Compared
+from controller.ingest.uploads import Author
 from controller.store.base import Uploaded
 
 READ_BYTES = 1 << 20

@@ -2,7 +2,7 @@
 
 An uploaded file is handled like a dropped one.
 
-Idempotency-Keys of uploads are checked in `controller.ingest.admission.uploads`.
+Idempotency-Keys of uploads are checked in `controller.ingest.uploads`.
 """
 
 from __future__ import annotations
