@@ -11,11 +11,11 @@ lists the dataflows that it may touch, `*` for all; without the claim none.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any
 
+from cbp.clock import MACHINE
 from controller.access.errors import OidcPackagesMissingError, UnauthenticatedError
 from controller.access.identity import Identity
 from controller.access.oidc_keys import SigningKeys
@@ -42,7 +42,7 @@ _ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 
 
 def provider_tokens(
-    settings: Settings, monotonic: Callable[[], float] = time.monotonic
+    settings: Settings, monotonic: Callable[[], float] = MACHINE.seconds
 ) -> ProviderTokens | None:
     """Return what checks tokens of the provider in the settings; `None` if there is none.
 

@@ -7,13 +7,13 @@ no file of the same source waiting, and one that is full keeps no bucket waiting
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
+from cbp.clock import MACHINE
 from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.ingest.bucket.bucket_feed import BucketFeed
@@ -50,7 +50,7 @@ class Buckets:
     make_store: Callable[[], ObjectStore] = S3Store
     seconds: float = 30.0
     executor: Executor | None = None
-    monotonic: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = MACHINE.seconds
     limits: FetchLimits = field(default_factory=FetchLimits)
 
 

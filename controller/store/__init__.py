@@ -1,7 +1,5 @@
-"""The metadata store: `base` defines its interface, `open_store` opens the implementation."""
+"""The metadata store: `base` defines its interface, `sql` opens the implementation.
 
-from __future__ import annotations
-
-from controller.store.sql import SqlStore, open_scratch, open_store
-
-__all__ = ["SqlStore", "open_scratch", "open_store"]
+Nothing is imported here: a reader's process, which knows the records of `base`, does without
+SQLAlchemy, whose import takes longer than all others of it.
+"""

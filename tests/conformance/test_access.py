@@ -12,9 +12,9 @@ import pytest
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import AlreadyExistsError, NotFoundError
-from controller.store import SqlStore, open_store
 from controller.store.access import AccessStore, AuditFilter, AuditRecord, Outcome
 from controller.store.errors import CursorInvalidError
+from controller.store.sql import SqlStore, open_store
 from tests.conformance.access_records import FOREVER, LONG_AGO, a_code, a_session, a_token
 from tests.conformance.records import START, at
 from tests.controller.api.fake_access import FakeAccessStore

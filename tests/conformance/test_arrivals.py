@@ -10,10 +10,10 @@ from sqlalchemy import update
 from cbp.errors import AlreadyExistsError, InvariantError, NotFoundError
 from cbp.model.flow.connector import Queued
 from cbp.model.flow.increment import DataFile
-from controller.store import SqlStore
 from controller.store.base import ClaimStatus
 from controller.store.methods import queues
 from controller.store.schema.tables import increments
+from controller.store.sql import SqlStore
 from tests.conformance.records import (
     a_claim,
     a_dataflow,

@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cbp.model.run.intention import RunStatus
-from controller.store import SqlStore
 from controller.store.errors import CursorInvalidError
+from controller.store.sql import SqlStore
 from tests.conformance.records import (
     a_claim,
     a_dataflow,

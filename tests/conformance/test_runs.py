@@ -9,9 +9,9 @@ import pytest
 
 from cbp.errors import AlreadyExistsError, InvariantError
 from cbp.model.run.intention import RunStatus
-from controller.store import SqlStore
 from controller.store.base import PAUSED_BY_HAND, IncrementRecord
 from controller.store.errors import StagePausedError
+from controller.store.sql import SqlStore
 from tests.conformance.records import (
     CHAIN,
     START,

@@ -10,7 +10,6 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
-from controller.store import SqlStore
 from controller.store.database.connections import (
     ANSWER_SECONDS,
     LOCK_SECONDS,
@@ -19,6 +18,7 @@ from controller.store.database.connections import (
 )
 from controller.store.database.migrate import migrate
 from controller.store.errors import DatabaseSilentError
+from controller.store.sql import SqlStore
 from tests.system.processes import until
 from tests.system.wire import Wire
 

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cbp.errors import NotFoundError
-from controller.store import SqlStore
 from controller.store.records import SinkRecord
+from controller.store.sql import SqlStore
 from tests.conformance.records import START, arrive
 
 

@@ -25,8 +25,8 @@ from hypothesis.stateful import (
 
 from cbp.errors import CbpError
 from cbp.model.run.intention import RunStatus
-from controller.store import SqlStore
 from controller.store.base import PAUSED_BY_HAND, IncrementRecord
+from controller.store.sql import SqlStore
 from tests.conformance.records import (
     START,
     a_claim,

@@ -13,8 +13,8 @@ from sqlalchemy import create_engine, text
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import CbpError, InvariantError
-from controller.store import SqlStore, open_store
 from controller.store.methods.queues import next_index
+from controller.store.sql import SqlStore, open_store
 from tests.conformance.records import (
     CHAIN,
     START,

@@ -5,8 +5,8 @@ from __future__ import annotations
 import pytest
 
 from cbp.errors import NotFoundError
-from controller.store import SqlStore
 from controller.store.base import VerificationRecord
+from controller.store.sql import SqlStore
 from tests.conformance.records import a_dataflow
 
 

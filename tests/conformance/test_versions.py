@@ -12,8 +12,8 @@ from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
-from controller.store import SqlStore
 from controller.store.base import PAUSED_BY_HAND
+from controller.store.sql import SqlStore
 from tests.conformance.records import START, a_dataflow, an_increment, arrive
 
 WIRING = {"keep": {"items": "a"}, "gone": {"items": "a"}}

@@ -28,7 +28,7 @@ API4: bodies at the limit and beyond           controller/api/security/test_guar
 API4: pages                                    controller/api/routes/test_resources.py test_an_operator_may_allow_smaller_pages_only
 API4: uploads                                  controller/ingest/admission/test_upload.py test_upload_beyond_the_limit_leaves_nothing
 API4: dataflows                                controller/app/test_service.py test_a_service_takes_so_many_dataflows
-API4: clients of events                        controller/test_events.py test_too_many_streams_are_refused_before_they_begin
+API4: clients of events                        controller/events/test_events.py test_too_many_streams_are_refused_before_they_begin
 API4: slow clients                             controller/api/requests/test_bounds.py test_who_trickles_is_given_up
 API4: halves of requests                       controller/server/test_http_protocol.py test_half_a_head_is_closed_in_time
 API4: files that never end                     controller/ingest/reading/test_reader_pool.py test_a_file_that_takes_too_long_is_refused

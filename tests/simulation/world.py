@@ -65,9 +65,8 @@ from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
 from controller.loop.recovery import past_position as past
 from controller.loop.runs import in_flight as underway
 from controller.registry import Registry
-from controller.store import open_store
 from controller.store.methods import leases
-from controller.store.sql import SqlStore
+from controller.store.sql import SqlStore, open_store
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Strikes
 from tests.simulation.followed_tables import SOURCE, FollowedTable

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, TypeVar
 
 import anyio
@@ -59,6 +60,8 @@ __all__ = [
     "KeptSummariesDep",
     "LineagesDep",
     "MetricSourcesDep",
+    "Now",
+    "NowDep",
     "Parts",
     "PresentStateDep",
     "QueriesDep",
@@ -79,6 +82,8 @@ __all__ = [
 
 _T = TypeVar("_T")
 
+Now = Callable[[], datetime]
+
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
@@ -89,6 +94,7 @@ class Parts:
         uploads: Limits how many uploads are received at a time.
         events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
+        now: Returns the time, aware and in UTC.
         summaries: Those of dataflows that answers were made of.
     """
 
@@ -106,6 +112,7 @@ class Parts:
     run_logs: RunLogs
     queries: Queries
     present: Callable[[], PresentState]
+    now: Now
     summaries: KeptSummaries = field(default_factory=KeptSummaries)
 
 
@@ -162,6 +169,7 @@ VerificationsDep = Annotated[
 ]
 StoreDep = Annotated[Store, Depends(_part(lambda parts: parts.store))]
 DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
+NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
 MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]
 RunLogsDep = Annotated[RunLogs, Depends(_part(lambda parts: parts.run_logs))]
 PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]

@@ -22,9 +22,8 @@ import pickle
 import resource
 import signal
 import sys
-import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -33,6 +32,7 @@ from multiprocessing.connection import Connection
 from types import ModuleType
 from typing import Any
 
+from cbp.clock import MACHINE
 from cbp.engine.workers.lifetime import end_with
 from controller.ingest.formats.parquet import reader as _parquet  # imported before the first file
 from controller.ingest.reading.file_batch import BatchRead, BatchRequest, read_batch
@@ -82,13 +82,15 @@ class Failed:
 class _Progress:
     """Reports to the parent from time to time how much was read."""
 
-    def __init__(self, link: Connection, place: int) -> None:
-        self._link, self._place = link, place
-        self._bytes, self._reported_at = 0, time.monotonic()
+    def __init__(
+        self, link: Connection, place: int, seconds: Callable[[], float] = MACHINE.seconds
+    ) -> None:
+        self._link, self._place, self.seconds = link, place, seconds
+        self._bytes, self._reported_at = 0, seconds()
 
     def add(self, count: int) -> None:
         self._bytes += count
-        now = time.monotonic()
+        now = self.seconds()
         if now - self._reported_at >= TELL_SECONDS:
             self._reported_at = now
             self._link.send_bytes(pickle.dumps(Worked(self._bytes)))
@@ -104,8 +106,8 @@ def answer(
     limit_memory(request.limits.memory_bytes_max)
     try:
         if isinstance(request, BatchRequest):
-            until = time.monotonic() + request.seconds
-            late = partial(_is_past, until)
+            until = progress.seconds() + request.seconds
+            late = partial(_is_past, progress.seconds, until)
             return read_batch(request, worked=progress.add, begun=progress.begin, late=late)
         return read_file(request, worked=progress.add)
     except FileRejectedError as error:
@@ -122,8 +124,8 @@ def answer(
         limit_memory(None)
 
 
-def _is_past(until: float) -> bool:
-    return time.monotonic() >= until
+def _is_past(seconds: Callable[[], float], until: float) -> bool:
+    return seconds() >= until
 
 
 def _too_large(memory_bytes_max: int) -> FileRejectedError:
@@ -161,9 +163,10 @@ def _serve(link: Connection, place: int) -> None:
             request = pickle.loads(link.recv_bytes())
         except EOFError:
             return
-        begun = time.monotonic()
-        link.send_bytes(pickle.dumps(answer(request, _Progress(link, place))))
-        if time.monotonic() - begun > COLLECT_SECONDS:
+        progress = _Progress(link, place)
+        begun = progress.seconds()
+        link.send_bytes(pickle.dumps(answer(request, progress)))
+        if progress.seconds() - begun > COLLECT_SECONDS:
             gc.collect()  # frees what a large file left, while nobody waits
 
 

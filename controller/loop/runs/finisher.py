@@ -13,13 +13,13 @@ repeated after any crash; after `LogConflictError` this controller publishes not
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Mapping
 from datetime import datetime
 from functools import partial
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
@@ -74,7 +74,9 @@ class Finisher:
         isolation: Isolation,
         lane_counts: LaneCounts,
         run_counts: RunCounts,
+        seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
+        self._seconds = seconds
         self._store, self._files, self._clock = store, files, clock
         self._retry, self._draw, self._catalog = retry, draw, catalog
         self._open_log, self._publisher, self._in_flight = open_log, publisher, in_flight
@@ -106,7 +108,7 @@ class Finisher:
         Returns:
             Whether it is committed.
         """
-        began = time.monotonic()
+        began = self._seconds()
         try:
             with self._publisher.lock(record.name):
                 failed = (record.name, node.name) in self._parked.all()
@@ -126,7 +128,7 @@ class Finisher:
             return False
         self._parked.remove((record.name, node.name))
         self._lane_counts.add(record.name, intention.figures)
-        seconds = time.monotonic() - began
+        seconds = self._seconds() - began
         self._run_counts.commit(record.name, intention.figures, seconds)
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
         return True

@@ -12,8 +12,8 @@ import pytest
 from anyio import to_thread
 
 from controller.events import EventFeed, EventsGoneError, EventStreamsExhaustedError, FeedLimits
-from controller.store import SqlStore, open_store
 from controller.store.base import Event, EventRecord
+from controller.store.sql import SqlStore, open_store
 from tests import simulated_time
 
 WAIT_SECONDS = 120.0

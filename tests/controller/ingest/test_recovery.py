@@ -16,8 +16,8 @@ from controller.ingest import IngestLimits, ScanReport
 from controller.ingest.admission import claims
 from controller.ingest.folder.source_folders import kept_files
 from controller.ingest.reading import file_reader
-from controller.store import open_store
 from controller.store.base import ClaimRecord
+from controller.store.sql import open_store
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 

@@ -21,7 +21,7 @@ from controller.ingest.admission.source_log import SourceEntry
 from controller.ingest.folder.listing import Settler
 from controller.ingest.formats.content import never
 from controller.ingest.reading.file_batch import BatchRead, BatchRequest, read_batch
-from controller.store import open_store
+from controller.store.sql import open_store
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 from tests.sampling import sampled

@@ -15,8 +15,8 @@ from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from cbp.model.flow.schema import Schema
 from controller.ingest.admission.readmission import Author, Decided
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError
-from controller.store import open_store
 from controller.store.base import ClaimRecord
+from controller.store.sql import open_store
 from tests.controller.ingest.harness import Drop
 from tests.planned_faults import Crash, PlannedFaults
 from tests.sampling import sampled
