@@ -43,6 +43,7 @@ def api_of(service: Service) -> FastAPI:
         access=service.access,
         standing=service.leadership.standing,
         alerts=service.alerts,
+        now=service.clock,
         lifespan=service.lifespan,
         allowed_hosts=[urlsplit(service.settings.advertise_url).hostname or ""],
     )
