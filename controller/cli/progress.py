@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["POLL_SECONDS", "progress_bar"]
+from cbp.client.errors import problem_of
+from controller.client.service_client import ServiceClient
+
+__all__ = ["POLL_SECONDS", "follow_job", "progress_bar"]
 
 POLL_SECONDS = 0.2
 """Pause between two looks at a job."""
@@ -34,3 +38,18 @@ def progress_bar(*, hidden: bool) -> Iterator[Callable[[Mapping[str, Any]], None
             progress.update(bar, description=job["step"], completed=job["done"], total=total)
 
         yield show
+
+
+def follow_job(service: ServiceClient, *path: str, hidden: bool) -> dict[str, Any]:
+    """Show how far a job is until it has ended; it goes on if this command is interrupted.
+
+    Raises:
+        ServiceProblemError: The job failed.
+    """
+    with progress_bar(hidden=hidden) as show:
+        while not (job := dict(service.get(*path)))["ended"]:
+            show(job)
+            time.sleep(POLL_SECONDS)
+    if job["error"] is not None:
+        raise problem_of(job["error"], job["error"]["status"])
+    return job

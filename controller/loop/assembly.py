@@ -16,6 +16,7 @@ from collections.abc import Callable, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
+from typing import Any
 
 from cbp.engine.commit.garbage_collection import ONE_DAY
 from cbp.engine.commit.intention_log import IntentionLog
@@ -41,6 +42,7 @@ from controller.loop.leadership.terms import Terms
 from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
+from controller.loop.operations.give_back_jobs import GiveBackJobs
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.registration import Arrivals, Versions
 from controller.loop.operations.rollback_jobs import RollbackJobs
@@ -49,6 +51,7 @@ from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reading
 from controller.loop.reading.rebuilding import Rebuilding
+from controller.loop.reading.set_aside_counts import SetAsideCounts
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.records.catalog import Catalog
@@ -189,6 +192,8 @@ class Parts:
     deletion: Deletion
     amendments: Amendments
     rollback_jobs: RollbackJobs
+    give_back_jobs: GiveBackJobs
+    set_aside_counts: SetAsideCounts
     housekeeping: Housekeeping
     retained: RetainedInputs
     reading: Reading
@@ -290,6 +295,7 @@ def assemble(given: Environment) -> Parts:
         places=given.places,
         isolation=isolation,
         seconds_max=given.run_seconds_max,
+        origin=dropped_files.words_of,
     )
     answers = Answers(
         store=store,
@@ -502,6 +508,12 @@ def assemble(given: Environment) -> Parts:
         reference_records_max=limits.reference_records_max,
         clock=clock,
     )
+    jobs: dict[str, Any] = {
+        "amendments": amendments,
+        "executor": given.executor,
+        "random_hex": given.random_hex,
+        "clock": clock,
+    }
     return Parts(
         given=given,
         woken=woken,
@@ -531,12 +543,9 @@ def assemble(given: Environment) -> Parts:
         versions=versions,
         deletion=deletion,
         amendments=amendments,
-        rollback_jobs=RollbackJobs(
-            amendments=amendments,
-            executor=given.executor,
-            random_hex=given.random_hex,
-            clock=clock,
-        ),
+        rollback_jobs=RollbackJobs(**jobs),
+        give_back_jobs=GiveBackJobs(**jobs),
+        set_aside_counts=SetAsideCounts(store),
         housekeeping=housekeeping,
         retained=retained,
         reading=Reading(
