@@ -31,6 +31,7 @@ from controller.values import ValueRules, excerpt
 __all__ = ["ArrowColumns"]
 
 _WHY_MAX = 200
+_NO_TEXT = "a text is not UTF-8; write UTF-8, or declare the column as BINARY"
 
 
 class ArrowColumns:
@@ -53,7 +54,9 @@ class ArrowColumns:
         return [name for name in names if name in actual.names]
 
     def batch(self, part: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch | None:
-        """Return a batch; `None` if nothing is to be yielded: `value_range`, `value_missing`.
+        """Return a batch; `None` if nothing is to be yielded.
+
+        Wrong rows are reported: `value_range`, `value_missing`, `encoding`.
 
         Args:
             part: Columns that `present` returned.
@@ -80,7 +83,9 @@ class ArrowColumns:
         if field.name not in part.schema.names:
             return pa.nulls(part.num_rows, target)
         values = part.column(field.name)
-        values.validate(full=True)
+        if not _is_all_text(values):
+            self._note_texts(values, field, target, lines)
+            return None
         try:
             array = _converted(values, target, self._rules)
         except pa.ArrowNotImplementedError as exc:
@@ -95,6 +100,19 @@ class ArrowColumns:
                 self._note_rows(values, field, target, lines, exc)
                 return None
         return array if note_nulls(field, array, lines, self._bad) else None
+
+    def _note_texts(
+        self, values: pa.Array, field: Field, target: pa.DataType, lines: Sequence[int]
+    ) -> None:
+        """Report the rows that hold a text which is not UTF-8."""
+        noted = 0
+        for at, line in enumerate(lines):
+            # In the declared type, as a dictionary holds the texts of other rows, too.
+            if not _is_all_text(_cast(values.take(pa.array([at])), target, self._rules)):
+                self._bad.add("encoding", _NO_TEXT, line=line, column=field.name)
+                noted += 1
+                if noted == LINES_MAX:
+                    return
 
     def _note_rows(
         self,
@@ -125,11 +143,26 @@ class ArrowColumns:
             self._bad.add("value_range", message, line=lines[0], column=field.name, cause=cause)
 
 
+def _is_all_text(values: pa.Array) -> bool:
+    """Return whether all texts are UTF-8, however deep: most formats of columns do not check it.
+
+    Raises:
+        ArrowInvalid: If the column is damaged otherwise.
+    """
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as exc:
+        if "UTF8" not in str(exc):
+            raise
+        return False
+    return True
+
+
 def _text_of(row: pa.RecordBatch) -> str:
     """Return a row as one JSON object, for people."""
     try:
         values = row.to_pylist()[0]
-    except (OverflowError, ValueError):  # a time that Python has not
+    except (OverflowError, ValueError):  # a time or a text that Python has not
         names = row.schema.names
         values = {name: _text_of_value(row.column(name)) for name in names}
     return json.dumps(values, ensure_ascii=False, default=str)

@@ -201,7 +201,7 @@ class ReaderPool:
         """Read one file; `FileReader` says what it raises."""
         status: int | None = None
         for _ in range(2):
-            process = self._take(request, stopping)
+            process = self._take(request.path, stopping)
             try:
                 with self._watched(process, request) as watch:
                     return _answer(process, request, stopping, watch, FileRead)
@@ -223,7 +223,7 @@ class ReaderPool:
         if request.whole:
             return self._read_whole(request, stopping)
         while request.files:
-            process = self._take(request, stopping)
+            process = self._take(request.path, stopping)
             try:
                 with self._watched(process, request) as watch:
                     return _answer(process, request, stopping, watch, BatchRead)
@@ -243,7 +243,7 @@ class ReaderPool:
         """Read files of which all are accepted or none; a process that ends is tried once more."""
         ends = 0
         while True:
-            process = self._take(request, stopping)
+            process = self._take(request.path, stopping)
             try:
                 with self._watched(process, request) as watch:
                     return _answer(process, request, stopping, watch, BatchRead)
@@ -270,6 +270,11 @@ class ReaderPool:
             with self._lock:
                 self._watches.discard(watch)
 
+    def warm(self) -> None:
+        """Start a process before the first file, and wait until it can read."""
+        with suppress(OSError, IntakeStoppedError):  # the first file says what is wrong
+            self._give_back(self._take("", never))
+
     def close(self) -> None:
         """End all processes; waiting callers get the error that the service is stopping."""
         with self._lock:
@@ -280,16 +285,16 @@ class ReaderPool:
         for process in ended:
             process.end()
 
-    def _take(self, request: ReadRequest | BatchRequest, stopping: Callable[[], bool]) -> _Process:
+    def _take(self, path: str, stopping: Callable[[], bool]) -> _Process:
         with self._lock:
             if self._closed:
-                raise IntakeStoppedError(request.path)
+                raise IntakeStoppedError(path)
             process = self._free.pop() if self._free else None
             if process is not None:
                 self._busy.add(process)
                 return process
         if stopping():
-            raise IntakeStoppedError(request.path)
+            raise IntakeStoppedError(path)
         started = _Process(self._files_max)
         with self._lock:
             self._busy.add(started)
@@ -299,7 +304,7 @@ class ReaderPool:
             started.files = started.files_max
             self._give_back(started)
             if self._closed:
-                raise IntakeStoppedError(request.path) from exc
+                raise IntakeStoppedError(path) from exc
             raise OSError(ETIMEDOUT, "a reader's process could not be started") from exc
         return started
 
