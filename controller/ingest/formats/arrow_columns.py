@@ -244,9 +244,10 @@ def _fits(declared: DataType, actual: pa.DataType, rules: ValueRules, *, top: bo
         return True
     if pt.is_dictionary(actual):
         return inner(declared, actual.value_type)
+    if isinstance(actual, pa.BaseExtensionType):  # such as a UUID, or JSON
+        return inner(declared, actual.storage_type)
     if declared.kind == "ARRAY":
-        lists = (pt.is_list(actual), pt.is_large_list(actual), pt.is_fixed_size_list(actual))
-        return any(lists) and inner(declared.arguments[0], actual.value_type)
+        return _is_list(actual) and inner(declared.arguments[0], actual.value_type)
     if declared.kind == "MAP":
         return (
             pt.is_map(actual)
@@ -272,9 +273,12 @@ def _is_text(actual: pa.DataType) -> bool:
 
 
 def _is_bytes(actual: pa.DataType) -> bool:
-    return bool(
-        pt.is_binary(actual) or pt.is_large_binary(actual) or pt.is_fixed_size_binary(actual)
-    )
+    kinds = (pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary, pt.is_binary_view)
+    return any(kind(actual) for kind in kinds)
+
+
+def _is_list(actual: pa.DataType) -> bool:
+    return bool(pt.is_list(actual) or pt.is_large_list(actual) or pt.is_fixed_size_list(actual))
 
 
 _SAME_KIND: dict[str, Callable[[pa.DataType], bool]] = {

@@ -96,7 +96,7 @@ def read_parquet(
 def damaged(error: Exception) -> FileRejectedError:
     """Return the rejection of a file that Arrow cannot read."""
     said = str(error)
-    message = "the Parquet file is damaged or cut"
+    message = f"the Parquet file is damaged or cut, or breaks a rule of the format: {excerpt(said)}"
     if "checksum" in said:
         message = "a page of the Parquet file is damaged: its bytes are not those of its checksum"
     return FileRejectedError(rule="parquet_damaged", message=message, cause=excerpt(said))
@@ -198,6 +198,7 @@ def open_parquet(
         read_dictionary=list(as_dictionaries),
         thrift_string_size_limit=FOOTER_BYTES_MAX,
         thrift_container_size_limit=1_000_000,
+        arrow_extensions_enabled=False,  # a UUID is its bytes, and JSON its text
     )
 
 
