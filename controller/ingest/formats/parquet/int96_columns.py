@@ -28,6 +28,9 @@ __all__ = ["Int96Columns", "Unit"]
 Unit = Literal["us", "ns", "ms"]
 
 _MICROS_AROUND, _NANOS_LEFT = divmod(1 << 64, 1_000)
+_DAY_MILLIS = 86_400_000
+_MILLIS_END = ((1 << 31) - 2_440_588) * _DAY_MILLIS
+"""Milliseconds behind the last day of INT96, which counts from 4713 BC in 32 bits."""
 _NANOS_END = ((1 << 63) - 1) // 1_000
 """Microseconds up to which a time can have been written with nanoseconds: until 2262."""
 
@@ -59,12 +62,15 @@ class Int96Columns:
             _Rows(open_(unit), self._names, batch_rows) for unit in ("ns", "ms") if self._names
         ]
 
-    def checked(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, list[int]]]:
-        """Return the next batch, and the rows whose times are not those of the file, by column."""
+    def checked(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, dict[int, str]]]:
+        """Return the next batch, and the rows whose times are not those of the file, by column.
+
+        Each with the time that the file has, as text; `"a time"` for one that is nested.
+        """
         if not self._names:
             return batch, {}
         others = [rows.take(batch.num_rows) for rows in self._others]
-        wrong = dict[str, list[int]]()
+        wrong = dict[str, dict[int, str]]()
         for name in self._names:
             units = [batch.column(name), *(other.column(name) for other in others)]
             if _are_right(units):
@@ -75,8 +81,19 @@ class Int96Columns:
                 batch = batch.set_column(batch.schema.get_field_index(name), name, column)
                 right = [one or bool(taken_back[at]) for at, one in enumerate(right)]
             if not all(right):
-                wrong[name] = [at for at, one in enumerate(right) if not one]
+                wrong[name] = {at: _shown(units, at) for at, one in enumerate(right) if not one}
         return batch, wrong
+
+
+def _shown(units: Sequence[pa.Array], at: int) -> str:
+    """Return the time that the file has: in nanoseconds if these have not wrapped around."""
+    if not pa.types.is_timestamp(units[0].type):
+        return "a time"
+    nanos, millis = units[1][at].value, units[2][at].value
+    if millis >= _MILLIS_END:  # Arrow takes the day for a number without sign
+        millis -= (1 << 32) * _DAY_MILLIS
+    fits = nanos // 1_000_000 == millis
+    return str(np.datetime64(nanos, "ns") if fits else np.datetime64(millis, "ms"))
 
 
 def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:

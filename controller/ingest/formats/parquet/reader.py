@@ -10,9 +10,7 @@ from __future__ import annotations
 from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
 from typing import BinaryIO
 
-import numpy as np
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 
 from cbp.model.flow.schema import Schema
@@ -40,10 +38,10 @@ Keep = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 _BUFFER_BYTES = 1 << 20
 _WRONG = "\0wrong"
-"""Ends the names of columns that say which rows of another are wrong; no declared column has it."""
+"""Ends the names of columns that say what is wrong in another one; no declared column has it."""
 _INT96 = (
-    "expected TIMESTAMP, got an INT96 that is outside of the years 1 to 9999 or has nanoseconds; "
-    "write microseconds, in INT64"
+    "expected TIMESTAMP, got {} as INT96, which is outside of the years 1 to 9999 or has "
+    "nanoseconds; write microseconds, in INT64"
 )
 
 
@@ -164,18 +162,19 @@ class _Reader:
         """Report the rows that are marked as wrong; return the batch without the marks."""
         marks = [name for name in batch.schema.names if name.endswith(_WRONG)]
         for name in marks:
-            for at in pc.indices_nonzero(batch.column(name)).to_pylist():
-                column = name.removesuffix(_WRONG)
-                self._bad.add("value_range", _INT96, line=lines[at], column=column)
+            column = name.removesuffix(_WRONG)
+            for at, shown in enumerate(batch.column(name).to_pylist()):
+                if shown is not None:
+                    message = _INT96.format(shown)
+                    self._bad.add("value_range", message, line=lines[at], column=column)
         return batch.drop_columns(marks) if marks else batch
 
 
-def _marked(batch: pa.RecordBatch, wrong: Mapping[str, list[int]]) -> pa.RecordBatch:
-    """Return a batch with a column more for each that has wrong rows: whether a row is wrong."""
+def _marked(batch: pa.RecordBatch, wrong: Mapping[str, Mapping[int, str]]) -> pa.RecordBatch:
+    """Return a batch with a column more for each that has wrong rows: what is wrong, or null."""
     for name, rows in wrong.items():
-        marks = np.zeros(batch.num_rows, np.bool_)
-        marks[rows] = True
-        batch = batch.append_column(f"{name}{_WRONG}", pa.array(marks))
+        marks = pa.array([rows.get(at) for at in range(batch.num_rows)], pa.string())
+        batch = batch.append_column(f"{name}{_WRONG}", marks)
     return batch
 
 

@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -293,6 +294,7 @@ def test_a_time_of_int96_that_does_not_fit_is_refused(day: int, nanos: int, tmp_
     data = int96((0, 0), (day, nanos), (5, 0))
     reason = rejected(data, tmp_path, "c TIMESTAMP", "parquet", options={"timezone": "UTC"})
     assert (reason["code"], reason["line"], reason["column"]) == ("value_range", 2, "c")
+    assert f"{np.datetime64(day, 'D')}" in reason["message"]
     options: dict[str, Any] = {"on_bad_records": "reject_rows", "options": {"timezone": "UTC"}}
     rows = accepted(data, tmp_path, "c TIMESTAMP", "parquet", **options)
     assert [row["c"].day for row in rows] == [1, 6]
