@@ -19,8 +19,8 @@ import pytest
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.model.flow.schema import Schema
+from controller.ingest.reader.source_suggestion import suggest_source
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.reports.source_suggestion import suggest_source
 from tests.controller.ingest.harness import Drop, accepted, rejected
 
 

@@ -15,7 +15,7 @@ import pytest
 
 from cbp import Input, Output, Schema, State, Translate, TranslateArrow, View
 from controller.api.answers.json_values import json_value
-from controller.ingest import DropFolder
+from controller.ingest.drop_folder import DropFolder
 from tests.controller.ingest.formats.parquet_limits import CASES, INT96, WRAPPERS, Case, parquet
 from tests.controller.ingest.harness import accepted, rejected
 from tests.controller.live import Live, live
@@ -77,7 +77,7 @@ def _is_taken(case: Case, wrapper: str, stored: Any) -> bool:
 def test_a_value_comes_in_exactly_or_its_row_is_refused(
     case: Case, wrapper: str, tmp_path: Path
 ) -> None:
-    """By `value_range`, with row and column; no value changes, however deep it lies."""
+    """By `value_range`, with row and column; no value changes, however deeply it is nested."""
     wrap = WRAPPERS[wrapper]
     schema = f"c {wrap.type_of(case)}"
     declared = Schema.parse(schema)["c"].type

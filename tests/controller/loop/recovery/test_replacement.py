@@ -20,7 +20,7 @@ from cbp.errors import (
 )
 from cbp.model.verification import Request
 from cbp.model.version.version_change import Choice
-from controller.ingest.admission.readmission import Author
+from controller.ingest.uploads import Author
 from controller.store import open_store
 from tests.cbp.engine.small_limits import small_limits
 from tests.controller.corrected_files import DOCUMENT, Shelf
