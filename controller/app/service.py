@@ -294,6 +294,15 @@ class Service:
             finally:
                 self._duties_lock.release()
 
+    def warm(self) -> None:
+        """Start what the first file would wait for: a reader, a worker. Returns at once."""
+        for name, begin in (("worker", self._engine.control.warm), ("reader", self._warm_readers)):
+            threading.Thread(target=begin, name=f"warm-{name}", daemon=True).start()
+
+    def _warm_readers(self) -> None:
+        if self._readers is not None:
+            self._readers.warm()
+
     # leadership
 
     def _keep_lease(self) -> None:

@@ -275,6 +275,9 @@ class FileEngine:
             keyed.append(Keyed.of(file, keys))
         return segments(keyed, ordered=spec.frame_by.memo), memo
 
+    def warm(self) -> None:
+        pass
+
     def waits_for(self) -> str:
         return ""
 

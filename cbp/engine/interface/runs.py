@@ -302,6 +302,10 @@ class RunControl(Protocol):
         """
         ...
 
+    def warm(self) -> None:
+        """Begin what the first run would wait for, such as a process; blocks for a second or so."""
+        ...
+
     def waits_for(self) -> str:
         """Return what the engine waits for before it can run anything, in words; `""` if nothing.
 

@@ -205,7 +205,7 @@ class ReaderPool:
         """
         ends = 0
         while request.files:
-            process = self._take(request, stopping)
+            process = self._take(request.path, stopping)
             try:
                 with self._watched(process, request) as watch:
                     return _answer(process, request, stopping, watch)
@@ -240,6 +240,11 @@ class ReaderPool:
             with self._lock:
                 self._watches.discard(watch)
 
+    def warm(self) -> None:
+        """Start a process before the first file, and wait until it can read."""
+        with suppress(OSError, IntakeStoppedError):  # the first file says what is wrong
+            self._give_back(self._take("", never))
+
     def close(self) -> None:
         """End all processes; waiting callers get the error that the service is stopping."""
         with self._lock:
@@ -250,16 +255,16 @@ class ReaderPool:
         for process in ended:
             process.end()
 
-    def _take(self, request: ReadRequest, stopping: Callable[[], bool]) -> _Process:
+    def _take(self, path: str, stopping: Callable[[], bool]) -> _Process:
         with self._lock:
             if self._closed:
-                raise IntakeStoppedError(request.path)
+                raise IntakeStoppedError(path)
             process = self._free.pop() if self._free else None
             if process is not None:
                 self._busy.add(process)
                 return process
         if stopping():
-            raise IntakeStoppedError(request.path)
+            raise IntakeStoppedError(path)
         started = _Process(self._files_max)
         with self._lock:
             self._busy.add(started)
@@ -269,7 +274,7 @@ class ReaderPool:
             started.files = started.files_max
             self._give_back(started)
             if self._closed:
-                raise IntakeStoppedError(request.path) from exc
+                raise IntakeStoppedError(path) from exc
             raise OSError(ETIMEDOUT, "a reader's process could not be started") from exc
         return started
 

@@ -66,6 +66,20 @@ def request_of(folder: Path, data: bytes, format_: str = "jsonl", **limits: floa
     )
 
 
+def test_the_first_file_finds_a_process_that_was_started_for_it(tmp_path: Path) -> None:
+    """A service warms one; a pool that is closed starts none, and says nothing."""
+    pool = ReaderPool()
+    try:
+        pool.warm()
+        (pid,) = pool.pids
+        pool(request_of(tmp_path, lines(1)))
+        assert pool.pids == [pid]
+    finally:
+        pool.close()
+    pool.warm()
+    assert pool.pids == []
+
+
 def test_a_process_reads_as_the_thread_does(pool: ReaderPool, tmp_path: Path) -> None:
     """Parts, digest and remarks are the same wherever a file is read, and so is a reason."""
     results, reasons = list[ReadResult](), list[dict[str, object]]()
