@@ -42,6 +42,7 @@ from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.priorities import Priorities
+from controller.loop.operations.rebuild_jobs import RebuildJobs
 from controller.loop.operations.registration import Arrivals, Versions
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.operations.version_change import Changes
@@ -189,6 +190,7 @@ class Parts:
     deletion: Deletion
     amendments: Amendments
     rollback_jobs: RollbackJobs
+    rebuild_jobs: RebuildJobs
     housekeeping: Housekeeping
     retained: RetainedInputs
     reading: Reading
@@ -447,7 +449,7 @@ def assemble(given: Environment) -> Parts:
         retention=given.retention,
         clock=clock,
     )
-    rebuilding = Rebuilding(catalog, Descriptions(files), snapshots)
+    rebuilding, building = Rebuilding(catalog, Descriptions(files), snapshots), set[str]()
     housekeeping = Housekeeping(
         store=store,
         garbage=engine.garbage,
@@ -472,6 +474,7 @@ def assemble(given: Environment) -> Parts:
             clock=clock,
             keep=given.keep,
             sinks=sink_reads,
+            building=building,
         ),
         every=given.collect_every,
         records_kept=limits.records_kept,
@@ -535,6 +538,23 @@ def assemble(given: Environment) -> Parts:
             amendments=amendments,
             executor=given.executor,
             random_hex=given.random_hex,
+            clock=clock,
+        ),
+        rebuild_jobs=RebuildJobs(
+            store=store,
+            engine=engine,
+            catalog=catalog,
+            versions=versions,
+            snapshots=snapshots,
+            open_log=open_log,
+            files=files,
+            tables_root=given.tables_root,
+            random_hex=given.random_hex,
+            faults=given.faults,
+            executor=given.verifier or given.executor,
+            building=building,
+            retention=given.retention,
+            compile_=given.registry.compile_registered,
             clock=clock,
         ),
         housekeeping=housekeeping,

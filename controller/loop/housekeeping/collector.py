@@ -15,6 +15,7 @@ collections: after a restart every dataflow is looked at once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -259,7 +260,12 @@ class Housekeeping:
         """Return how long versions stay: while a stage is rebuilt, those from before it do."""
         since_ms = self._rebuilding.since_ms(record, self._store.connectors(record.name))
         if since_ms is None:
-            return self._retention
+            swapped_ms = self._rebuilding.swapped_ms(record)
+            oldest_ms = int((self._clock().timestamp() - self._retention.seconds) * 1000)
+            if swapped_ms is None or swapped_ms < oldest_ms:
+                return self._retention
+            # The tables before a swap stay as long as versions do, however many came since.
+            return replace(self._retention, versions_max=sys.maxsize)
         seconds = self._clock().timestamp() - since_ms / 1000 + _MARGIN_SECONDS
         return replace(self._retention, seconds=max(self._retention.seconds, seconds))
 

@@ -1,0 +1,390 @@
+"""A rebuild beside: readers see the old tables or the new ones, whole; no increment is lost."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp import Input, Output, State, Translate, View
+from cbp.engine.storage.failpoints import NO_FAULTS
+from cbp.errors import (
+    ChangeRefusedError,
+    DataflowBusyError,
+    NotFoundError,
+    RollbackImpossibleError,
+)
+from cbp.model.verification import Request
+from controller.loop.operations.build_beside import TableDifference
+from controller.loop.operations.rebuild_jobs import RebuildJob
+from tests.controller.changing import POINTS, Changing
+from tests.controller.changing import document as document_of
+from tests.controller.lost import SourceLogs
+from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import sampled
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
+
+class Largest(Translate):
+    """Keep the largest sum per first letter, of what changes in a view."""
+
+    counts = Input("word STRING, n BIGINT", route_by="word")
+    best = View("word STRING, n BIGINT", key="word")
+    seen = Output("word STRING, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        values = [r.n for r in group.counts] + [r.n for r in group.best]
+        out.best(word=key.word, n=max(values))
+        for record in group.counts:
+            out.seen(word=record.word, n=record.n)
+
+
+def document(sum: str = "sum", **more: Any) -> dict[str, Any]:
+    chain = {"best": {"translator": "largest", "inputs": {"counts": "sum.totals"}}}
+    return document_of(sum=sum, **chain, **more)
+
+
+class Tripled(Translate):
+    """Add up three times each number per word."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    sums = State("word STRING, n BIGINT")
+    totals = Output("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(3 * r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=key.word, n=n)
+        out.totals(word=key.word, n=n)
+
+
+class Beside(Changing):
+    def __init__(self, root: Path, **more: Any) -> None:
+        super().__init__(root, **more)
+        self.translators |= {"largest": Largest, "tripled": Tripled}
+        self.restart()
+
+    def start(self, wanted: Any) -> RebuildJob:
+        dataflow = self.controller.validate(wanted)
+        return self.controller.rebuild_jobs.start(wanted, dataflow)
+
+    def shown(self, job: RebuildJob) -> RebuildJob:
+        return self.controller.rebuild_jobs.show("d", job.id)
+
+    def build(self, wanted: Any) -> RebuildJob:
+        """Build a version beside, until it is ready."""
+        job = self.shown(self.start(wanted))
+        assert job.status == "ready", job.error
+        return job
+
+    def swap(self, job: RebuildJob) -> RebuildJob:
+        return self.controller.rebuild_jobs.swap("d", job.id)
+
+    def seen(self) -> dict[str, list[str]]:
+        """Return what readers see in every table, without epochs."""
+        record, seen = self.store.dataflow("d"), dict[str, list[str]]()
+        for node in self.controller.dataflow("d").stages.values():
+            for spec in node.translator.states:
+                rows = self.engine.records.read_state(record.folder, node, spec.name)
+                seen[f"{node.name}.{spec.name}"] = sorted(map(repr, rows))
+            for output in node.translator.outputs:
+                rows = self.flow("d", f"{node.name}.{output.name}")
+                plain = ({k: v for k, v in row.items() if k != "_epoch"} for row in rows)
+                seen[f"{node.name}.{output.name} flow"] = sorted(map(repr, plain))
+        return seen
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Beside]:
+    made = Beside(tmp_path)
+    yield made
+    made.close()
+
+
+def arrive(world: Beside, first: int, last: int) -> None:
+    for number in range(first, last):
+        if world.store.next_index("d", "a") <= number:
+            world.arrive("d", "a", ("x", number), (f"w{number % 3}", 1))
+
+
+def from_scratch(tmp_path: Path, wanted: Any, most: int) -> dict[str, list[str]]:
+    world = Beside(tmp_path)
+    world.controller.register(wanted)
+    for number in range(most):
+        arrive(world, number, number + 1)
+        world.ticks()
+    seen = world.seen()
+    world.close()
+    return seen
+
+
+def test_readers_see_the_old_tables_until_all_new_ones_are_shown(
+    world: Beside, tmp_path: Path
+) -> None:
+    """The old version is read and goes on; the swap shows the new one, with what came since."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    old = world.seen()
+    job = world.build(document("double"))
+    assert world.seen() == old
+    assert world.store.dataflow("d").version == 1
+    arrive(world, 4, 6)
+    world.ticks()
+    assert world.sums()["x"] == sum(range(6)), "the old version goes on"
+    arrive(world, 6, 7)  # neither has it
+    assert world.swap(job).status == "swapped"
+    assert world.store.dataflow("d").version == 2
+    assert world.sums()["x"] == 2 * sum(range(7))
+    assert world.seen() == from_scratch(tmp_path / "scratch", document("double"), 7)
+    arrive(world, 7, 9)
+    world.ticks()
+    assert world.sums()["x"] == 2 * sum(range(9))
+    assert not list((tmp_path / "tables").glob(".scratch*"))
+
+
+def test_the_difference_is_counted_before_the_swap(world: Beside) -> None:
+    """Per table: records added, gone and changed; other columns are not compared."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    job = world.build(document())
+    assert job.exact
+    assert all((one.added, one.gone, one.changed) == (0, 0, 0) for one in job.tables)
+    assert {one.table for one in job.tables} == {
+        "state/sum.sums", "flows/sum.totals", "state/best.best", "flows/best.seen",
+    }  # fmt: skip
+    world.controller.rebuild_jobs.cancel("d", job.id)
+    tables = {one.table: one for one in world.build(document("tripled")).tables}
+    assert tables["state/sum.sums"] == TableDifference("state/sum.sums", 4, 4, 0, 0, 4)
+    assert tables["flows/best.seen"].before == 8
+
+
+def played(world: Beside, *faults: PlannedFaults) -> int:
+    """Build, swap, go back, build and swap again, with arrivals between; return the crashes."""
+    crashes, left = 0, list(faults)
+    world.faults.to = left.pop(0) if left else NO_FAULTS
+
+    def attempt(step: Any) -> None:
+        nonlocal crashes
+        recover = False
+        while True:
+            try:
+                if recover:
+                    world.controller.recover()
+                step()
+                return
+            except Crash:
+                crashes, recover = crashes + 1, True
+                world.faults.to = left.pop(0) if left else NO_FAULTS
+                world.restart()
+
+    def register() -> None:
+        if not world.store.dataflows():
+            world.controller.register(document())
+
+    def swap(version: int) -> None:
+        if world.store.dataflow("d").version < version:
+            world.swap(world.build(document("tripled")))
+            assert world.store.dataflow("d").version == version
+
+    def back() -> None:
+        if world.store.dataflow("d").version < 3:
+            world.controller.rebuild_jobs.back("d")
+
+    def ticks() -> None:
+        world.clock.advance(10)
+        world.ticks()
+
+    steps = [lambda: swap(2), back, lambda: swap(4), lambda: None]
+    attempt(register)
+    for number, step in enumerate(steps):
+        for arrived in (2 * number, 2 * number + 1):
+            attempt(lambda n=arrived: arrive(world, n, n + 1))
+            if arrived % 2 == 0:
+                attempt(ticks)
+        attempt(step)
+        attempt(ticks)
+    world.faults.to = NO_FAULTS
+    return crashes
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    world = Beside(tmp_path_factory.mktemp("unbroken"))
+    played(world)
+    assert world.sums()["x"] == 3 * sum(range(8))
+    seen, epochs = world.seen(), world.picture()
+    world.close()
+    return {**epochs, **seen}
+
+
+@pytest.mark.parametrize("point", sampled(POINTS, every=4))
+def test_killed_at_any_point_a_restart_leads_to_the_same(
+    point: str, tmp_path: Path, unbroken: dict[str, Any]
+) -> None:
+    """At early and late passages of every durable effect: the tables of no crash, nothing left."""
+    world = Beside(tmp_path / "world")
+    passages = (2, 9, 3, 17, 5, 30, 4, 8)
+    assert played(world, *[PlannedFaults(point, passage=n) for n in passages]), f"{point}: never"
+    assert world.seen() == {name: rows for name, rows in unbroken.items() if name in world.seen()}
+    world.close()
+
+
+@pytest.mark.parametrize("passage", range(1, 9))
+def test_killed_while_it_is_swapped_readers_see_one_of_both(passage: int, tmp_path: Path) -> None:
+    """Before the description the old version is left, and goes on; after it the new one."""
+    for point in ("description", "log_entry", "sql_commit", "data_sync"):
+        world = Beside(tmp_path / point)
+        world.controller.register(document())
+        arrive(world, 0, 4)
+        world.ticks()
+        old = world.seen()
+        job = world.build(document("tripled"))
+        world.faults.to = PlannedFaults(f"{point}.before", passage=passage)
+        try:
+            world.swap(job)
+        except Crash:
+            world.faults.to = NO_FAULTS
+            world.restart()
+            world.controller.recover()
+        world.faults.to = NO_FAULTS
+        version = world.store.dataflow("d").version
+        assert world.seen() == old if version == 1 else world.sums()["x"] == 18
+        arrive(world, 4, 5)
+        world.ticks()
+        assert world.sums()["x"] == (3 if version == 2 else 1) * 10
+        assert not list(Path(world.tables).glob(".scratch*"))
+        world.close()
+
+
+def test_a_cancelled_rebuild_has_changed_nothing(world: Beside, tmp_path: Path) -> None:
+    """Its folder is gone, another one may begin, and what was cancelled cannot be swapped in."""
+    world.controller.register(document())
+    arrive(world, 0, 3)
+    world.ticks()
+    old = world.seen()
+    job = world.build(document("tripled"))
+    with pytest.raises(DataflowBusyError, match="under way"):
+        world.start(document())
+    assert world.controller.rebuild_jobs.cancel("d", job.id).status == "cancelled"
+    assert world.seen() == old
+    assert not list((tmp_path / "tables").glob(".scratch*"))
+    with pytest.raises(DataflowBusyError, match="not ready"):
+        world.swap(job)
+    assert world.build(document()).status == "ready"
+    with pytest.raises(NotFoundError):
+        world.controller.rebuild_jobs.show("d", "n0")
+
+
+def test_the_old_tables_can_be_shown_again(world: Beside, tmp_path: Path) -> None:
+    """Going back gives them as they were, and the old code applies what came since."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    old = world.seen()
+    world.swap(world.build(document("tripled")))
+    jobs = world.controller.rebuild_jobs
+    until = jobs.back_until(world.store.dataflow("d"))
+    assert until is not None
+    assert (until - world.clock()).total_seconds() > 86_000
+    assert world.seen() != old
+    jobs.back("d")
+    assert world.store.dataflow("d").version == 3
+    assert world.seen() == old
+    world.swap(world.build(document("tripled")))
+    arrive(world, 4, 6)
+    world.ticks()
+    jobs.back("d")
+    world.ticks()
+    assert world.seen() == from_scratch(tmp_path / "scratch", document(), 6)
+    assert not world.controller.rebuilding("d", world.store.connectors("d"))
+
+
+def test_only_a_swap_can_be_taken_back(world: Beside) -> None:
+    world.controller.register(document())
+    with pytest.raises(ChangeRefusedError, match="no swap"):
+        world.controller.rebuild_jobs.back("d")
+    assert world.controller.rebuild_jobs.back_until(world.store.dataflow("d")) is None
+
+
+def test_a_rebuild_without_all_of_its_input_is_refused_before_it_begins(world: Beside) -> None:
+    """It says from which increment on they can be read."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    first = world.store.increment("d", "a", 0).increment.files[0].path
+    Path(world.store.dataflow("d").folder, first).unlink()
+    with pytest.raises(ChangeRefusedError, match="from 1 on"):
+        world.start(document())
+    assert world.controller.rebuild_jobs.all("d") == []
+
+
+def test_a_roll_back_meanwhile_ends_a_rebuild(world: Beside) -> None:
+    """What was built may have been undone: nothing is swapped in."""
+    world.controller.register(document())
+    arrive(world, 0, 3)
+    world.ticks()
+    job = world.build(document("tripled"))
+    world.controller.amendments.roll_back("d", "0", who="me", why="a try")
+    with pytest.raises(ChangeRefusedError, match="roll-back"):
+        world.swap(job)
+    assert world.shown(job).status == "failed"
+    world.ticks()
+    assert world.sums()["x"] == 3
+
+
+def test_a_lost_store_comes_back_behind_a_swap(world: Beside) -> None:
+    """The description tells what the tables show, and where the version began."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    world.swap(world.build(document("tripled")))
+    arrive(world, 4, 5)
+    world.ticks()
+    late = world.picture()
+    increments = [item.increment for item in world.store.increments("d", "a", limit=500).items]
+    world.store.delete("d")
+    world.restart()
+    world.arrivals = SourceLogs(world, "d", reversed(increments))
+    assert world.controller.rebuild() == ["d"]
+    assert world.picture() == late
+
+
+def test_a_swapped_dataflow_verifies_and_rolls_back(world: Beside) -> None:
+    """Its epochs since the swap are repeated from its tables; none before it can be reached."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    world.swap(world.build(document("tripled")))
+    swapped = world.seen()
+    number = world.store.position("d").number
+    for last in (5, 6, 7):
+        arrive(world, last - 1, last)
+        world.ticks()
+    late = world.seen()
+    verification = world.controller.verifications.start("d", Request())
+    result = world.controller.verifications.show(verification.id)
+    assert result.status in ("equal", "undecided"), result
+    world.controller.amendments.roll_back("d", str(number), who="me", why="a try", pause=True)
+    assert world.seen() == swapped
+    world.controller.resume("d")
+    world.ticks()
+    assert world.seen() == late
+    with pytest.raises(RollbackImpossibleError):
+        world.controller.amendments.roll_back("d", str(number - 1), who="me", why="a try")
+
+
+def test_a_stage_behind_cannot_be_rebuilt_alone_afterwards(world: Beside) -> None:
+    """What was built beside is in no increment: a stage that read them would lack it."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    world.swap(world.build(document("tripled")))
+    with pytest.raises(ChangeRefusedError, match="built beside"):
+        world.change(document("tripled"), rebuild=["best"])
+    world.change(document("tripled"), rebuild=["sum", "best"])
+    world.ticks()
+    assert world.sums()["x"] == 18
