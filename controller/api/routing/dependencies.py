@@ -30,6 +30,7 @@ from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.scrubs import Scrubs
 from controller.loop.operations.amendments import Amendments
+from controller.loop.operations.rebuild_jobs import RebuildJobs
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
@@ -63,6 +64,7 @@ __all__ = [
     "PresentStateDep",
     "QueriesDep",
     "ReadingDep",
+    "RebuildJobsDep",
     "RegistryDep",
     "RollbackJobsDep",
     "RunLogsDep",
@@ -149,6 +151,7 @@ HousekeepingDep = Annotated[
 ]
 LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
 ReadingDep = Annotated[Reading, Depends(_part(lambda parts: parts.controller.reading))]
+RebuildJobsDep = Annotated[RebuildJobs, Depends(_part(lambda parts: parts.controller.rebuild_jobs))]
 RollbackJobsDep = Annotated[
     RollbackJobs, Depends(_part(lambda parts: parts.controller.rollback_jobs))
 ]

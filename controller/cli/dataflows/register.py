@@ -19,7 +19,7 @@ from controller.cli.session import AsJson, DryRun, session
 from controller.client.errors import FileUnreadableError
 from controller.terminal import one_line, print_json, print_table, print_text
 
-__all__ = ["arrival_line", "register_command", "validate_command"]
+__all__ = ["arrival_line", "document_of", "register_command", "validate_command"]
 
 GROUP = "cbp.dataflows"
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
@@ -63,7 +63,7 @@ def register_command(
     version would do to each stage, its state and its queues; it ends with status 1 if the version
     would be refused.
     """
-    content, content_type = _document(file)
+    content, content_type = document_of(file)
     sent: dict[str, Any] = {"content": content, "content_type": content_type}
     chosen = {"keep": keep, "rebuild": rebuild, "retained": retained}
     query = {**chosen, "expected_version": expected_version, "dry_run": str(plan).lower()}
@@ -111,7 +111,7 @@ def validate_command(context: typer.Context, file: Document, json_: AsJson = Fal
     Status 0: the document can be registered; 1: it has mistakes, or the service refused; 2: a
     wrong call.
     """
-    content, content_type = _document(file)
+    content, content_type = document_of(file)
     with session(context).connect() as service:
         try:
             answer = service.post(
@@ -145,7 +145,7 @@ def _mistake_line(file: str, mistake: Mapping[str, Any]) -> str:
     return one_line(f"{place}: {mistake['code']}: {message}")
 
 
-def _document(file: str) -> tuple[bytes, str]:
+def document_of(file: str) -> tuple[bytes, str]:
     """Return the text of a document, and its media type."""
     path = Path(file)
     if not path.exists() and path.name == file and not path.suffix:

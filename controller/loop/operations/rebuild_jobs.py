@@ -283,30 +283,26 @@ class RebuildJobs:
                 job.busy.release()
 
     def swap(self, name: str, id_: str) -> RebuildJob:
-        """Show the new tables in place of the old ones, all at one time.
+        """Begin to show the new tables in place of the old ones, all at one time; returns at once.
 
         What came meanwhile is applied first; the dataflow stands still for the rest of it, and
-        while the new tables are copied beside the old files.
+        while the new tables are copied beside the old files. The job has failed if another version
+        took over, or a roll-back; it is ready again, with an error, if runs did not end in time.
 
         Raises:
             NotFoundError: If there is no such job.
-            DataflowBusyError: If it is not ready, or runs do not end in time; it stays ready.
-            ChangeRefusedError: If another version took over, or a roll-back; it has failed then.
-            OperatingError: As `Versions.change`.
+            DataflowBusyError: If it is not ready.
         """
         job = self._job(name, id_)
         if job.shown.status != "ready" or not job.busy.acquire(blocking=False):
             raise DataflowBusyError(name, f"rebuild {id_} is not ready: {job.shown.step}")
-        try:
-            assert job.build is not None, "it is ready"
-            job.show(status="swapping")
-            self._swap(job, job.build)
-        finally:
-            job.busy.release()
+        job.show(status="swapping", step="applies what came", error=None)
+        self._executor.submit(self._swap, job)
         return job.shown
 
-    def _swap(self, job: _Job, build: Build) -> None:
-        before = build.record.version
+    def _swap(self, job: _Job) -> None:
+        assert job.build is not None, "it is ready"
+        build, status = job.build, "swapped"
         try:
             build.feed()
             self._versions.change(
@@ -317,19 +313,20 @@ class RebuildJobs:
                 dry_run=False,
                 swap=build,
             )
-        except CbpError as error:
-            # Once the version is put, every tick finishes it.
+        except Exception as cause:  # author's code and engines may raise anything
             newest = self._descriptions.newest(build.record.folder)
-            if newest is None or newest.version <= before:
-                if isinstance(error, ChangeRefusedError):
-                    job.show(error=error)
-                    self._end(job, "failed")
-                else:
-                    job.show(status="ready", step="is ready", error=error)
-            else:
-                self._end(job, "swapped")
-            raise
-        self._end(job, "swapped")
+            # Once the version is put, every tick finishes it.
+            if newest is None or newest.version <= build.record.version:
+                lasting = isinstance(cause, ChangeRefusedError)
+                status = "failed" if lasting else "ready"
+                job.show(error=_error_of(cause))
+                _log.warning("rebuild.not_swapped", dataflow=job.shown.dataflow, exc_info=cause)
+        finally:
+            job.busy.release()
+        if status == "ready":
+            job.show(status="ready", step="is ready", done=0, total=0, unit="")
+        else:
+            self._end(job, "swapped" if status == "swapped" else "failed")
 
     def back(self, name: str) -> Changed:
         """Show the tables from before the last swap again; what came since waits for the old code.
@@ -411,9 +408,7 @@ class RebuildJobs:
                 if job.stop.is_set() and isinstance(cause, RunCancelledError):
                     self._end(job, "cancelled")
                     return
-                message = f"the rebuild stopped with an unexpected error: {cause!r:.500}"
-                error = cause if isinstance(cause, CbpError) else InvariantError(message)
-                job.show(error=error)
+                job.show(error=_error_of(cause))
                 _log.warning("rebuild.failed", dataflow=job.shown.dataflow, exc_info=cause)
                 self._end(job, "failed")
 
@@ -471,6 +466,12 @@ class RebuildJobs:
             except CbpError as error:
                 _log.warning("rebuild.scratch_left", job=job.shown.id, error=error.as_dict())
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)
+
+
+def _error_of(cause: Exception) -> CbpError:
+    if isinstance(cause, CbpError):
+        return cause
+    return InvariantError(f"the rebuild stopped with an unexpected error: {cause!r:.500}")
 
 
 def _everything(planned: Changed) -> Choice:

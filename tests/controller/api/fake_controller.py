@@ -47,6 +47,7 @@ from tests.controller.api.fake_reading import (
     NoVerifications,
     Unrecorded,
 )
+from tests.controller.api.fake_rebuild_jobs import FakeRebuildJobs
 from tests.controller.api.fake_store import FakeStore
 from tests.controller.api.fake_upkeep import FakeHousekeeping, FakeScrubs
 
@@ -90,6 +91,7 @@ class FakeController:
             random_hex=secrets.token_hex,
             clock=lambda: NOON,
         )
+        self.rebuild_jobs = FakeRebuildJobs(store)
         self.housekeeping, self.scrubs = FakeHousekeeping(store), FakeScrubs(store)
         self.problem, files = "", LocalFiles()
         self.waits_for = ""

@@ -80,7 +80,10 @@ class Beside(Changing):
         return job
 
     def swap(self, job: RebuildJob) -> RebuildJob:
-        return self.controller.rebuild_jobs.swap("d", job.id)
+        self.controller.rebuild_jobs.swap("d", job.id)
+        if (error := self.shown(job).error) is not None:
+            raise error
+        return self.shown(job)
 
     def seen(self) -> dict[str, list[str]]:
         """Return what readers see in every table, without epochs."""
