@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import time
 from collections.abc import Callable, Iterator, Mapping
 from contextlib import contextmanager
 from typing import Any
@@ -9,7 +10,7 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["POLL_SECONDS", "progress_bar"]
+__all__ = ["POLL_SECONDS", "followed", "progress_bar"]
 
 POLL_SECONDS = 0.2
 """Pause between two looks at a job."""
@@ -34,3 +35,14 @@ def progress_bar(*, hidden: bool) -> Iterator[Callable[[Mapping[str, Any]], None
             progress.update(bar, description=job["step"], completed=job["done"], total=total)
 
         yield show
+
+
+def followed(
+    ask: Callable[[], dict[str, Any]], is_done: Callable[[Mapping[str, Any]], bool], *, hidden: bool
+) -> dict[str, Any]:
+    """Ask for a job until it is done, and show how far it is; return it as it is then."""
+    with progress_bar(hidden=hidden) as show:
+        while not is_done(job := ask()):
+            show(job)
+            time.sleep(POLL_SECONDS)
+    return job

@@ -29,6 +29,7 @@ from cbp.model.schedule.places import Places
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import Answers
+from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.counts.lane_counts import LaneCounts
 from controller.loop.counts.run_counts import RunCounts
 from controller.loop.housekeeping.collector import Housekeeping
@@ -42,7 +43,6 @@ from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
 from controller.loop.operations.priorities import Priorities
-from controller.loop.operations.rebuild_jobs import RebuildJobs
 from controller.loop.operations.registration import Arrivals, Versions
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.operations.version_change import Changes

@@ -26,11 +26,11 @@ from controller.api.requests.present_state import PresentState
 from controller.api.security.exchange import Exchange, exchange_of
 from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
+from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.scrubs import Scrubs
 from controller.loop.operations.amendments import Amendments
-from controller.loop.operations.rebuild_jobs import RebuildJobs
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages

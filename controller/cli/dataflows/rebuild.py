@@ -7,12 +7,11 @@ cbp rebuild clicks --cancel
 cbp rebuild clicks --back             shows the tables from before the swap again
 cbp rebuild clicks --list
 
-The service does the work: `controller.loop.operations.build_beside`.
+The service does the work: `controller.loop.beside.build_beside`.
 """
 
 from __future__ import annotations
 
-import time
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -21,7 +20,7 @@ import typer
 from cbp.client.errors import problem_of
 from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
-from controller.cli.progress import POLL_SECONDS, progress_bar
+from controller.cli.progress import followed
 from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
@@ -111,11 +110,11 @@ def _under_way(service: ServiceClient, dataflow: str) -> dict[str, Any]:
 def _followed(service: ServiceClient, job: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
     """Show how far a rebuild is; it goes on in the service if this command is interrupted."""
     path = ("dataflows", job["dataflow"], "rebuilds", job["id"])
-    with progress_bar(hidden=hidden) as show:
-        while job["status"] in ("building", "swapping"):
-            show(job)
-            time.sleep(POLL_SECONDS)
-            job = service.get(*path)
+    job = followed(
+        lambda: service.get(*path),
+        lambda one: one["status"] not in ("building", "swapping"),
+        hidden=hidden,
+    )
     if job["error"] is not None:
         raise problem_of(job["error"], job["error"]["status"])
     return job

@@ -13,14 +13,13 @@ The service does the work: `controller.loop.recovery.rollback`.
 from __future__ import annotations
 
 import getpass
-import time
 from typing import Annotated, Any
 
 import typer
 
 from cbp.client.errors import problem_of
 from cbp.errors.counts import format_count
-from controller.cli.progress import POLL_SECONDS, progress_bar
+from controller.cli.progress import followed
 from controller.cli.session import AsJson, DataflowName, DryRun, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import (
@@ -140,10 +139,7 @@ def rollback_command(
 def _followed(service: ServiceClient, job: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
     """Show how far a roll-back is until it has ended; it goes on if this command is interrupted."""
     path = ("dataflows", job["dataflow"], "rollback", "jobs", job["id"])
-    with progress_bar(hidden=hidden) as show:
-        while not (job := service.get(*path))["ended"]:
-            show(job)
-            time.sleep(POLL_SECONDS)
+    job = followed(lambda: service.get(*path), lambda one: bool(one["ended"]), hidden=hidden)
     if job["error"] is not None:
         raise problem_of(job["error"], job["error"]["status"])
     done: dict[str, Any] = job["rollback"]

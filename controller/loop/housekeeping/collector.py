@@ -34,6 +34,7 @@ from cbp.model.flow.retention import Expiry
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.housekeeping.input_retention import Inputs
 from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.dataflow_locks import Exclusion
@@ -207,6 +208,14 @@ class Housekeeping:
             if (last := self._last.get(name)) is not None:
                 self._last[name] = replace(last, by="request")
             return garbage
+
+    def reach(self, name: str) -> Reach:
+        """Return how far back a replacement, a rebuild or a roll-back can go; reads only.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        return reach_of(self._store.dataflow(name), self._store, self._catalog, self._open_log)
 
     def last(self, name: str) -> LastCollection | None:
         """Return the last collection since this instance leads; `None` if there was none."""

@@ -154,6 +154,7 @@ class Inputs:
             needed=needed,
             retention=retention,
             now=self.clock(),
+            next_index=newest + 1,
             **({} if unpublished is None else {"first_waiting": unpublished}),
         )
 

@@ -9,8 +9,8 @@ from types import SimpleNamespace
 from typing import Any
 
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.loop.operations.build_beside import TableDifference
-from controller.loop.operations.rebuild_jobs import RebuildJob
+from controller.loop.beside.build_beside import TableDifference
+from controller.loop.beside.rebuild_jobs import RebuildJob
 from controller.store.base import DataflowRecord
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_store import FakeStore

@@ -11,7 +11,7 @@ the old version and files that no record names; after it, recovery goes on. The 
 is read until the commit point. Its tables stay readable as long as versions do, and `Return` shows
 them again in the same way, with what arrived since in the queues.
 
-Guaranteed (tests/controller/loop/operations/test_build_beside.py): readers see the old tables or
+Guaranteed (tests/controller/loop/beside/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
 Not guaranteed: that a build outlives the process. Numbers of increments of outputs go on, so what
 was built is in none: its records have epochs below 0.

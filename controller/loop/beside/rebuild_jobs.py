@@ -9,13 +9,12 @@ retained inputs of its dataflow while it is under way. A job is forgotten with t
 folder is removed at the next start; a swap is not: it is a version.
 
 Guaranteed: one build at a time; a cancelled or failed one has changed nothing
-(tests/controller/loop/operations/test_build_beside.py).
+(tests/controller/loop/beside/test_build_beside.py).
 """
 
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
@@ -44,7 +43,7 @@ from cbp.model.dataflow.shape import shape_of
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.version.code_drift import drift
 from cbp.model.version.version_change import Choice
-from controller.loop.operations.build_beside import (
+from controller.loop.beside.build_beside import (
     Build,
     Return,
     TableDifference,
@@ -121,8 +120,7 @@ class _Job:
     document: Mapping[str, Any]
     dataflow: Dataflow
     choice: Choice
-    began_at: float
-    monotonic: Callable[[], float]
+    clock: Callable[[], datetime]
     stop: threading.Event = field(default_factory=threading.Event)
     busy: threading.Lock = field(default_factory=threading.Lock)
     build: Build | None = None
@@ -147,7 +145,7 @@ class _Job:
 
     def show(self, **changed: Any) -> None:
         if not self.shown.ended:
-            seconds = self.monotonic() - self.began_at
+            seconds = (self.clock() - self.shown.began_at).total_seconds()
             self.shown = replace(self.shown, seconds=seconds, **changed)
 
 
@@ -180,7 +178,6 @@ class RebuildJobs:
         retention: Retention,
         compile_: Callable[[Any], Dataflow],
         clock: Callable[[], datetime],
-        monotonic: Callable[[], float] = time.monotonic,
         readings_max: int = READINGS_MAX,
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
@@ -188,7 +185,7 @@ class RebuildJobs:
         self._files, self._root, self._fault = files, tables_root, faults
         self._random_hex, self._executor, self._building = random_hex, executor, building
         self._retention, self._compile, self._clock = retention, compile_, clock
-        self._monotonic, self._readings_max = monotonic, readings_max
+        self._readings_max = readings_max
         self._descriptions = Descriptions(files)
         self._jobs: OrderedDict[str, _Job] = OrderedDict()
         self._lock = threading.Lock()
@@ -232,7 +229,7 @@ class RebuildJobs:
                 id=id_, dataflow=name, version=planned.version, began_at=self._clock()
             )
             choice = _everything(planned)
-            job = _Job(shown, document, dataflow, choice, self._monotonic(), self._monotonic)
+            job = _Job(shown, document, dataflow, choice, self._clock)
             self._jobs[id_] = job
             self._building.add(name)
             while len(self._jobs) > KEPT_MAX:
@@ -340,7 +337,7 @@ class RebuildJobs:
         record = self._store.dataflow(name)
         description = self._descriptions.of(record)
         begin = description.begin
-        if begin is None or begin.swapped is None:
+        if begin is None or begin.swapped is None or begin.back:
             message = f"version {record.version} began by no swap: there is nothing to go back to"
             raise ChangeRefusedError(name, [Mistake("swap_absent", "rebuild", message)])
         old = self._descriptions.version(record, record.version - 1)
@@ -372,7 +369,7 @@ class RebuildJobs:
     def back_until(self, record: DataflowRecord) -> datetime | None:
         """Return until when the tables before the last swap stay; `None` if there was none."""
         begin = self._descriptions.of(record).begin
-        if begin is None or begin.swapped is None:
+        if begin is None or begin.swapped is None or begin.back:
             return None
         until = begin.at_ms / 1000 + self._retention.seconds
         return datetime.fromtimestamp(until, UTC)
