@@ -110,11 +110,12 @@ def _under_way(service: ServiceClient, dataflow: str) -> dict[str, Any]:
 def _followed(service: ServiceClient, job: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
     """Show how far a rebuild is; it goes on in the service if this command is interrupted."""
     path = ("dataflows", job["dataflow"], "rebuilds", job["id"])
-    job = followed(
-        lambda: service.get(*path),
-        lambda one: one["status"] not in ("building", "swapping"),
-        hidden=hidden,
-    )
+    if job["status"] in ("building", "swapping"):
+        job = followed(
+            lambda: service.get(*path),
+            lambda one: one["status"] not in ("building", "swapping"),
+            hidden=hidden,
+        )
     if job["error"] is not None:
         raise problem_of(job["error"], job["error"]["status"])
     return job
