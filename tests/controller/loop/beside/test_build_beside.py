@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -9,6 +10,8 @@ from typing import Any
 import pytest
 
 from cbp import Input, Output, State, Translate, View
+from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import (
     ChangeRefusedError,
@@ -16,13 +19,20 @@ from cbp.errors import (
     NotFoundError,
     RollbackImpossibleError,
 )
+from cbp.model.flow.retention import FlowRetention
 from cbp.model.verification import Comparison, Request
+from controller.cli import main
+from controller.cli.session import Session
 from controller.loop import LoopLimits
 from controller.loop.beside.build_beside import TableDifference
 from controller.loop.beside.rebuild_jobs import RebuildJob
+from controller.loop.housekeeping.input_retention import Keep
+from controller.settings import Settings
+from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.changing import POINTS, Changing
 from tests.controller.changing import document as document_of
 from tests.controller.lost import SourceLogs
+from tests.controller.rest import api_of_world
 from tests.planned_faults import Crash, PlannedFaults
 from tests.sampling import sampled
 
@@ -61,10 +71,21 @@ class Tripled(Translate):
         out.totals(word=key.word, n=n)
 
 
+class Viewed(Translate):
+    """Add up numbers per word, in a view alone."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    sums = View("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=key.word, n=n)
+
+
 class Beside(Changing):
     def __init__(self, root: Path, **more: Any) -> None:
         super().__init__(root, **more)
-        self.translators |= {"largest": Largest, "tripled": Tripled}
+        self.translators |= {"largest": Largest, "tripled": Tripled, "viewed": Viewed}
         self.restart()
 
     def start(self, wanted: Any) -> RebuildJob:
@@ -401,3 +422,95 @@ def test_a_stage_behind_cannot_be_rebuilt_alone_afterwards(world: Beside) -> Non
     world.change(document("tripled"), rebuild=["sum", "best"])
     world.ticks()
     assert world.sums()["x"] == 18
+
+
+def test_operators_rebuild_by_one_command(
+    world: Beside, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It shows what differs, swaps, lists, and goes back."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    wanted = tmp_path / "d.json"
+    wanted.write_text(json.dumps(document("tripled")))
+    settings = Settings(root=world.root, token=TOKEN)
+    session = Session(settings, AppTransport(api_of_world(world, settings)))
+
+    def cbp(*arguments: str, status: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments), session=session)
+        printed = capsys.readouterr()
+        assert (ended.value.code or 0) == status, printed.err + printed.out
+        return printed.out
+
+    told = [line.split() for line in cbp("rebuild", "d", str(wanted), "--yes").splitlines()]
+    assert ["state/sum.sums", "4", "4", "0", "0", "4"] in told
+    assert ["d", "shows", "the", "new", "tables,", "at", "version", "2"] in told
+    assert world.sums()["x"] == 18
+    listed = cbp("rebuild", "d", "--list")
+    assert "swapped" in listed
+    assert "can be taken back until" in listed
+    assert "at version 3" in cbp("rebuild", "d", "--back")
+    assert world.sums()["x"] == 6
+    cbp("rebuild", "d", "--back", status=1)
+    assert json.loads(cbp("rebuild", "d", "--json"))["status"] == "ready"
+    assert "was cancelled; nothing has changed" in cbp("rebuild", "d", "--cancel")
+
+
+def test_inputs_stay_while_a_rebuild_needs_them(tmp_path: Path) -> None:
+    """However old they become; once it has ended, a collection decides about them again."""
+    world = Beside(tmp_path, keep=Keep(FlowRetention(100.0), 100))
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    job = world.build(document("tripled"))
+    world.clock.advance(1000)
+    assert not world.controller.housekeeping.collect("d").inputs
+    assert world.store.oldest_increments("d", "a", limit=1)[0].increment.index == 0
+    world.controller.rebuild_jobs.cancel("d", job.id)
+    world.controller.housekeeping.collect("d")
+    assert world.store.oldest_increments("d", "a", limit=1)[0].increment.index > 0
+    world.close()
+
+
+def test_the_old_tables_stay_however_many_versions_came_since(tmp_path: Path) -> None:
+    """Up to their time; then a collection takes them, and no swap can be taken back."""
+    brief = Retention(versions_min=1, versions_max=2, seconds=100, attempt_seconds=0)
+    often = EngineLimits(checkpoint_entries=2)
+    world = Beside(tmp_path, retention=brief, engine_limits=often, collect_every=10**6)
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    world.swap(world.build(document("tripled")))
+
+    def run_on(first: int, last: int) -> None:
+        for number in range(first, last):
+            arrive(world, number, number + 1)
+            world.ticks()
+            world.clock.advance(1)
+            world.controller.housekeeping.collect("d")
+
+    run_on(4, 12)
+    world.controller.rebuild_jobs.back("d")
+    world.ticks()
+    assert world.sums()["x"] == sum(range(12))
+    world.swap(world.build(document("tripled")))
+    world.clock.advance(200)
+    run_on(12, 20)
+    with pytest.raises(NotFoundError):
+        world.controller.rebuild_jobs.back("d")
+    world.close()
+
+
+def test_files_can_be_replaced_behind_a_swap_and_its_return(world: Beside) -> None:
+    """Tables that were built beside have all input, and so have those from before."""
+    stage = {"translator": "viewed", "any_order": True}
+    before, after = document_of(sum=stage), document_of(sum={**stage, "buckets": 4})
+    world.controller.register(before)
+    arrive(world, 0, 4)
+    world.ticks()
+    world.controller.retained.check("d", "a")
+    world.swap(world.build(after))
+    world.controller.retained.check("d", "a")
+    world.controller.rebuild_jobs.back("d")
+    world.controller.retained.check("d", "a")
