@@ -24,10 +24,14 @@ _TABLES = (
 
 
 class FakeRebuildJobs:
-    """Does nothing, and says that it has."""
+    """Does nothing, and says that it has.
+
+    Attributes:
+        under_way: Whether the rebuild is listed.
+    """
 
     def __init__(self, store: FakeStore) -> None:
-        self._store = store
+        self._store, self.under_way = store, False
 
     def start(self, document: Mapping[str, Any], dataflow: Dataflow) -> RebuildJob:
         self._store.dataflow(dataflow.name)
@@ -40,7 +44,7 @@ class FakeRebuildJobs:
         )
 
     def all(self, name: str) -> list[RebuildJob]:
-        return [self.show(name, "n0")]
+        return [self.show(name, "n0")] if self.under_way else []
 
     def swap(self, name: str, id_: str) -> RebuildJob:
         return replace(self.show(name, id_), status="swapped")
@@ -53,4 +57,4 @@ class FakeRebuildJobs:
         return SimpleNamespace(version=3)
 
     def back_until(self, record: DataflowRecord) -> datetime | None:
-        return NOON
+        return NOON if self.under_way else None

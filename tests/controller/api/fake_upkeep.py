@@ -55,7 +55,7 @@ class FakeHousekeeping:
 
     def reach(self, name: str) -> Reach:
         self.store.dataflow(name)
-        return Reach((SourceReach("urls", 2, NOON, 5),), 3)
+        return Reach((SourceReach("urls", 0, NOON, 5),), 3)
 
     def last(self, name: str) -> Any:
         return LastCollection(NOON, "request", 1, 100) if self.collected else None

@@ -193,8 +193,10 @@ def _matches(template: str, path: str) -> bool:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Service:
-    """Give one service for all commands."""
-    return Service(tmp_path_factory.mktemp("twins"))
+    """Give one service for all commands; a rebuild of it is ready."""
+    made = Service(tmp_path_factory.mktemp("twins"))
+    made.controller.rebuild_jobs.under_way = True
+    return made
 
 
 def test_every_operation_has_a_command() -> None:

@@ -447,6 +447,7 @@ def test_operators_rebuild_by_one_command(
     assert ["state/sum.sums", "4", "4", "0", "0", "4"] in told
     assert ["d", "shows", "the", "new", "tables,", "at", "version", "2"] in told
     assert world.sums()["x"] == 18
+    assert "the tables before the swap stay until" in cbp("status", "d")
     listed = cbp("rebuild", "d", "--list")
     assert "swapped" in listed
     assert "can be taken back until" in listed
@@ -454,6 +455,7 @@ def test_operators_rebuild_by_one_command(
     assert world.sums()["x"] == 6
     cbp("rebuild", "d", "--back", status=1)
     assert json.loads(cbp("rebuild", "d", "--json"))["status"] == "ready"
+    assert "new tables are ready: cbp rebuild d --swap" in cbp("status", "d")
     assert "was cancelled; nothing has changed" in cbp("rebuild", "d", "--cancel")
 
 
