@@ -106,6 +106,7 @@ class Settings(BaseSettings):
             dataflow may override this, and `keep_inputs_bytes`, for a source.
         keep_inputs_bytes: Bytes that the increments of one source may take, however young; 0 means
             any.
+        keep_inputs_increments: How many increments of one source stay, however young; 0 means any.
         keep_finished_hours: How long a dropped file that was taken in stays in `finished`.
         keep_finished_bytes: Bytes that such files of one source may take; 0 means any.
         keep_runs: Runs of a stage that stay listed, with the increments that they wrote.
@@ -231,6 +232,7 @@ class Settings(BaseSettings):
     keep_hours: float = Field(default=24.0, ge=0, le=24 * 366)
     keep_inputs_hours: float = Field(default=7 * 24.0, ge=0, le=24 * 3660)
     keep_inputs_bytes: int = Field(default=0, ge=0)
+    keep_inputs_increments: int = Field(default=0, ge=0)
     keep_finished_hours: float = Field(default=7 * 24.0, ge=0, le=24 * 3660)
     keep_finished_bytes: int = Field(default=0, ge=0)
     keep_runs: int = Field(default=10_000, ge=100, le=1_000_000_000)
@@ -445,7 +447,9 @@ class Settings(BaseSettings):
     @property
     def input_retention(self) -> FlowRetention:
         """How long inputs of sources are kept if the dataflow does not say."""
-        return FlowRetention(self.keep_inputs_hours * 3600, self.keep_inputs_bytes)
+        return FlowRetention(
+            self.keep_inputs_hours * 3600, self.keep_inputs_bytes, self.keep_inputs_increments
+        )
 
     def effective(self) -> dict[str, Any]:
         """Return every setting as a JSON value, with secrets masked."""

@@ -112,7 +112,7 @@ _SOURCE = {
     "unfinished",
 }
 _BATCH = {"files", "bytes", "seconds"}
-_KEEP = {"hours", "bytes"}
+_KEEP, _KEEP_INPUTS = {"hours", "bytes"}, {"hours", "bytes", "increments"}
 _KEEP_HOURS_MAX = 24 * 3660
 _BYTES_MAX = 1 << 62
 """Fits into an integer column of the store and of every reader."""
@@ -245,7 +245,7 @@ class _Reader:
             parsed or Schema(()),
             str(node.get("format", "jsonl")),
             MappingProxyType(options),
-            self._keep(f"{where}.keep", node.get("keep", {})),
+            self._keep(f"{where}.keep", node.get("keep", {}), _KEEP_INPUTS),
             str(node.get("duplicates", "accept")),
             on_bad_records=self._on_bad_records(where, node.get("on_bad_records")),
             batch=self._batch(f"{where}.batch", node["batch"]) if "batch" in node else ONE_FILE,
@@ -312,10 +312,10 @@ class _Reader:
                 self._note("batch_invalid", f"{where}.{name}", f"expected a number, got {number!r}")
         return FileBatch(**numbers)
 
-    def _keep(self, where: str, value: Any) -> RetentionWish:
-        """Read the retention of a flow: `{hours: 48, bytes: 10000000000}`, either or both."""
-        given = self._mapping(where, value, _KEEP)
-        hours, most = given.get("hours"), given.get("bytes")
+    def _keep(self, where: str, value: Any, names: set[str] = _KEEP) -> RetentionWish:
+        """Read the retention of a flow: `{hours: 48, bytes: 10000000000}`, some or all."""
+        given = self._mapping(where, value, names)
+        hours, most, count = (given.get(name) for name in ("hours", "bytes", "increments"))
         if hours is not None and not (_is_number(hours) and 0 <= hours <= _KEEP_HOURS_MAX):
             expected = f"expected hours from 0 to {_KEEP_HOURS_MAX}, got {hours!r}"
             self._note("keep_invalid", f"{where}.hours", expected)
@@ -324,7 +324,11 @@ class _Reader:
             expected = f"expected bytes up to {_BYTES_MAX}, 0 means any number; got {most!r}"
             self._note("keep_invalid", f"{where}.bytes", expected)
             most = None
-        return RetentionWish(None if hours is None else hours * 3600.0, most)
+        if count is not None and not (type(count) is int and 0 <= count <= _BYTES_MAX):
+            expected = f"expected a number of increments, 0 means any number; got {count!r}"
+            self._note("keep_invalid", f"{where}.increments", expected)
+            count = None
+        return RetentionWish(None if hours is None else hours * 3600.0, most, count)
 
     def _stage(self, name: str, value: Any) -> StageNode | None:
         where = f"stages.{name}"

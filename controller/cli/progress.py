@@ -38,14 +38,27 @@ def progress_bar(*, hidden: bool) -> Iterator[Callable[[Mapping[str, Any]], None
         yield show
 
 
-def follow_job(service: ServiceClient, *path: str, clock: Clock, hidden: bool) -> dict[str, Any]:
+def follow_job(
+    service: ServiceClient,
+    *path: str,
+    clock: Clock,
+    hidden: bool,
+    busy: Callable[[Mapping[str, Any]], bool] = lambda job: not job["ended"],
+) -> dict[str, Any]:
     """Show how far a job is until it has ended; it goes on if this command is interrupted.
+
+    Args:
+        service: The service.
+        path: The job's.
+        clock: Waits between two looks.
+        hidden: Whether to show nothing.
+        busy: Whether to look again.
 
     Raises:
         ServiceProblemError: The job failed.
     """
     with progress_bar(hidden=hidden) as show:
-        while not (job := dict(service.get(*path)))["ended"]:
+        while busy(job := dict(service.get(*path))):
             show(job)
             clock.wait(POLL_SECONDS)
     if job["error"] is not None:

@@ -36,6 +36,7 @@ from cbp.model.schedule.places import Places
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import Answers
+from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.counts.lane_counts import LaneCounts
 from controller.loop.counts.run_counts import RunCounts
 from controller.loop.housekeeping.collector import Housekeeping
@@ -406,6 +407,18 @@ class Parts:
     @cached_property
     def give_back_jobs(self) -> GiveBackJobs:
         return self._make(GiveBackJobs)
+
+    @cached_property
+    def building(self) -> set[str]:
+        return set()
+
+    @cached_property
+    def rebuild_jobs(self) -> RebuildJobs:
+        return self._make(
+            RebuildJobs,
+            executor=self.given.verifier or self.given.executor,
+            compile_=self.given.registry.compile_registered,
+        )
 
     @cached_property
     def deletion(self) -> Deletion:

@@ -65,6 +65,7 @@ class Controller:
         rollback_jobs: Start roll-backs, and report their progress.
         give_back_jobs: Give back what stages had set aside, in the same way.
         set_aside_counts: Count what stages have set aside.
+        rebuild_jobs: Build new tables beside the old ones, and swap them.
         housekeeping: Removes files and records that nothing needs any more.
         explaining: Explains plans and past runs.
         isolation: Knows which dataflows are in trouble.
@@ -101,7 +102,7 @@ class Controller:
         self.reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
         self.rollback_jobs, self.give_back_jobs = parts.rollback_jobs, parts.give_back_jobs
-        self.set_aside_counts = parts.set_aside_counts
+        self.set_aside_counts, self.rebuild_jobs = parts.set_aside_counts, parts.rebuild_jobs
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
         self.stage_facts, self.lineages = parts.stage_facts, parts.lineages
         self.verifications, self.scrubs = parts.verifications, parts.scrubs
@@ -444,6 +445,7 @@ class Controller:
         self._framer.stop()
         self._answers.stop()
         self.verifications.stop()
+        self.rebuild_jobs.stop()
         self._failures.stop()
         self.amendments.cancel_all(None)
         return self._in_flight.wait(timeout=timeout) and not self._in_flight.busy()
@@ -542,6 +544,7 @@ class Controller:
         """Start no more runs; those under way go on. Returns at once."""
         self._ticker.stopping = True
         self.verifications.stop()
+        self.rebuild_jobs.stop()
 
     def drain(self, timeout: float, *, cancel_seconds: float = DRAIN_CANCEL_SECONDS) -> bool:
         """Start no more runs and wait for those under way; cancel what takes longer.

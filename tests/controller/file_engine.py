@@ -125,6 +125,16 @@ class FileEngine:
         tables = (state_table(node.name, spec.name) for spec in node.translator.states)
         return [TableChange(table, drops=("*",)) for table in tables]
 
+    def show_built(
+        self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
+    ) -> Sequence[TableChange]:
+        raise NotImplementedError
+
+    def show_again(
+        self, folder: str, node: StageNode, versions: Mapping[str, int], *, epoch: int
+    ) -> Sequence[TableChange]:
+        raise NotImplementedError
+
     def alter(
         self,
         folder: str,

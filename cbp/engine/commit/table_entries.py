@@ -180,12 +180,12 @@ def horizon_mark(name: str, below: int, generation: int) -> dict[str, int]:
 
     Args:
         name: `cbp/<dataflow>/<table>`.
-        below: The first epoch that is kept; 0 means that all epochs are kept, and no mark is
-            needed.
+        below: The first epoch that is kept; 0 or less means that all epochs are kept, and no mark
+            is needed.
         generation: The dataflow's generation; a roll-back takes the horizon back, like epochs.
     """
     mark = f"{name}/{_HORIZON}" + (f"@{generation}" if generation else "")
-    return {mark: below} if below else {}
+    return {mark: below} if below > 0 else {}
 
 
 def horizon(txns: Mapping[str, int]) -> int:

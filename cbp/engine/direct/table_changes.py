@@ -8,11 +8,13 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Protocol
 
-from cbp.engine.commit.table_entries import CHANGE, app_id
+from cbp.engine.commit.garbage_collection import paths_of
+from cbp.engine.commit.table_entries import CHANGE, app_id, shown_epoch, shown_generation
+from cbp.engine.delta.actions import AddFile
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import create_table
 from cbp.engine.interface.runs import RunControl
-from cbp.engine.outputs.table_migration import Rewriter, alter
+from cbp.engine.outputs.table_migration import Rewriter, alter, shown_again
 from cbp.engine.outputs.table_specs import DeclaredTable, declared_tables
 from cbp.engine.outputs.view_filling import ViewFilling
 from cbp.engine.run.table_cache import OpenTables
@@ -21,6 +23,7 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table, state_table
+from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import TableChange
 
@@ -144,6 +147,45 @@ class TableChanges:
             table = self.tables.table(f"{folder}/{declared.name}")
             change = rewriter.rewritten(table, declared, anew=anew)
             changes += [change] if change else []
+        return changes
+
+    def show_built(
+        self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
+    ) -> Sequence[TableChange]:
+        """Copy what was built elsewhere; see `TableAdministration.show_built`."""
+        cache = index_cache(self.cache, self.limits)
+        rewriter = Rewriter(epoch, run, self.now_ms(), cache, self.faults)
+        messages = {flow_table(node.name, one.name) for one in node.translator.loopbacks}
+        changes = []
+        for declared in declared_tables(dataflow, node):
+            path = f"{folder}/{declared.name}"
+            exists = self._exists(folder, declared.name)
+            live = sorted(self.tables.table(path).refresh().live) if exists else []
+            if declared.name in messages:
+                changes.append(TableChange(declared.name, drops=tuple(live), below=epoch))
+                continue
+            source = self.tables.table(f"{built}/{declared.name}")
+            shown = source.refresh()
+            epochs = 1 + shown_epoch(shown.txns, shown_generation(shown.txns))
+            changes.append(
+                rewriter.built(path, declared, source, drops=live, epochs=max(epochs, 1))
+            )
+        return changes
+
+    def show_again(
+        self, folder: str, node: StageNode, versions: Mapping[str, int], *, epoch: int
+    ) -> Sequence[TableChange]:
+        """Find what tables showed before; see `TableAdministration.show_again`."""
+        outputs = {flow_table(node.name, output.name) for output in node.translator.outputs}
+        changes = []
+        for name, version in versions.items():
+            table = self.tables.table(f"{folder}/{name}")
+            below = epoch if name in outputs else 0
+            change = shown_again(table, name, version, below=below)
+            for path in sorted(paths_of(map(AddFile.from_json, change.adds))):
+                if not self.files.exists(f"{table.path}/{path}"):
+                    raise NotFoundError(kind="file", name=f"{table.path}/{path}")
+            changes.append(change)
         return changes
 
     def alter(

@@ -73,6 +73,42 @@ class TableAdministration(Protocol):
         """
         ...
 
+    def show_built(
+        self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
+    ) -> Sequence[TableChange]:
+        """Write what a stage's tables were built as in another folder; no reader sees it yet.
+
+        Messages are left out, since all of them were read. As `rewrite` in everything else.
+
+        Args:
+            folder: The dataflow's folder.
+            dataflow: Its name.
+            node: The stage after the change.
+            built: The folder with the tables that were built; all their runs are published.
+            epoch: The stage's next epoch.
+            run: Unique id of this attempt.
+
+        Returns:
+            A change of every table of the stage.
+        """
+        ...
+
+    def show_again(
+        self, folder: str, node: StageNode, versions: Mapping[str, int], *, epoch: int
+    ) -> Sequence[TableChange]:
+        """Return the changes that make a stage's tables show what they showed before; reads only.
+
+        Args:
+            folder: The dataflow's folder.
+            node: The stage.
+            versions: Folder of each of its tables, relative to `folder`, to an earlier version.
+            epoch: The stage's next epoch.
+
+        Raises:
+            NotFoundError: If a version, or a file of it, is not there any more.
+        """
+        ...
+
     def alter(
         self,
         folder: str,

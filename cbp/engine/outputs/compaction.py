@@ -39,6 +39,7 @@ __all__ = [
     "came_ms",
     "choose",
     "due",
+    "epochs_of",
     "live_of",
     "merge",
     "merged_change",

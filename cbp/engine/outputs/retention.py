@@ -65,7 +65,8 @@ def expired_change(
     if not gone:
         return None
     drops = tuple(path for one in gone for path in one.paths)
-    return TableChange(table, drops=drops, below=gone[-1].index + 1)
+    # Records from before all increments have epochs below 0: nothing of an increment goes then.
+    return TableChange(table, drops=drops, below=gone[-1].index + 1 or -1)
 
 
 def grain_of(live: Iterable[AddFile], kept: KeptFlow, *, now_ms: int) -> Grain:

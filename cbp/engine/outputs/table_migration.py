@@ -13,6 +13,7 @@ has to be known:
   output whose types were widened is rewritten, file by file: not every reader can widen.
 - A table that begins anew, of a state or of an output, loses its files in the same entry. That of
   an output also says that its older increments are gone, as a retention does.
+- A table that was *built* elsewhere is copied, and shown in place of all that was there.
 - A *view* that was an output before is filled with the last record of each key of its flow
   (`cbp.engine.outputs.view_filling`). Its table is created by the redo.
 
@@ -32,6 +33,7 @@ from itertools import chain, pairwise
 
 import numpy as np
 import pyarrow as pa
+import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.key_hash import bucket_shift
@@ -40,10 +42,10 @@ from cbp.engine.commit.table_entries import horizon_mark, live_files, shown_gene
 from cbp.engine.delta.actions import AddFile, ChangeFile, Metadata, RemoveFile
 from cbp.engine.delta.change_feed_settings import feed_flow, with_feed_of
 from cbp.engine.delta.columns import schema_string
-from cbp.engine.delta.live_records import read_batches
+from cbp.engine.delta.live_records import live_batches, read_batches
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.outputs.compaction import in_order
+from cbp.engine.outputs.compaction import epochs_of, in_order
 from cbp.engine.outputs.table_specs import EPOCH, HASH, DeclaredTable
 from cbp.engine.outputs.view_filling import ViewFilling
 from cbp.engine.state.bucket_state import BucketState, StateTable
@@ -59,7 +61,7 @@ from cbp.errors import FileDamagedError, FileLostError, InvariantError, TableFor
 from cbp.model.flow.schema import Schema
 from cbp.model.run.intention import TableChange
 
-__all__ = ["Rewriter", "alter"]
+__all__ = ["Rewriter", "alter", "shown_again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -128,6 +130,42 @@ class Rewriter:
             declared.name, tuple(add.to_json() for add in adds), tuple(sorted(drops))
         )
 
+    def built(
+        self,
+        path: str,
+        declared: DeclaredTable,
+        source: ManagedTable,
+        *,
+        drops: Iterable[str],
+        epochs: int,
+    ) -> TableChange:
+        """Copy what a table was built as elsewhere; return the change that shows it.
+
+        Records of an output get negative epochs, in their order: no increment has such a number.
+
+        Args:
+            path: The table that is to show it; it need not exist.
+            declared: What both tables are declared as.
+            source: The table that was built; all its runs are published.
+            drops: Live files of the table.
+            epochs: How many epochs its stage ran to build it.
+        """
+        snapshot = source.refresh()
+        if declared.is_state:
+            live = live_files(snapshot, declared.name, ())
+            old = StateTable(source.path, snapshot.metadata.id, live)
+            states = (BucketState(old, self.cache, (number,)) for number in sorted(live))
+            pieces = chain.from_iterable(map(live_records, states))
+            adds = self._state_files(StateTable(path, declared.id, {}), pieces, declared)
+        else:
+            adds = list(self._renumbered(path, source, snapshot, declared, epochs))
+        if (rows := sum(add.rows for add in adds)) != (read := _records(snapshot)):
+            message = f"{path}: {rows} of {read} records that were built are written"
+            raise InvariantError(message, table=path)
+        below = 0 if declared.is_state else self.epoch
+        changed = tuple(add.to_json() for add in adds)
+        return TableChange(declared.name, changed, tuple(sorted(drops)), below=below)
+
     def _state(
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
     ) -> list[AddFile]:
@@ -177,11 +215,44 @@ class Rewriter:
             faults=self.faults,
         )
 
+    def _renumbered(
+        self,
+        path: str,
+        source: ManagedTable,
+        snapshot: Snapshot,
+        declared: DeclaredTable,
+        epochs: int,
+    ) -> Iterator[AddFile]:
+        schema, made = _output_schema(declared), list[AddFile]()
+        for number, file in enumerate(in_order(snapshot.live.values())):
+            name = rewritten_file(self.epoch, number, self.run)
+            sink = ParquetSink(f"{path}/{name}", schema, faults=self.faults)
+            for batch in live_batches(source.path, file, limits=self.cache.limits):
+                rows = conform(pa.Table.from_batches([batch]), schema)
+                before = pc.subtract(rows.column(EPOCH[0]), epochs)
+                sink.write(rows.set_column(len(schema) - 1, schema.field(EPOCH[0]), before))
+            done = sink.close()
+            if done is None:
+                continue
+            low, high = (epoch - epochs for epoch in epochs_of(file))
+            made.append(
+                AddFile(
+                    name,
+                    {},
+                    done.bytes,
+                    done.rows,
+                    file.modified_ms,
+                    min_values={EPOCH[0]: low},
+                    max_values={EPOCH[0]: high},
+                )
+            )
+        sync_files([f"{path}/{file.path}" for file in made], faults=self.faults)
+        yield from made
+
     def _output(
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
     ) -> Iterator[AddFile]:
-        schema = arrow_schema(Schema(declared.schema.fields))
-        schema = schema.append(pa.field(EPOCH[0], pa.int64()))
+        schema = _output_schema(declared)
         made: list[AddFile] = []
         for number, file in enumerate(in_order(snapshot.live.values())):
             path = rewritten_file(self.epoch, number, self.run)
@@ -200,6 +271,21 @@ class Rewriter:
             made.append(new)
         sync_files([f"{table.path}/{file.path}" for file in made], faults=self.faults)
         yield from made
+
+
+def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> TableChange:
+    """Return the change that makes a table show what an earlier version of it showed.
+
+    Args:
+        table: The table.
+        name: Its folder, relative to the dataflow's.
+        version: The earlier version; its files have to be there.
+        below: As in `TableChange`.
+    """
+    now, then = table.refresh().live, table.log.snapshot(version).live
+    drops = sorted(path for path, add in now.items() if then.get(path) != add)
+    adds = [add.to_json() for path, add in sorted(then.items()) if now.get(path) != add]
+    return TableChange(name, tuple(adds), tuple(drops), below=below)
 
 
 def alter(
@@ -239,7 +325,9 @@ def alter(
     ]
     adds = [replace(AddFile.from_json(add), data_change=data_change) for add in change.adds]
     feed: tuple[ChangeFile, ...] = ()
-    if data_change and removes and feed_flow(snapshot.metadata.configuration):
+    # Records of other columns have no difference: a reader of changes then reads the files.
+    comparable = not adds or not _differs(snapshot.metadata, declared)
+    if data_change and removes and comparable and feed_flow(snapshot.metadata.configuration):
         gone = {path: snapshot.live[path] for path in change.drops if path in snapshot.live}
         new = {add.path: add for add in adds}
         feed = _difference(ChangeFeed(table.path, snapshot, epoch, files, limits), gone, new)
@@ -300,6 +388,15 @@ def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
         what = f"increments with {', '.join(lost)}, which the output does not have: rename it"
         raise TableForeignError(path, what)
     return any(old[name] != new[name] for name in old.keys() & new.keys())
+
+
+def _records(snapshot: Snapshot) -> int:
+    return sum(add.rows - add.dead for add in snapshot.live.values())
+
+
+def _output_schema(declared: DeclaredTable) -> pa.Schema:
+    schema = arrow_schema(Schema(declared.schema.fields))
+    return schema.append(pa.field(EPOCH[0], pa.int64()))
 
 
 def _state_schema(schema: Schema) -> pa.Schema:

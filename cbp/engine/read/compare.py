@@ -53,12 +53,14 @@ __all__ = [
     "SHOWN_MAX",
     "Batches",
     "Counting",
+    "DifferenceCounts",
     "column_names",
     "compare",
     "compare_changes",
     "compare_multisets",
     "compare_near",
     "compare_views",
+    "count_differences",
 ]
 
 SHOWN_MAX = 100
@@ -172,6 +174,97 @@ def compare(
         if len(differences) >= SHOWN_MAX:
             break
     return differences[:SHOWN_MAX]
+
+
+@dataclass(slots=True)
+class DifferenceCounts:
+    """How many records of a table another version of it has not, or has otherwise.
+
+    Attributes:
+        before, after: Records of either version.
+        added, gone: Records that only the other version has, or only this one.
+        changed: Records whose key both have, with other values.
+    """
+
+    before: int = 0
+    after: int = 0
+    added: int = 0
+    gone: int = 0
+    changed: int = 0
+
+
+def count_differences(
+    comparison: Comparison,
+    spec: TranslatorSpec,
+    *,
+    before: Contents,
+    after: Contents,
+    counting: Counting,
+    limits: EngineLimits = DEFAULT_LIMITS,
+) -> DifferenceCounts:
+    """Count the records in which two versions of a table differ, exactly and by value.
+
+    Args:
+        comparison: Which table is compared; no changes of a view. A history is compared without
+            its epochs.
+        spec: The spec of the table's stage.
+        before, after: Both versions, with the same columns.
+        counting: See `Counting`.
+        limits: How many records are in memory at a time.
+    """
+    rank: Callable[[tuple[int, Row]], Any] | None = None
+    beside: list[int] = []
+    if comparison.kind == "state":
+        state = spec.state(comparison.name)
+        schema, names = state.schema, spec.key_of(state).names
+    else:
+        output = spec.output(comparison.name)
+        schema, names = output.schema, output.key if comparison.kind == "view" else ()
+        rank = record_rank(output) if names and output.latest_by else None
+        beside = [schema.index(name) for name in output.latest_by] if names else []
+    key = [schema.index(name) for name in names] or list(range(len(schema)))
+    places = [at + int(rank is not None) for at in key]
+    counts = DifferenceCounts()
+
+    def side(contents: Contents) -> Batches:
+        numbers = range(contents.parts)
+        return lambda: chain.from_iterable(
+            contents.part(n, epochs=rank is not None) for n in numbers
+        )
+
+    rows = max(before.rows, after.rows)
+    with closing(_Parts(rows, lambda row: identity([row[at] for at in places]), limits)) as spilled:
+        spilled.take(side(before), side(after), counting)
+        for part in range(spilled.parts):
+            if comparison.kind != "view":
+                olds, news = spilled.all(part, 0), spilled.all(part, 1)
+            else:
+                olds, news = (
+                    {
+                        value: _listed(_present(row, (*key, *beside)))
+                        for value, row in (
+                            spilled.last(part, number)
+                            if rank is None
+                            else spilled.greatest(part, number, rank)
+                        ).items()
+                    }
+                    for number in (0, 1)
+                )
+            for value in dict.fromkeys([*olds, *news]):
+                _count(counts, olds.get(value, []), news.get(value, []))
+    return counts
+
+
+def _count(counts: DifferenceCounts, olds: list[Row], news: list[Row]) -> None:
+    """Count the records of one key."""
+    left, right = (Counter(identity(row) for row in side) for side in (olds, news))
+    gone, added = (left - right).total(), (right - left).total()
+    changed = min(gone, added)
+    counts.before += len(olds)
+    counts.after += len(news)
+    counts.added += added - changed
+    counts.gone += gone - changed
+    counts.changed += changed
 
 
 def compare_multisets(

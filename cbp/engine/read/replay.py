@@ -78,6 +78,14 @@ class Replay:
         limits = self.limits or {}
         return all(name in limits and epoch >= limits[name] for name, epoch in self.epochs.items())
 
+    def waiting(self, stage: str) -> Mapping[str, Connector]:
+        """Return the inputs of a stage that leads, with what waits there."""
+        return self._connectors[stage]
+
+    def memo(self, stage: str) -> Any:
+        """Return the memo of a stage's Runnable."""
+        return self._memos.get(stage)
+
     def offer(self, increment: Increment) -> None:
         """Enqueue an increment of a source, and close the frames that end after it."""
         self._enqueue(increment)

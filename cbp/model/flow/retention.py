@@ -33,10 +33,13 @@ class FlowRetention:
     Attributes:
         seconds: Age, since they arrived.
         bytes: Total size above which the oldest expire, however young they are; 0 means no limit.
+        increments: Number of the newest increments that stay; older ones expire, however young they
+            are. 0 means no limit. Sources only.
     """
 
     seconds: float
     bytes: int = 0
+    increments: int = 0
 
 
 @dataclass(frozen=True, slots=True)
@@ -47,17 +50,19 @@ class RetentionWish:
     kept for good, and messages that only their own stage reads until they were read.
 
     Attributes:
-        seconds, bytes: As in `FlowRetention`; `None` if it is left open.
+        seconds, bytes, increments: As in `FlowRetention`; `None` if it is left open.
     """
 
     seconds: float | None = None
     bytes: int | None = None
+    increments: int | None = None
 
     def over(self, others: FlowRetention) -> FlowRetention:
         """Return the retention that results if `others` fills in what is left open."""
         return FlowRetention(
             others.seconds if self.seconds is None else self.seconds,
             others.bytes if self.bytes is None else self.bytes,
+            others.increments if self.increments is None else self.increments,
         )
 
 
@@ -67,7 +72,8 @@ _NEVER = sys.maxsize
 
 _TOO_OLD = "is older than the retention's hours"
 _TOO_MUCH = "is more than the retention's bytes"
-_WITHIN = "is within the retention's hours and bytes"
+_TOO_MANY = "is more than the retention's increments"
+_WITHIN = "is within the retention's hours, bytes and increments"
 
 
 @dataclass(frozen=True, slots=True)
@@ -162,11 +168,12 @@ def expire(
     retention: FlowRetention,
     now: datetime,
     first_waiting: int = _NEVER,
+    next_index: int = 0,
 ) -> Expiry:
     """Return which increments of a flow expire, and why the next one stays.
 
-    The oldest expire first, until one stays: because it is younger than the retention's hours and
-    what is left is no more than its bytes, or because a queue or a roll-back needs it.
+    The oldest expire first, until one stays: because it is within the retention's hours, bytes and
+    increments, or because a queue or a roll-back needs it.
 
     Args:
         held: The oldest increments, ascending and without gaps.
@@ -176,17 +183,19 @@ def expire(
         retention: The retention of the flow.
         now: Aware time in UTC.
         first_waiting: Increments from this one on are still needed.
+        next_index: Index of the increment that comes next; 0 if increments are not counted.
     """
     gone: list[Held] = []
     left, because, stays = total_bytes, "", ""
     for one in held:
         old = (now - one.arrived).total_seconds() >= retention.seconds
         large = bool(retention.bytes) and left > retention.bytes
+        many = 0 < retention.increments < next_index - one.index
         waits = one.index >= first_waiting or any(path in needed for path in one.paths)
-        stays = _stays(one, first_replayed, waits=waits, old=old or large)
+        stays = _stays(one, first_replayed, waits=waits, old=old or large or many)
         if stays:
             break
-        because = because or (_TOO_OLD if old else _TOO_MUCH)
+        because = because or (_TOO_OLD if old else _TOO_MUCH if large else _TOO_MANY)
         gone.append(one)
         left -= one.bytes
     return Expiry(tuple(gone), because, stays)

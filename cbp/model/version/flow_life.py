@@ -26,15 +26,17 @@ class FlowLife:
     Attributes:
         first: The first increment since its stage began with nothing.
         signed: The first increment that has types and signs, if it has changes of a view.
+        built: Whether its table began with records that no increment has: they were built beside.
     """
 
     first: int = 0
     signed: int = 0
+    built: bool = False
 
     @property
     def adds_up(self) -> bool:
         """Whether the signs of all changes add up to the view."""
-        return self.signed <= self.first
+        return self.signed <= self.first and not self.built
 
 
 NEW_LIFE = FlowLife()
@@ -48,11 +50,13 @@ class Beginning:
         shape: The version; `None` if it was not recorded.
         epochs: Maps each stage that leads others to its first epoch under this version.
         emptied: Stages that begin with nothing.
+        built: Whether the tables of these were built beside, and begin with that.
     """
 
     shape: DataflowShape | None
     epochs: Mapping[str, int]
     emptied: Collection[str] = ()
+    built: bool = False
 
 
 def lives_of_flows(versions: Iterable[Beginning]) -> dict[str, FlowLife]:
@@ -68,7 +72,8 @@ def lives_of_flows(versions: Iterable[Beginning]) -> dict[str, FlowLife]:
         for name, stage in () if shape is None else shape.stages.items():
             epoch = version.epochs.get(_leader_of(name, shape, version.epochs), 0)
             if name in version.emptied:
-                lives |= {f"{name}.{o}": FlowLife(epoch, epoch) for o in stage.outputs}
+                life = FlowLife(epoch, epoch, version.built)
+                lives |= {f"{name}.{output}": life for output in stage.outputs}
             elif before is not None and name in before.stages:
                 for view in flows_made_views(before.stages[name], stage):
                     flow = f"{name}.{view}"

@@ -253,13 +253,20 @@ def _from_retained(
 ) -> tuple[Connector, Mistake | None]:
     flow = node.wiring[input_]
     changes = node.translator.input(input_).changes
+    where = f"stages.{node.name}.inputs.{input_}"
+    if life.built:
+        writer = flow.partition(".")[0]
+        message = (
+            f"the records of {flow!r} from before increment {life.first} were built beside, and "
+            f"came in no increment: rebuild {writer!r} too, or begin with the next increment"
+        )
+        return _empty(node, input_), Mistake("input_not_retained", where, message)
     if changes == "signed" and not life.adds_up:
         message = (
             f"{flow!r} has changes only from increment {life.signed} on; before, it was an output, "
             f"so its changes do not add up to its records: rebuild {flow.partition('.')[0]!r} too, "
             "or read new records only (changes='after')"
         )
-        where = f"stages.{node.name}.inputs.{input_}"
         return _empty(node, input_), Mistake("changes_not_retained", where, message)
     first = life.first
     increments = tuple(i for i in retained(flow) if i.index >= first)
@@ -270,16 +277,13 @@ def _from_retained(
             f"{format_count(came, 'increment')} of {flow!r} came, and {left} can still be read, "
             "so a rebuilt state would differ; keep the state, or begin with the next increment"
         )
-        return _empty(node, input_), Mistake(
-            "input_not_retained", f"stages.{node.name}.inputs.{input_}", message
-        )
+        return _empty(node, input_), Mistake("input_not_retained", where, message)
     if any(i.gone for i in increments):
         for one in hindrances(after.sources[flow], after.sources, {node.name: node}):
             message = (
                 f"files of {flow!r} were replaced, so retained increments take records back, and "
                 f"{one.why}; begin with the next increment"
             )
-            where = f"stages.{node.name}.inputs.{input_}"
             return _empty(node, input_), Mistake("replacement_unfollowed", where, message)
     # As on arrival: an empty increment is not enqueued inside a cycle.
     given = tuple(

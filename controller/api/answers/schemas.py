@@ -195,9 +195,8 @@ class KeepOut(Model):
 
     hours: float = Field(description="Hours since their arrival.")
     bytes: int = Field(description="Size limit for each source; 0 means no limit.")
-    by: Literal["dataflow", "service"] = Field(
-        description="`dataflow` if it sets `hours` or `bytes`."
-    )
+    increments: int = Field(description="How many of the newest stay; 0 means no limit.")
+    by: Literal["dataflow", "service"] = Field(description="`dataflow` if it sets some of it.")
 
 
 class SourceOut(Model):

@@ -539,7 +539,12 @@ def _moment(ms: int) -> datetime:
 def _keep_out(wish: RetentionWish, service: FlowRetention) -> KeepOut:
     retention = wish.over(service)
     by: Literal["dataflow", "service"] = "service" if wish == NO_WISH else "dataflow"
-    return KeepOut(hours=retention.seconds / 3600, bytes=retention.bytes, by=by)
+    return KeepOut(
+        hours=retention.seconds / 3600,
+        bytes=retention.bytes,
+        increments=retention.increments,
+        by=by,
+    )
 
 
 def _node(record: DataflowRecord, stage: str) -> Mapping[str, Any]:

@@ -36,6 +36,7 @@ BODIES: Mapping[str, Any] = MappingProxyType(
         "corrections_preview": _CORRECTION,
         "corrections_correct": _CORRECTION,
         "verifications_start": {"seconds_max": 60},
+        "rebuilds_start": _CLICKS,
         "runs_cancel_many": _RUNS,
         "runs_retry_many": _RUNS,
         "tokens_create": {"name": "shop-producer", "scope": "operator", "dataflows": ["clicks"]},

@@ -27,6 +27,7 @@ from controller.api.requests.present_state import PresentState
 from controller.api.security.exchange import Exchange, exchange_of
 from controller.events import EventFeed
 from controller.ingest.drop_folder import DropFolder
+from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.scrubs import Scrubs
@@ -124,6 +125,7 @@ ReadingDep = Annotated[Reading, Depends(_part(lambda parts: parts.controller.rea
 GiveBackJobsDep = Annotated[
     GiveBackJobs, Depends(_part(lambda parts: parts.controller.give_back_jobs))
 ]
+RebuildJobsDep = Annotated[RebuildJobs, Depends(_part(lambda parts: parts.controller.rebuild_jobs))]
 RollbackJobsDep = Annotated[
     RollbackJobs, Depends(_part(lambda parts: parts.controller.rollback_jobs))
 ]

@@ -60,7 +60,7 @@ def register_command(
     version would do to each stage, its state and its queues; it ends with status 1 if the version
     would be refused.
     """
-    content, content_type = _document(file)
+    content, content_type = document_of(file)
     sent: dict[str, Any] = {"content": content, "content_type": content_type}
     chosen = {"keep": keep, "rebuild": rebuild, "retained": retained}
     query = {**chosen, "expected_version": expected_version, "dry_run": str(plan).lower()}
@@ -108,7 +108,7 @@ def validate_command(context: typer.Context, file: Document, json_: AsJson = Fal
     Status 0: the document can be registered; 1: it has mistakes, or the service refused; 2: a
     wrong call.
     """
-    content, content_type = _document(file)
+    content, content_type = document_of(file)
     with session(context).connect() as service:
         try:
             answer = service.post(
@@ -142,7 +142,7 @@ def _mistake_line(file: str, mistake: Mapping[str, Any]) -> str:
     return one_line(f"{place}: {mistake['code']}: {message}")
 
 
-def _document(file: str) -> tuple[bytes, str]:
+def document_of(file: str) -> tuple[bytes, str]:
     """Return the text of a document, and its media type."""
     path = Path(file)
     if not path.exists() and path.name == file and not path.suffix:

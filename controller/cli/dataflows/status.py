@@ -41,6 +41,8 @@ def status_command(
         answer["instance"] = service.get("leader")
         if dataflow is not None and not answer["definition_problem"]:
             answer["folders"] = service.get("dataflows", dataflow, "sources")["items"]
+            answer["rebuilds"] = service.get("dataflows", dataflow, "rebuilds")
+            answer["reach"] = service.get("dataflows", dataflow, "reach")
     if json_:
         print_json(answer)
     else:
@@ -207,6 +209,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
     _print_stage_table(answer["stages"])
     for stage in answer["stages"]:
         _print_rebuild(summary["name"], stage)
+    _print_beside(summary["name"], answer)
     for file, names in _newer_files(answer["stages"]).items():
         print_text(
             f"{file} has changed since it was loaded; {', '.join(names)} still runs the loaded "
@@ -290,6 +293,28 @@ def _print_rebuild(dataflow: str, stage: dict[str, Any]) -> None:
         state = f"{name}.{stage['states'][0]['name']}"
         text += f"; as it was: cbp state {dataflow} {state} --at {rebuild['as_it_was']}"
     print_text(text, "yellow")
+
+
+def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
+    """Print the rebuild beside that is under way, and the sources that none can read in full."""
+    rebuilds = answer.get("rebuilds", {"items": (), "back_until": None})
+    for job in rebuilds["items"]:
+        if job["status"] == "ready":
+            text = f"new tables are ready: cbp rebuild {dataflow} --swap shows them, or --cancel"
+            print_text(text, "yellow")
+        elif not job["ended"]:
+            done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
+            print_text(f"new tables are built beside: {job['step']} {done}".rstrip(), "yellow")
+    if rebuilds["back_until"]:
+        until = clock(rebuilds["back_until"])
+        print_text(f"the tables before the swap stay until {until}: cbp rebuild {dataflow} --back")
+    for one in answer.get("reach", {"sources": ()})["sources"]:
+        if not one["complete"]:
+            print_text(
+                f"{one['source']}: input is kept from increment {one['first']:,} on, so a rebuild "
+                f"is refused, and so are corrections that compute groups anew (see: cbp gc "
+                f"{dataflow} --reach)"
+            )
 
 
 def _newer_files(stages: list[dict[str, Any]]) -> dict[str, list[str]]:

@@ -2,6 +2,7 @@
 
 cbp gc --dry-run
 cbp gc clicks
+cbp gc clicks --reach
 """
 
 from __future__ import annotations
@@ -22,8 +23,21 @@ DryRun = Annotated[
 ]
 
 
+Reach = Annotated[
+    bool,
+    typer.Option(
+        "--reach",
+        help="Remove nothing; show how far back a replace, a rebuild, a roll-back can go.",
+    ),
+]
+
+
 def gc_command(
-    context: typer.Context, dataflow: Name = None, dry_run: DryRun = False, json_: AsJson = False
+    context: typer.Context,
+    dataflow: Name = None,
+    dry_run: DryRun = False,
+    reach: Reach = False,
+    json_: AsJson = False,
 ) -> None:
     """Remove files that are no longer needed, and show why the others stay.
 
@@ -34,12 +48,17 @@ def gc_command(
     with session(context).connect() as service:
         names = [one["name"] for one in service.get("dataflows")["items"]]
         for name in names if dataflow is None else [dataflow]:
-            if dry_run:
+            if reach:
+                answers.append(service.get("dataflows", name, "reach"))
+            elif dry_run:
                 answers.append(service.get("dataflows", name, "garbage"))
             else:
                 answers.append(service.post("dataflows", name, "garbage", "collect"))
     if json_:
         print_json({"items": answers})
+        return
+    if reach:
+        _print_reach(answers)
         return
     goes = "would go" if dry_run else "went"
     rows = [
@@ -57,6 +76,26 @@ def gc_command(
     columns = ("dataflow", "place", "", "files", "bytes", "because")
     print_table(columns, rows, empty="nothing to collect")
     _print_compactions(answers)
+
+
+def _print_reach(answers: list[dict[str, Any]]) -> None:
+    rows = [
+        (
+            answer["dataflow"],
+            one["source"],
+            one["increments"],
+            one["first"],
+            clock(one["first_at"]),
+            "all" if one["complete"] else f"no: begins at {one['first']}",
+        )
+        for answer in answers
+        for one in answer["sources"]
+    ]
+    columns = ("dataflow", "source", "kept", "from", "arrived", "replace, rebuild")
+    print_table(columns, rows, empty="no sources")
+    for answer in answers:
+        oldest = answer["oldest_position"] or 0
+        print_text(f"{answer['dataflow']}: a roll-back can go back to position {oldest}")
 
 
 def _print_compactions(answers: list[dict[str, Any]]) -> None:

@@ -15,6 +15,7 @@ collections: after a restart every dataflow is looked at once.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Callable, Collection, Iterable, Mapping, Set
 from dataclasses import dataclass, replace
 from datetime import datetime
@@ -33,6 +34,7 @@ from cbp.model.flow.retention import Expiry
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.housekeeping.input_retention import Inputs
 from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.dataflow_locks import Exclusion
@@ -207,6 +209,14 @@ class Housekeeping:
                 self._last[name] = replace(last, by="request")
             return garbage
 
+    def reach(self, name: str) -> Reach:
+        """Return how far back a replacement, a rebuild or a roll-back can go; reads only.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        return reach_of(self._store.dataflow(name), self._store, self._catalog, self._open_log)
+
     def last(self, name: str) -> LastCollection | None:
         """Return the last collection since this instance leads; `None` if there was none."""
         return self._last.get(name)
@@ -259,7 +269,12 @@ class Housekeeping:
         """Return how long versions stay: while a stage is rebuilt, those from before it do."""
         since_ms = self._rebuilding.since_ms(record, self._store.connectors(record.name))
         if since_ms is None:
-            return self._retention
+            swapped_ms = self._rebuilding.swapped_ms(record)
+            oldest_ms = int((self._clock().timestamp() - self._retention.seconds) * 1000)
+            if swapped_ms is None or swapped_ms < oldest_ms:
+                return self._retention
+            # The tables before a swap stay as long as versions do, however many came since.
+            return replace(self._retention, versions_max=sys.maxsize)
         seconds = self._clock().timestamp() - since_ms / 1000 + _MARGIN_SECONDS
         return replace(self._retention, seconds=max(self._retention.seconds, seconds))
 

@@ -55,7 +55,11 @@ SEVEN_DAYS = Keep(FlowRetention(7 * 86_400.0), 10_000)
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Inputs:
-    """Decides which inputs are removed, and removes them."""
+    """Decides which inputs are removed, and removes them.
+
+    Attributes:
+        building: Dataflows whose tables are built beside, from all retained inputs.
+    """
 
     store: Store
     increments: IncrementReader
@@ -65,6 +69,7 @@ class Inputs:
     clock: Callable[[], datetime]
     keep: Keep
     sinks: SinkReads
+    building: Collection[str]
 
     def plan(self, record: DataflowRecord, needed: Collection[str]) -> dict[str, Expiry]:
         """Return source -> what is removed of it; reads only.
@@ -76,7 +81,8 @@ class Inputs:
         log, dataflow = self.open_log(record.folder), self.catalog.compiled(record)
         oldest, unpublished = log.oldest_position(), self.sinks.needed(record, dataflow, log)
         replayed = {} if oldest is None else {i.flow: i.index + 1 for i in oldest.newest}
-        if self._may_be_recomputed(record.name, dataflow.sources, replayed):
+        needs_all = record.name in self.building
+        if needs_all or self._may_be_recomputed(record.name, dataflow.sources, replayed):
             return {}
         return {
             name: self._expiry(record, source, replayed.get(name, 0), needed, unpublished.get(name))
@@ -148,6 +154,7 @@ class Inputs:
             needed=needed,
             retention=retention,
             now=self.clock(),
+            next_index=newest + 1,
             **({} if unpublished is None else {"first_waiting": unpublished}),
         )
 

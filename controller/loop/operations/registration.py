@@ -42,6 +42,7 @@ from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.version_change import (
     Changed,
     Changes,
+    Swap,
     require_planned,
     stage_wiring,
 )
@@ -183,6 +184,7 @@ class Versions:
         *,
         expected_version: int | None,
         dry_run: bool,
+        swap: Swap | None = None,
     ) -> Changed:
         """Change to a checked new version, or return what that would do.
 
@@ -209,7 +211,7 @@ class Versions:
                 self.term.deposing(),
             ):
                 record = self._expected(name, expected_version)
-                return self.changes.carry_out(record, document, dataflow, choice)
+                return self.changes.carry_out(record, document, dataflow, choice, swap)
         finally:
             # If the store does not answer now, every tick asks it again.
             self.holds.held[name] = UNFINISHED

@@ -20,7 +20,7 @@ import itertools
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Any
+from typing import Any, Protocol
 
 import structlog
 
@@ -35,6 +35,7 @@ from cbp.model.dataflow.fusion import physical_stages
 from cbp.model.dataflow.shape import DataflowShape, shape_of
 from cbp.model.flow.generation import increments_dropped
 from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position
 from cbp.model.flow.schema import Schema
 from cbp.model.run.intention import TableChange
 from cbp.model.version.code_drift import drift, without_codes
@@ -50,7 +51,7 @@ from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Changed", "Changes", "require_planned", "stage_wiring"]
+__all__ = ["Changed", "Changes", "Swap", "require_planned", "stage_leaders", "stage_wiring"]
 
 _PAGE = 500
 
@@ -80,6 +81,32 @@ class Changed:
         refused = (*self.plan.refused, *self.succession.refused)
         if refused:
             raise ChangeRefusedError(self.dataflow, refused)
+
+
+class Swap(Protocol):
+    """Finds what a version shows in place of all that its tables show.
+
+    Attributes:
+        back: Whether it is what they showed before an earlier swap.
+    """
+
+    @property
+    def back(self) -> bool: ...  # noqa: D102 - see above
+
+    def find(
+        self, record: DataflowRecord, planned: Changed, run: str
+    ) -> tuple[Position, Mapping[str, tuple[TableChange, ...]]]:
+        """Return where the version begins, and how the tables of each stage change.
+
+        Args:
+            record: The dataflow; it stands still.
+            planned: The version.
+            run: Unique id, for names of files.
+
+        Raises:
+            ChangeRefusedError: If the version would not be right.
+        """
+        ...
 
 
 class Changes:
@@ -173,9 +200,21 @@ class Changes:
             yield Mistake("set_aside_waits", f"stages.{name}.on_error", message)
 
     def carry_out(
-        self, record: DataflowRecord, document: Mapping[str, Any], after: Dataflow, choice: Choice
+        self,
+        record: DataflowRecord,
+        document: Mapping[str, Any],
+        after: Dataflow,
+        choice: Choice,
+        swap: Swap | None = None,
     ) -> Changed:
         """Let a new version take over; no run is active, and nothing arrives.
+
+        Args:
+            record: The dataflow.
+            document: The new version.
+            after: The same, compiled.
+            choice: The author's choices.
+            swap: Finds other tables to show in place of all; no choice fills any.
 
         Raises:
             ChangeRefusedError: With every reason; nothing changed.
@@ -186,14 +225,22 @@ class Changes:
         self._finisher.finish_all(record)
         self._finisher.require_finished(record.name)
         planned = self.plan(record, document, after, choice)
-        planned.require_allowed()
+        if swap is None:
+            planned.require_allowed()
         if not planned.changed:
             return replace(planned, done=True)
-        leads = _leads(after, planned.succession.leaders)
+        position, swapped = planned.succession.position, None
+        if swap is None:
+            leads = stage_leaders(after, planned.succession.leaders)
+            tables: Mapping[str, tuple[TableChange, ...]]
+            tables = self._rewritten(record, after, planned, leads)
+        else:
+            swapped = self._store.position(record.name)
+            position, tables = swap.find(record, planned, self._new_id())
         begin = Begin(
             self._publisher.next_ms(record.name, int(self._clock().timestamp() * 1000)),
-            planned.succession.position,
-            self._rewritten(record, after, planned, leads),
+            position,
+            tables,
             tuple(n for n in planned.succession.leaders if planned.plan.stages[n].kind != "kept"),
             tuple(
                 name
@@ -201,6 +248,8 @@ class Changes:
                 if planned.plan.stages[name].kind != "kept" or name in planned.plan.rebuilt
             ),
             tuple(sorted(planned.plan.emptied)),
+            swapped,
+            back=swap is not None and swap.back,
         )
         description = Description(
             planned.version, document, planned.succession.leaders, shape_of(after), begin
@@ -267,7 +316,7 @@ class Changes:
         """
         at_ms = int(record.created_at.timestamp() * 1000)
         if description.begin is not None:
-            begin, leads = description.begin, _leads(dataflow, description.leaders)
+            begin, leads = description.begin, stage_leaders(dataflow, description.leaders)
             at_ms = begin.at_ms
             for name, changes in begin.tables.items():
                 self._tables.alter(
@@ -368,7 +417,7 @@ class Changes:
         mistakes = (
             collected_mistake(name, view, oldest)
             for (name, view), oldest in horizons.items()
-            if oldest > lives.get(f"{name}.{view}", NEW_LIFE).first
+            if oldest > (life := lives.get(f"{name}.{view}", NEW_LIFE)).first or life.built
         )
         return replace(plan, refused=(*plan.refused, *mistakes))
 
@@ -424,6 +473,7 @@ def stage_wiring(
     return wiring, framed
 
 
-def _leads(dataflow: Dataflow, leaders: tuple[str, ...] | None) -> dict[str, str]:
+def stage_leaders(dataflow: Dataflow, leaders: tuple[str, ...] | None) -> dict[str, str]:
+    """Return stage -> the stage that leads it; `None`: each leads itself."""
     units = physical_stages(dataflow, leaders or tuple(dataflow.stages))
     return {name: leader for leader, unit in units.items() for name in unit.names}

@@ -96,6 +96,11 @@ class Rebuilding:
         rebuilds = self._under_way(record, connectors).values()
         return min((one.since_ms for one in rebuilds), default=None)
 
+    def swapped_ms(self, record: DataflowRecord) -> int | None:
+        """Return when the present version took the place of other tables; `None` if it did not."""
+        begin = self._descriptions.of(record).begin
+        return None if begin is None or begin.swapped is None else begin.at_ms
+
     def _under_way(
         self, record: DataflowRecord, connectors: Mapping[str, Mapping[str, Connector]]
     ) -> dict[str, Rebuild]:
@@ -157,6 +162,9 @@ class Rebuilding:
             begin = self._descriptions.version(record, version).begin
             for name in () if begin is None else begin.emptied:
                 assert begin is not None
+                if begin.swapped is not None:  # its tables are whole
+                    begun.pop(name, None)
+                    continue
                 queued = _queued(begin, leaders.get(name, name))
                 begun[name] = _Begun(version, begin.at_ms, queued)
         self._begun[record.folder] = key, begun

@@ -47,6 +47,9 @@ class Begin:
         fresh: Leading stages that changed; their failures are forgotten.
         anew: All stages that changed, or that build their state again.
         emptied: The stages that begin with nothing: they are added or rebuilt.
+        swapped: Where the version before stood, if this one shows other tables in place of all of
+            them: tables that were built beside, or those from before such a swap.
+        back: Whether it shows those from before a swap.
     """
 
     at_ms: int
@@ -55,6 +58,8 @@ class Begin:
     fresh: tuple[str, ...]
     anew: tuple[str, ...]
     emptied: tuple[str, ...] = ()
+    swapped: Position | None = None
+    back: bool = False
 
     def to_json(self) -> dict[str, Any]:
         """Return plain JSON values."""
@@ -65,6 +70,8 @@ class Begin:
             "fresh": list(self.fresh),
             "anew": list(self.anew),
             "emptied": list(self.emptied),
+            **({} if self.swapped is None else {"swapped": self.swapped.to_json()}),
+            **({"back": True} if self.back else {}),
         }
 
     @classmethod
@@ -86,6 +93,8 @@ class Begin:
             # Old descriptions do not say: any stage may have begun anew.
             tuple(value.get("anew", position.stages)),
             tuple(value.get("emptied", emptied)),
+            Position.from_json(value["swapped"]) if "swapped" in value else None,
+            value.get("back", False),
         )
 
 
@@ -240,7 +249,12 @@ class Descriptions:
         """Return the life of each flow that did not begin with increment 0; raises as `of`."""
         versions = [*self.before(record), self.of(record)]
         return lives_of_flows(
-            Beginning(one.shape, one.begins, one.begin.emptied if one.begin else ())
+            Beginning(
+                one.shape,
+                one.begins,
+                one.begin.emptied if one.begin else (),
+                built=one.begin is not None and one.begin.swapped is not None,
+            )
             for one in versions
         )
 

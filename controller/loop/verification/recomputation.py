@@ -56,6 +56,7 @@ __all__ = [
     "Recomputation",
     "Side",
     "Watched",
+    "below",
     "output_tables",
 ]
 
@@ -77,6 +78,10 @@ class Watched(Protocol):
 
     def began(self, run: str) -> None:
         """Receive the run that starts next, so that it can be cancelled; `""` if there is none."""
+        ...
+
+    def check(self) -> None:
+        """Do nothing, unless all is to end."""
         ...
 
     def wait(self, busy: Mapping[str, str]) -> None:
@@ -225,7 +230,7 @@ class Recomputation:
         )
         depth = f"../../{self.record.folder.rpartition('/')[2]}"
         for done, increment in self._arrivals(parts):
-            replay.offer(_below(depth, increment))
+            replay.offer(below(depth, increment))
             if self.request.split == "increments":
                 replay.run_until_idle()
             watched.tell("recomputes", done, total, "increments")
@@ -399,7 +404,7 @@ def output_tables(dataflow: Dataflow) -> dict[str, str]:
     }
 
 
-def _below(depth: str, increment: Increment) -> Increment:
+def below(depth: str, increment: Increment) -> Increment:
     """Return an increment whose file paths are relative to the scratch folder."""
     files, gone = (
         tuple(replace(file, path=f"{depth}/{file.path}") for file in some)

@@ -49,6 +49,7 @@ from tests.controller.api.fake_reading import (
     NoVerifications,
     Unrecorded,
 )
+from tests.controller.api.fake_rebuild_jobs import FakeRebuildJobs
 from tests.controller.api.fake_store import FakeStore
 from tests.controller.api.fake_upkeep import FakeHousekeeping, FakeScrubs
 
@@ -94,6 +95,7 @@ class FakeController:
         }
         self.set_aside_counts = SetAsideCounts(store)  # type: ignore[arg-type]
         self.rollback_jobs, self.give_back_jobs = RollbackJobs(**jobs), GiveBackJobs(**jobs)
+        self.rebuild_jobs = FakeRebuildJobs(store)
         self.housekeeping, self.scrubs = FakeHousekeeping(store), FakeScrubs(store)
         self.problem, files = "", LocalFiles()
         self.waits_for = ""

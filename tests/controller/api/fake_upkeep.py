@@ -9,6 +9,7 @@ from cbp.engine.interface.garbage_collector import Dead, Kept, TablePlan
 from cbp.model.flow.retention import Expiry, Held
 from controller.loop.housekeeping.collector import Garbage, LastCollection
 from controller.loop.housekeeping.scrubs import Scrub
+from controller.loop.reading.reach import Reach, SourceReach
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_store import FakeStore
 
@@ -51,6 +52,10 @@ class FakeHousekeeping:
             "",
         )
         return Garbage({"state/count.counts": plan}, {"urls": stays}, {"count.totals": gone})
+
+    def reach(self, name: str) -> Reach:
+        self.store.dataflow(name)
+        return Reach((SourceReach("urls", 0, NOON, 5),), 3)
 
     def last(self, name: str) -> Any:
         return LastCollection(NOON, "request", 1, 100) if self.collected else None

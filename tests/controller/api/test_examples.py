@@ -22,6 +22,7 @@ OPERATIONS: dict[str, tuple[str, str, dict[str, Any]]] = {
 }
 STATUSES = {
     "dataflows_register": 201,
+    "rebuilds_start": 202,
     "sources_replace": 202,
     "sources_upload": 202,
     "tokens_create": 201,
@@ -30,7 +31,7 @@ STATUSES = {
 REPORTS = {"runs_cancel_many", "runs_retry_many"}
 """Their examples name runs that nobody has: the report says so of each."""
 BY_ID = {"claim", "run", "verification"}
-WITHOUT = {"session", "token", "sink", "job"}
+WITHOUT = {"session", "token", "sink", "job", "rebuild"}
 """A secret, or what the example has none of."""
 ENDLESS = {"events_follow"}
 

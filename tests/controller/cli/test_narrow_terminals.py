@@ -24,6 +24,7 @@ LISTS: dict[str, list[str]] = {
     "recoveries": [],
     "rejects": ["clicks", "urls"],
     "set-aside": ["clicks", "count"],
+    "rebuild": ["clicks", "--list"],
     "rollback": ["clicks", "--moments"],
     "runs": [],
     "series": ["clicks", "count.totals"],

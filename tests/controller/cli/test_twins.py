@@ -56,6 +56,7 @@ TWINS = {
     "flows_series": "series clicks count.totals",
     "garbage_collect": "gc clicks",
     "garbage_look": "gc clicks --dry-run",
+    "garbage_reach": "gc clicks --reach",
     "health_degraded": "support-bundle bundle.zip",
     "health_leader": "status",
     "health_ready": "support-bundle bundle.zip",
@@ -73,6 +74,12 @@ TWINS = {
     "queries_current": "last clicks count.counts",
     "queries_list_tables": "sql clicks",
     "queries_query": "sql clicks 'SELECT 1'",
+    "rebuilds_back": "rebuild clicks --back",
+    "rebuilds_cancel": "rebuild clicks --cancel",
+    "rebuilds_list_rebuilds": "rebuild clicks --list",
+    "rebuilds_show": "rebuild clicks --json",
+    "rebuilds_start": "rebuild clicks --json",
+    "rebuilds_swap": "rebuild clicks --swap",
     "recovery_list_intentions": "intentions clicks",
     "recovery_list_recoveries": "recoveries",
     "rollbacks_list_moments": "rollback clicks --moments",
@@ -187,8 +194,10 @@ def _matches(template: str, path: str) -> bool:
 
 @pytest.fixture(scope="module")
 def service(tmp_path_factory: pytest.TempPathFactory) -> Service:
-    """Give one service for all commands."""
-    return Service(tmp_path_factory.mktemp("twins"))
+    """Give one service for all commands; a rebuild of it is ready."""
+    made = Service(tmp_path_factory.mktemp("twins"))
+    made.controller.rebuild_jobs.under_way = True
+    return made
 
 
 def test_every_operation_has_a_command() -> None:

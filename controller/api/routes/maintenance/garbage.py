@@ -73,6 +73,52 @@ class GarbageOut(Model):
     )
 
 
+class SourceReachOut(Model):
+    """What is kept of one source."""
+
+    source: str
+    first: int = Field(description="The oldest increment that is kept.")
+    first_at: datetime | None = Field(description="When it arrived.")
+    increments: int = Field(description="How many are kept.")
+    complete: bool = Field(
+        description="Whether all that ever came are kept: only then a rebuild reads all of them, "
+        "and stages can compute groups anew for a replaced or retracted file."
+    )
+
+
+class ReachOut(Model):
+    """How far back one can go with what is kept."""
+
+    dataflow: str
+    sources: list[SourceReachOut]
+    rebuild: bool = Field(description="Whether a rebuild can read all input.")
+    oldest_position: int | None = Field(
+        description="A roll-back goes no further back; `null`: no position was put yet."
+    )
+
+
+@routes.get("/dataflows/{name}/reach", responses=problems(404))
+@needs(Scope.VIEWER)
+def reach(name: str, housekeeping: HousekeepingDep) -> ReachOut:
+    """Show how far back a replace, a retract, a rebuild and a roll-back can go."""
+    found = housekeeping.reach(name)
+    return ReachOut(
+        dataflow=name,
+        sources=[
+            SourceReachOut(
+                source=one.source,
+                first=one.first,
+                first_at=one.first_at,
+                increments=one.next_index - one.first,
+                complete=one.complete,
+            )
+            for one in found.sources
+        ],
+        rebuild=not found.incomplete,
+        oldest_position=found.oldest_position,
+    )
+
+
 @routes.get("/dataflows/{name}/garbage", responses=problems(404))
 @needs(Scope.VIEWER)
 def look(

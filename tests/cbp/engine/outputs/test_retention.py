@@ -17,7 +17,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, QueryBuilder
 
-from cbp.engine.commit.table_entries import horizon
+from cbp.engine.commit.table_entries import horizon, horizon_mark, kind_of
 from cbp.engine.delta.actions import AddFile, CommitInfo, RemoveFile
 from cbp.engine.delta.tables import open_table
 from cbp.engine.direct import LocalEngine
@@ -194,3 +194,17 @@ def test_crashes_around_a_retention_change_nothing(tmp_path: Path) -> None:
         assert name == "a" or crashes > 10
     assert shown[0] == shown[1]
     assert shown[0][0] > 8
+
+
+def test_records_from_before_all_increments_go_without_a_horizon() -> None:
+    """They were built beside, with epochs below 0; no increment is gone when they go."""
+    live = [
+        AddFile(f"{n}", {}, 10, 1, 0, min_values={"_epoch": n}, max_values={"_epoch": n})
+        for n in (-3, -1, 7)
+    ]
+    kept = KeptFlow(FlowRetention(0.0), first_replayed=7)
+    change = expired_change("flows/a.b", live, kept, now_ms=HOUR)
+    assert change is not None
+    assert change.drops == ("-3", "-1")
+    assert kind_of(change) == "retention"
+    assert horizon_mark("cbp/d/flows/a.b", change.below, 0) == {}

@@ -31,8 +31,11 @@ def cases(draw: Any) -> dict[str, Any]:
         "total_bytes": sum(one.bytes for one in held),
         "first_replayed": draw(st.integers(0, 15)),
         "needed": set(needed),
-        "retention": FlowRetention(draw(st.integers(0, 9)), draw(st.integers(0, 9))),
+        "retention": FlowRetention(
+            draw(st.integers(0, 9)), draw(st.integers(0, 9)), draw(st.integers(0, 9))
+        ),
         "now": NOW,
+        "next_index": 5 + len(held) + draw(st.integers(0, 2)),
     }
 
 
@@ -46,7 +49,8 @@ def test_what_is_needed_stays_and_the_rest_fits(case: dict[str, Any]) -> None:
         assert not case["needed"] & set(one.paths)
         assert one.index < case["first_replayed"]
         old = NOW - one.arrived >= timedelta(seconds=keep.seconds)
-        assert old or 0 < keep.bytes < sum(later.bytes for later in held[at:])
+        many = 0 < keep.increments < case["next_index"] - one.index
+        assert old or many or 0 < keep.bytes < sum(later.bytes for later in held[at:])
     assert bool(actual.because) == bool(actual.gone)
     left = held[len(actual.gone) :]
     assert bool(actual.stays) == bool(left)
@@ -54,8 +58,9 @@ def test_what_is_needed_stays_and_the_rest_fits(case: dict[str, Any]) -> None:
         first, size = left[0], sum(one.bytes for one in left)
         young = NOW - first.arrived < timedelta(seconds=keep.seconds)
         fits = not keep.bytes or size <= keep.bytes
+        few = not keep.increments or case["next_index"] - first.index <= keep.increments
         needed = case["needed"] & set(first.paths) or first.index >= case["first_replayed"]
-        assert needed or (young and fits)
+        assert needed or (young and fits and few)
 
 
 def test_what_an_output_must_keep_is_read_off_the_oldest_position() -> None:
@@ -106,7 +111,7 @@ def test_the_reasons_are_told() -> None:
 
     assert told(old, young) == (
         "is older than the retention's hours",
-        "is within the retention's hours and bytes",
+        "is within the retention's hours, bytes and increments",
     )
     assert "more than" in told(young, keep=FlowRetention(1e9, 15))[0]
     assert "queue" in told(old, needed={"a"})[1]

@@ -55,7 +55,7 @@ function detail(stages: Stage[]): Detail {
     columns: "",
     format: "jsonl",
     options: {},
-    keep: { hours: 1, bytes: 0, by: "service" as const },
+    keep: { hours: 1, bytes: 0, increments: 0, by: "service" as const },
     location: "",
     duplicates: "accept",
   };

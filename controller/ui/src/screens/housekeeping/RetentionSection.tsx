@@ -21,10 +21,11 @@ const COLUMNS: readonly Column<Kept>[] = [
   { id: "by", header: "Set by", render: (row) => row.by },
 ];
 
-function long(hours: number | null, bytes: number): string {
+function long(hours: number | null, bytes: number, increments = 0): string {
   const parts = [
     ...(hours === null ? [] : [formatSeconds(hours * 3600)]),
     ...(bytes > 0 ? [`up to ${formatBytes(bytes)}`] : []),
+    ...(increments > 0 ? [`the newest ${increments}`] : []),
   ];
   return parts.join(", ") || "for good";
 }
@@ -60,8 +61,8 @@ function keptOfDataflow(detail: Detail): Kept[] {
   return [
     ...detail.sources.map((source) => ({
       what: `Increments of source ${source.name}, once all have read them`,
-      long: long(source.keep.hours, source.keep.bytes),
-      by: source.keep.by === "dataflow" ? "keep: of the source" : "CBP_KEEP_INPUTS_HOURS, CBP_KEEP_INPUTS_BYTES",
+      long: long(source.keep.hours, source.keep.bytes, source.keep.increments),
+      by: source.keep.by === "dataflow" ? "keep: of the source" : "CBP_KEEP_INPUTS_*",
     })),
     ...detail.stages.flatMap((stage) =>
       Object.keys(stage.outputs).map((flow) => {

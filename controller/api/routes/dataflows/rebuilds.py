@@ -1,0 +1,196 @@
+"""Rebuilds beside: build all tables of a version anew, see what differs, swap them in, or back."""
+
+from __future__ import annotations
+
+from dataclasses import asdict
+from datetime import datetime
+from typing import Any, Literal
+
+from fastapi import Request
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from cbp.errors import DataflowInvalidError, Mistake
+from controller.access.scopes import Scope
+from controller.api.answers.problems import problem
+from controller.api.answers.schemas import Model, Problem
+from controller.api.requests.documents import parsed, read_document_body
+from controller.api.routing.dependencies import ControllerDep, RebuildJobsDep, StoreDep
+from controller.api.routing.routers import PREFIX, leader_only, problems, router
+from controller.api.routing.scopes import needs
+from controller.loop.beside.rebuild_jobs import RebuildJob
+from controller.loop.controller import Controller
+from controller.store.base import Store
+
+__all__ = ["routes"]
+
+routes = router("rebuilds")
+
+_OBJECT = {"type": "object", "description": "As for `PUT /dataflows/{name}`."}
+_BODY: dict[str, Any] = {
+    "requestBody": {
+        "required": False,
+        "description": "The version to build; without it, the present one is built again.",
+        "content": {
+            "application/json": {"schema": _OBJECT},
+            "application/yaml": {"schema": _OBJECT},
+        },
+    }
+}
+
+
+class TableDifferenceOut(Model):
+    """How one table would differ after the swap, in records."""
+
+    table: str
+    before: int = Field(description="Records that it has now.")
+    after: int = Field(description="Records that it would have.")
+    added: int | None = Field(description="`null`: it was not compared.")
+    gone: int | None
+    changed: int | None = Field(description="Records of the same key with other values.")
+    because: str = Field(description="Why it was not compared; empty if it was.")
+
+
+class RebuildJobOut(Model):
+    """A rebuild beside that is under way, or has ended."""
+
+    id: str
+    dataflow: str
+    version: int = Field(description="The version that the swap begins.")
+    status: Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
+    ended: bool
+    step: str = Field(description="What it does now.")
+    done: int
+    total: int = Field(description="How many there are; 0 if it is not known.")
+    unit: str = Field(description="What `done` and `total` count, such as `increments`.")
+    began_at: datetime
+    seconds: float
+    tables: list[TableDifferenceOut] = Field(
+        description="What differs between the present tables and the new ones, once it is ready."
+    )
+    exact: bool = Field(
+        description="Whether both had applied the same input when they were compared. Otherwise "
+        "some differences are increments that only one of them had applied."
+    )
+    error: Problem | None = Field(description="Why it failed, or why the last swap did.")
+
+
+class RebuildsOut(Model):
+    """The rebuilds beside of a dataflow since the service started, newest first."""
+
+    items: list[RebuildJobOut]
+    back_until: datetime | None = Field(
+        description="Until when the tables before the last swap stay, so that it can be taken "
+        "back; `null`: the present version began by no swap."
+    )
+
+
+class SwappedBackOut(Model):
+    """The version that shows the tables from before the last swap again."""
+
+    dataflow: str
+    version: int
+
+
+@routes.post(
+    "/dataflows/{name}/rebuilds",
+    status_code=202,
+    openapi_extra=_BODY,
+    responses=problems(404, 409, 413, 415),
+)
+@needs(Scope.ADMIN)
+async def start(
+    name: str, request: Request, controller: ControllerDep, store: StoreDep, jobs: RebuildJobsDep
+) -> RebuildJobOut:
+    """Begin to build all tables anew beside the present ones, from all retained input.
+
+    The dataflow goes on, and readers see its tables, until the swap. Refused before anything
+    happens if input that it needs is not retained any more.
+    """
+    given = request.headers.get("content-type") is not None
+    body = await read_document_body(request) if given else b""
+    content_type = request.headers.get("content-type", "")
+    return await run_in_threadpool(_start, controller, store, name, body, content_type)
+
+
+@routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
+@needs(Scope.VIEWER)
+@leader_only
+def list_rebuilds(name: str, store: StoreDep, jobs: RebuildJobsDep) -> RebuildsOut:
+    """List the rebuilds of a dataflow, newest first, and until when a swap can be taken back."""
+    items = [_job(one) for one in jobs.all(name)]
+    return RebuildsOut(items=items, back_until=jobs.back_until(store.dataflow(name)))
+
+
+@routes.get("/dataflows/{name}/rebuilds/{rebuild}", responses=problems(404))
+@needs(Scope.VIEWER)
+@leader_only
+def show(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
+    """Show how far a rebuild is, and once it is ready, what differs."""
+    return _job(jobs.show(name, rebuild))
+
+
+@routes.post(
+    "/dataflows/{name}/rebuilds/{rebuild}/swap", status_code=202, responses=problems(404, 409)
+)
+@needs(Scope.ADMIN)
+def swap(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
+    """Begin to show the new tables in place of the present ones, all at one time.
+
+    Ask for the rebuild until it has ended. What came meanwhile is applied first.
+    """
+    return _job(jobs.swap(name, rebuild))
+
+
+@routes.post(
+    "/dataflows/{name}/rebuilds/{rebuild}/cancel", status_code=202, responses=problems(404, 409)
+)
+@needs(Scope.ADMIN)
+def cancel(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
+    """End a rebuild and remove what it built; nothing else changes. Idempotent."""
+    return _job(jobs.cancel(name, rebuild))
+
+
+@routes.post("/dataflows/{name}/rebuilds/back", responses=problems(404, 409))
+@needs(Scope.ADMIN)
+def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
+    """Show the tables from before the last swap again, with the version of then.
+
+    What came since waits for that version, and is applied.
+    """
+    return SwappedBackOut(dataflow=name, version=jobs.back(name).version)
+
+
+def _start(
+    controller: Controller, store: Store, name: str, body: bytes, content_type: str
+) -> RebuildJobOut:
+    jobs = controller.rebuild_jobs
+    if not body:
+        present = store.dataflow(name).document
+        return _job(jobs.start(present, controller.validate(present)))
+    with parsed(controller.registry, body, content_type) as document:
+        if (given := document.values.get("name")) != name:
+            message = f"expected {name!r}, the dataflow that is rebuilt; got {given!r}"
+            raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
+        dataflow = controller.validate(document.values, document.duplicates)
+        return _job(jobs.start(document.values, dataflow))
+
+
+def _job(one: RebuildJob) -> RebuildJobOut:
+    path = f"{PREFIX}/dataflows/{one.dataflow}/rebuilds/{one.id}"
+    return RebuildJobOut(
+        id=one.id,
+        dataflow=one.dataflow,
+        version=one.version,
+        status=one.status,
+        ended=one.ended,
+        step=one.step,
+        done=one.done,
+        total=one.total,
+        unit=one.unit,
+        began_at=one.began_at,
+        seconds=one.seconds,
+        tables=[TableDifferenceOut(**asdict(table)) for table in one.tables],
+        exact=one.exact,
+        error=None if one.error is None else Problem.model_validate(problem(one.error, path)[1]),
+    )

@@ -1,0 +1,152 @@
+"""The command `cbp rebuild`: build all tables anew beside the present ones, then swap them in.
+
+cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
+cbp rebuild clicks                    the same with the present version: tables that were damaged
+cbp rebuild clicks --swap             swaps in what is ready
+cbp rebuild clicks --cancel
+cbp rebuild clicks --back             shows the tables from before the swap again
+cbp rebuild clicks --list
+
+The service does the work: `controller.loop.beside.build_beside`.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Annotated, Any
+
+import typer
+
+from cbp.clock import Clock
+from cbp.errors import NotFoundError
+from controller.cli.dataflows.register import document_of
+from controller.cli.progress import follow_job
+from controller.cli.session import AsJson, DataflowName, session
+from controller.client.service_client import ServiceClient
+from controller.terminal import clock, print_json, print_table, print_text
+
+__all__ = ["rebuild_command"]
+
+Document = Annotated[
+    str | None,
+    typer.Argument(
+        help="JSON or YAML file of the version to build; by default the present one.",
+        show_default=False,
+    ),
+]
+Swap = Annotated[bool, typer.Option("--swap", help="Swap in the tables that are ready.")]
+Cancel = Annotated[bool, typer.Option("--cancel", help="End the rebuild that is under way.")]
+Back = Annotated[
+    bool, typer.Option("--back", help="Show the tables from before the last swap again.")
+]
+List = Annotated[bool, typer.Option("--list", help="List the rebuilds, and what is ready.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Swap without asking.")]
+
+
+def rebuild_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    document: Document = None,
+    swap: Swap = False,
+    cancel: Cancel = False,
+    back: Back = False,
+    list_: List = False,
+    yes: Yes = False,
+    json_: AsJson = False,
+) -> None:
+    """Build all tables anew from retained input, beside the present ones, and swap them in.
+
+    Readers see the present tables, which go on being updated, until the swap; then the new ones,
+    all at one time. The old tables stay for a day (CBP_KEEP_HOURS): --back shows them again.
+    """
+    with session(context).connect() as service:
+        path = ("dataflows", dataflow, "rebuilds")
+        if back:
+            answer = service.post(*path, "back")
+            text = f"{dataflow} shows its tables from before the swap, at version "
+            print_json(answer) if json_ else print_text(f"{text}{answer['version']}", "green")
+            return
+        if list_:
+            _print_jobs(service.get(*path), as_json=json_)
+            return
+        if swap or cancel:
+            job = _under_way(service, dataflow)
+            job = service.post(*path, job["id"], "swap" if swap else "cancel")
+        else:
+            sent: dict[str, Any] = {}
+            if document is not None:
+                content, content_type = document_of(document)
+                sent = {"content": content, "content_type": content_type}
+            job = service.post(*path, **sent)
+        job = _followed(service, job, clock=session(context).clock, hidden=json_)
+        if job["status"] == "ready" and not json_:
+            _print_differences(job)
+            if yes or (not swap and typer.confirm("Swap the new tables in?", err=True)):
+                job = service.post(*path, job["id"], "swap")
+                job = _followed(service, job, clock=session(context).clock, hidden=json_)
+    if json_:
+        print_json(job)
+        return
+    if job["status"] == "ready":
+        print_text(f"ready; swap: cbp rebuild {dataflow} --swap; or --cancel")
+    elif job["status"] == "swapped":
+        print_text(f"{dataflow} shows the new tables, at version {job['version']}", "green")
+        print_text(f"the old ones stay for a while: cbp rebuild {dataflow} --back")
+    else:
+        print_text(f"the rebuild {job['step']}; nothing has changed")
+
+
+def _under_way(service: ServiceClient, dataflow: str) -> dict[str, Any]:
+    """Return the rebuild that has not ended; raises `NotFoundError` if all have."""
+    items = service.get("dataflows", dataflow, "rebuilds")["items"]
+    for one in items:
+        if not one["ended"]:
+            found: dict[str, Any] = one
+            return found
+    hint = f"begin one: cbp rebuild {dataflow} FILE"
+    raise NotFoundError(kind="rebuild under way of", name=dataflow, hint=hint)
+
+
+def _followed(
+    service: ServiceClient, job: dict[str, Any], *, clock: Clock, hidden: bool
+) -> dict[str, Any]:
+    """Show how far a rebuild is, until it is ready, has ended, or failed."""
+    path = ("dataflows", job["dataflow"], "rebuilds", job["id"])
+    return follow_job(
+        service,
+        *path,
+        clock=clock,
+        hidden=hidden,
+        busy=lambda one: one["status"] in ("building", "swapping"),
+    )
+
+
+def _print_differences(job: Mapping[str, Any]) -> None:
+    rows = [
+        (
+            one["table"],
+            one["before"],
+            one["after"],
+            *(one["because"] if one[k] is None else one[k] for k in ("added",)),
+            *("" if one[k] is None else one[k] for k in ("gone", "changed")),
+        )
+        for one in job["tables"]
+    ]
+    columns = ("table", "records now", "then", "added", "gone", "changed")
+    print_table(columns, rows, empty="no tables")
+    if not job["exact"]:
+        text = "the dataflow did not come to rest: some differences are input that one side lacks"
+        print_text(text, "yellow")
+
+
+def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:
+    if as_json:
+        print_json(answer)
+        return
+    rows = [
+        (one["id"], one["version"], one["status"], clock(one["began_at"]))
+        for one in answer["items"]
+    ]
+    print_table(("rebuild", "version", "status", "began at"), rows, empty="no rebuilds")
+    if answer["back_until"]:
+        print_text(f"the last swap can be taken back until {clock(answer['back_until'])}")

@@ -1,0 +1,1 @@
+"""A rebuild beside: new tables of a dataflow are built, compared with the present ones, swapped."""

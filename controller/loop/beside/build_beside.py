@@ -1,0 +1,357 @@
+"""Build beside: the tables of a dataflow's next version, made from all retained input, then shown.
+
+    feed      what arrived is applied by the new version, in a folder of its own   (again and again)
+    compare   record by record with what readers see now
+    find      the rest is applied, and all of it is copied beside the live files   (nothing runs)
+    put       the description of the new version                      <- the commit point
+    redo      each table shows its new files, by one entry; all entries have one time
+
+The last two are those of any change (`version_change.py`), so a crash before the description leaves
+the old version and files that no record names; after it, recovery goes on. The old version runs and
+is read until the commit point. Its tables stay readable as long as versions do, and `Return` shows
+them again in the same way, with what arrived since in the queues.
+
+Guaranteed (tests/controller/loop/beside/test_build_beside.py): readers see the old tables or
+the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
+Not guaranteed: that a build outlives the process. Numbers of increments of outputs go on, so what
+was built is in none: its records have epochs below 0.
+"""
+
+from __future__ import annotations
+
+import heapq
+from collections.abc import Callable, Iterator, Mapping
+from dataclasses import dataclass, field, replace
+from datetime import datetime
+
+from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.engine import Engine
+from cbp.engine.read.compare import count_differences
+from cbp.engine.read.replay import Replay
+from cbp.engine.storage.files import Files
+from cbp.errors import ChangeRefusedError, Mistake, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.fusion import physical_stages
+from cbp.model.flow.connector import Connector, Queued
+from cbp.model.flow.generation import increments_dropped
+from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position, StagePosition
+from cbp.model.flow.snapshot import Snapshot
+from cbp.model.run.intention import TableChange
+from cbp.model.verification import Comparison, comparisons
+from controller.loop.operations.version_change import Changed, stage_leaders
+from controller.loop.verification.errors import InputNotRetainedError
+from controller.loop.verification.recomputation import Watched, below
+from controller.store.base import DataflowRecord, IncrementRecord, Store
+
+__all__ = ["Build", "Return", "TableDifference", "hindrances_of_build"]
+
+Tables = Mapping[str, tuple[TableChange, ...]]
+
+
+@dataclass(frozen=True, slots=True)
+class TableDifference:
+    """What a swap would change in one table, in records.
+
+    Attributes:
+        table: Folder relative to the dataflow's.
+        before, after: How many there are now, and would be.
+        added, gone, changed: How many differ; `None` if they are not compared.
+        because: Why they are not compared; `""` if they are.
+    """
+
+    table: str
+    before: int
+    after: int
+    added: int | None = None
+    gone: int | None = None
+    changed: int | None = None
+    because: str = ""
+
+
+def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
+    """Yield why the tables of a version cannot be built beside; nothing if they can."""
+    for name, node in dataflow.stages.items():
+        for spec in node.translator.framed:
+            yield Mistake(
+                "beside_framed",
+                f"stages.{name}.inputs.{spec.name}",
+                "is framed, and frames that are open are not built beside yet: rebuild in place "
+                f"(cbp register FILE --rebuild {name})",
+            )
+        if node.sets_aside:
+            yield Mistake(
+                "beside_set_aside",
+                f"stages.{name}.on_error",
+                "sets records aside, and those are not built beside yet: rebuild in place "
+                f"(cbp register FILE --rebuild {name})",
+            )
+
+
+@dataclass
+class Build:
+    """One build; used by one thread at a time. The constructor creates its tables.
+
+    Attributes:
+        id: Prefix of the ids of its runs, `[a-z0-9]+`.
+        record: The dataflow as it was when the build began.
+        dataflow: The next version, compiled.
+        leaders: The leaders of its physical stages.
+        folder: The folder of its tables, two levels below that of all dataflows.
+        watched: The observer.
+    """
+
+    id: str
+    record: DataflowRecord
+    dataflow: Dataflow
+    leaders: tuple[str, ...]
+    folder: str
+    watched: Watched
+    store: Store
+    engine: Engine
+    files: Files
+    open_log: Callable[[str], IntentionLog]
+    back: bool = field(init=False, default=False)
+    _beside: Engine = field(init=False)
+    _replay: Replay = field(init=False)
+    _fed: dict[str, int] = field(init=False)
+
+    def __post_init__(self) -> None:
+        self._beside = self.engine.beside()
+        self._replay = Replay(
+            self._beside,
+            self.dataflow,
+            physical_stages(self.dataflow, self.leaders),
+            self.folder,
+            self.id,
+            before_run=self.watched.began,
+        )
+        self._fed = dict.fromkeys(self.dataflow.sources, 0)
+
+    @property
+    def ends(self) -> dict[str, int]:
+        """Source -> how many of its increments have come."""
+        return {s: self.store.next_index(self.record.name, s) for s in self._fed}
+
+    @property
+    def behind(self) -> int:
+        """How many increments that have come are not applied here."""
+        return sum(end - self._fed[source] for source, end in self.ends.items())
+
+    def feed(self) -> None:
+        """Apply what has arrived by now, increment by increment, in the order of arrival.
+
+        Raises:
+            InputNotRetainedError: If an increment is gone.
+            CbpError: As in `RunPreparer.prepare`.
+        """
+        ends, done = self.ends, sum(self._fed.values())
+        total = sum(ends.values())
+        dropped = self._dropped()
+        self.watched.tell("builds", done, total, "increments")
+        depth = f"../../{self.record.folder.rpartition('/')[2]}"
+        flows = [self._arrived(source, end) for source, end in ends.items()]
+        for _, source, index, one in heapq.merge(*flows, key=lambda arrived: arrived[:3]):
+            if not any(index in part for part in dropped.get(source, ())):
+                self._replay.offer(below(depth, self._there(one).increment))
+                self._replay.run_until_idle()
+            self._fed[source] = index + 1
+            done += 1
+            self.watched.tell("builds", done, total, "increments")
+        self._replay.finish()
+        self.watched.began("")
+
+    def compare(self, before: Dataflow, snapshot: Snapshot) -> list[TableDifference]:
+        """Return how each table differs from a snapshot of what readers see.
+
+        Args:
+            before: The version that readers see.
+            snapshot: The tables as they are.
+        """
+        wanted = [
+            one
+            for one in comparisons(self.dataflow, "increments")
+            if one.kind != "changes" and not one.messages
+        ]
+        found = []
+        for number, one in enumerate(wanted):
+            self.watched.tell(f"compares {one.table}", number, len(wanted), "tables")
+            found.append(self._difference(before, snapshot, one))
+        return found
+
+    def _difference(self, before: Dataflow, snapshot: Snapshot, one: Comparison) -> TableDifference:
+        node, old = self.dataflow.stages[one.stage], before.stages.get(one.stage)
+        after = self._beside.verification.contents(self.folder, node, one)
+        if old is None or one.table not in snapshot.tables:
+            return TableDifference(one.table, 0, after.rows, because="it is new")
+        version = snapshot.tables[one.table].version
+        now = self.engine.verification.contents(self.record.folder, old, one, version=version)
+        specs = (old.translator, node.translator)
+        states = one.kind == "state"
+        columns = [(s.state(one.name) if states else s.output(one.name)).schema for s in specs]
+        if columns[0] != columns[1]:
+            because = "its columns differ"
+            return TableDifference(one.table, now.rows, after.rows, because=because)
+        counts = count_differences(
+            one,
+            node.translator,
+            before=now,
+            after=after,
+            counting=lambda rows: self.watched.check(),
+        )
+        return TableDifference(
+            one.table, counts.before, counts.after, counts.added, counts.gone, counts.changed
+        )
+
+    def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
+        """Apply the rest, and write what the tables are to show; see `version_change.Swap`."""
+        if (record.version, record.generation) != (self.record.version, self.record.generation):
+            message = "another version took over, or a roll-back, while its tables were built"
+            raise _refused(record.name, "beside_outdated", f"{message}: begin again")
+        if planned.succession.leaders != self.leaders:
+            raise _refused(record.name, "beside_outdated", "its stages run together otherwise now")
+        self.feed()
+        before = planned.succession.position
+        stages = {name: self._stage(name, stage) for name, stage in before.stages.items()}
+        position = replace(before, stages=stages)
+        leads = stage_leaders(self.dataflow, self.leaders)
+        tables: dict[str, tuple[TableChange, ...]] = {}
+        for number, (name, node) in enumerate(self.dataflow.stages.items()):
+            self.watched.tell("copies", number, len(self.dataflow.stages), "stages")
+            epoch = stages[leads[name]].epoch
+            tables[name] = tuple(
+                self.engine.tables.show_built(
+                    record.folder, record.name, node, built=self.folder, epoch=epoch, run=run
+                )
+            )
+        return position, tables
+
+    def close(self) -> None:
+        """Forget its tables; the caller removes them."""
+        self.engine.tables.forget(self.folder)
+        self._beside.tables.forget(self.folder)
+
+    def _stage(self, name: str, stage: StagePosition) -> StagePosition:
+        """Return where a stage begins: with the memo and what waits as the build left them."""
+        unit = physical_stages(self.dataflow, self.leaders)[name]
+        connectors = {}
+        for input_, connector in self._replay.waiting(name).items():
+            flow = unit.leader.wiring[input_]
+            if connector.queue and flow not in self.dataflow.sources:
+                message = "still waits for more of what another stage writes: swap later"
+                where = f"stages.{name}.inputs.{input_}"
+                raise _refused(self.record.name, "beside_unsettled", message, where)
+            queue = tuple(
+                Queued(self._increment(flow, one.increment.index).increment, one.read)
+                for one in connector.queue
+            )
+            connectors[input_] = Connector(input_, queue)
+        timers = any(node.translator.timers for node in unit.members)
+        return replace(
+            stage,
+            memo=self._replay.memo(name),
+            connectors=connectors,
+            due_ms=0 if timers else None,
+        )
+
+    def _arrived(
+        self, source: str, end: int
+    ) -> Iterator[tuple[datetime, str, int, IncrementRecord]]:
+        for index in range(self._fed[source], end):
+            one = self._increment(source, index)
+            yield one.created_at, source, index, one
+
+    def _increment(self, source: str, index: int) -> IncrementRecord:
+        try:
+            return self.store.increment(self.record.name, source, index)
+        except NotFoundError as error:
+            raise InputNotRetainedError(self.record.name, source, index) from error
+
+    def _there(self, one: IncrementRecord) -> IncrementRecord:
+        for file in one.increment.kept:
+            if not self.files.exists(f"{self.record.folder}/{file.path}"):
+                increment = one.increment
+                raise InputNotRetainedError(self.record.name, increment.flow, increment.index)
+        return one
+
+    def _dropped(self) -> Mapping[str, list[range]]:
+        return increments_dropped(self.open_log(self.record.folder).generations)
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Return:
+    """Shows the tables from before a swap again; what arrived since waits for the old version.
+
+    Attributes:
+        stood: Where the old version stood at the swap.
+        at_ms: When the swap was, in milliseconds since 1970.
+        dataflow: The old version, compiled.
+        number: The number of the version that the swap began.
+    """
+
+    stood: Position
+    at_ms: int
+    dataflow: Dataflow
+    number: int
+    store: Store
+    engine: Engine
+    files: Files
+    open_log: Callable[[str], IntentionLog]
+    back: bool = True
+
+    def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
+        """Find the earlier versions of the tables, and the queues; see `version_change.Swap`."""
+        if record.version != self.number:
+            raise _refused(record.name, "beside_outdated", "another version took over meanwhile")
+        leaders = planned.succession.leaders
+        if set(leaders) != self.stood.stages.keys():
+            message = "its stages would run together otherwise than before: rebuild instead"
+            raise _refused(record.name, "beside_outdated", message)
+        before, leads = planned.succession.position, stage_leaders(self.dataflow, leaders)
+        stages = {
+            name: replace(
+                self.stood.stages[name],
+                epoch=stage.epoch,
+                connectors=self._queues(record, name),
+            )
+            for name, stage in before.stages.items()
+        }
+        tables: dict[str, tuple[TableChange, ...]] = {}
+        for name, node in self.dataflow.stages.items():
+            shown = self.engine.history.shown(
+                record.folder, record.name, node, at_ms=self.at_ms - 1
+            )
+            versions = {table: one.version for table, one in shown.items()}
+            epoch = stages[leads[name]].epoch
+            tables[name] = tuple(
+                self.engine.tables.show_again(record.folder, node, versions, epoch=epoch)
+            )
+        return replace(before, stages=stages), tables
+
+    def _queues(self, record: DataflowRecord, stage: str) -> dict[str, Connector]:
+        """Return what waited at a stage's inputs, and what its sources brought since."""
+        read = {one.flow: one.index + 1 for one in self.stood.newest}
+        dropped = increments_dropped(self.open_log(record.folder).generations)
+        queues = {}
+        for input_, connector in self.stood.stages[stage].connectors.items():
+            flow = self.dataflow.stages[stage].wiring[input_]
+            queue = list(connector.queue)
+            if flow in self.dataflow.sources:
+                come = range(read.get(flow, 0), self.store.next_index(record.name, flow))
+                later = (self.store.increment(record.name, flow, n).increment for n in come)
+                queue += [Queued(one) for one in later]
+                gone = dropped.get(flow, ())
+                queue = [q for q in queue if not any(q.increment.index in part for part in gone)]
+            for queued in queue:
+                self._require(record, queued.increment)
+            queues[input_] = Connector(input_, tuple(queue))
+        return queues
+
+    def _require(self, record: DataflowRecord, increment: Increment) -> None:
+        for file in increment.kept:
+            if not self.files.exists(f"{record.folder}/{file.path}"):
+                raise InputNotRetainedError(record.name, increment.flow, increment.index)
+
+
+def _refused(dataflow: str, rule: str, message: str, where: str = "rebuild") -> ChangeRefusedError:
+    return ChangeRefusedError(dataflow, [Mistake(rule, where, message)])

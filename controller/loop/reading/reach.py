@@ -1,0 +1,75 @@
+"""Reach: how far back what a dataflow keeps lets an operator go, before anything is asked for.
+
+A replacement and a retraction compute groups anew from all increments of a source, and a rebuild
+all tables: none of them works once the first increment is gone. A roll-back needs records,
+positions and versions of tables. Nothing of this is stored; all of it is found.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Sequence
+from dataclasses import dataclass
+from datetime import datetime
+
+from cbp.engine.commit.intention_log import IntentionLog
+from controller.loop.records.catalog import Catalog
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["Reach", "SourceReach", "reach_of"]
+
+
+@dataclass(frozen=True, slots=True)
+class SourceReach:
+    """What is kept of a source.
+
+    Attributes:
+        first: The oldest increment that is kept.
+        first_at: When that arrived; `None` if nothing has come.
+        next_index: The index of the increment that comes next.
+    """
+
+    source: str
+    first: int
+    first_at: datetime | None
+    next_index: int
+
+    @property
+    def complete(self) -> bool:
+        """Whether every increment that ever came is kept."""
+        return self.first == 0
+
+
+@dataclass(frozen=True, slots=True)
+class Reach:
+    """How far back one can go in a dataflow.
+
+    Attributes:
+        sources: What is kept of each source.
+        oldest_position: The oldest position that is kept; a roll-back goes no further back. `None`:
+            no position was put yet, so that the records since the start are kept.
+    """
+
+    sources: Sequence[SourceReach]
+    oldest_position: int | None
+
+    @property
+    def incomplete(self) -> list[SourceReach]:
+        """The sources that keep a rebuild from reaching back to the first increment."""
+        return [one for one in self.sources if not one.complete]
+
+
+def reach_of(
+    record: DataflowRecord,
+    store: Store,
+    catalog: Catalog,
+    open_log: Callable[[str], IntentionLog],
+) -> Reach:
+    """Find how far back one can go; reads two rows of each source."""
+    sources = []
+    for source in catalog.compiled(record).sources:
+        oldest = store.oldest_increments(record.name, source, limit=1)
+        end = store.next_index(record.name, source)
+        first = oldest[0].increment.index if oldest else end
+        sources.append(SourceReach(source, first, oldest[0].created_at if oldest else None, end))
+    position = open_log(record.folder).oldest_position()
+    return Reach(tuple(sources), None if position is None else position.number)

@@ -1,0 +1,518 @@
+"""A rebuild beside: readers see the old tables or the new ones, whole; no increment is lost."""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Iterator
+from pathlib import Path
+from typing import Any
+
+import pytest
+
+from cbp import Input, Output, State, Translate, View
+from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.failpoints import NO_FAULTS
+from cbp.errors import (
+    ChangeRefusedError,
+    DataflowBusyError,
+    NotFoundError,
+    RollbackImpossibleError,
+)
+from cbp.model.flow.retention import FlowRetention
+from cbp.model.verification import Comparison, Request
+from controller.cli import main
+from controller.cli.session import Session
+from controller.loop import LoopLimits
+from controller.loop.beside.build_beside import TableDifference
+from controller.loop.beside.rebuild_jobs import RebuildJob
+from controller.loop.housekeeping.input_retention import Keep
+from controller.settings import Settings
+from tests.controller.api.app_transport import TOKEN, AppTransport
+from tests.controller.changing import POINTS, Changing
+from tests.controller.changing import document as document_of
+from tests.controller.lost import SourceLogs
+from tests.controller.rest import api_of_world
+from tests.planned_faults import Crash, PlannedFaults
+from tests.sampling import sampled
+
+pytestmark = pytest.mark.usefixtures("without_syncs")
+
+
+class Largest(Translate):
+    """Keep the largest sum per first letter, of what changes in a view."""
+
+    counts = Input("word STRING, n BIGINT", route_by="word")
+    best = View("word STRING, n BIGINT", key="word")
+    seen = Output("word STRING, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        counts = list(group.counts)
+        out.best(word=key.word, n=max(r.n for r in (*counts, *group.best)))
+        for record in counts:
+            out.seen(word=record.word, n=record.n)
+
+
+def document(sum: str = "sum", **more: Any) -> dict[str, Any]:
+    chain = {"best": {"translator": "largest", "inputs": {"counts": "sum.totals"}}}
+    return document_of(sum=sum, **chain, **more)
+
+
+class Tripled(Translate):
+    """Add up three times each number per word."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    sums = State("word STRING, n BIGINT")
+    totals = Output("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(3 * r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=key.word, n=n)
+        out.totals(word=key.word, n=n)
+
+
+class Viewed(Translate):
+    """Add up numbers per word, in a view alone."""
+
+    items = Input("word STRING, n BIGINT", route_by="word")
+    sums = View("word STRING, n BIGINT", key="word")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        n = sum(r.n for r in group.items) + sum(r.n for r in group.sums)
+        out.sums(word=key.word, n=n)
+
+
+class Beside(Changing):
+    def __init__(self, root: Path, **more: Any) -> None:
+        super().__init__(root, **more)
+        self.translators |= {"largest": Largest, "tripled": Tripled, "viewed": Viewed}
+        self.restart()
+
+    def start(self, wanted: Any) -> RebuildJob:
+        dataflow = self.controller.validate(wanted)
+        return self.controller.rebuild_jobs.start(wanted, dataflow)
+
+    def shown(self, job: RebuildJob) -> RebuildJob:
+        return self.controller.rebuild_jobs.show("d", job.id)
+
+    def build(self, wanted: Any) -> RebuildJob:
+        """Build a version beside, until it is ready."""
+        job = self.shown(self.start(wanted))
+        assert job.status == "ready", job.error
+        return job
+
+    def swap(self, job: RebuildJob) -> RebuildJob:
+        self.controller.rebuild_jobs.swap("d", job.id)
+        if (error := self.shown(job).error) is not None:
+            raise error
+        return self.shown(job)
+
+    def seen(self) -> dict[str, list[str]]:
+        """Return what readers see in every table, without epochs."""
+        record, seen = self.store.dataflow("d"), dict[str, list[str]]()
+        for node in self.controller.dataflow("d").stages.values():
+            for spec in node.translator.states:
+                rows = self.engine.records.read_state(record.folder, node, spec.name)
+                seen[f"{node.name}.{spec.name}"] = sorted(map(repr, rows))
+            for output in node.translator.outputs:
+                one = Comparison(node.name, output.name, "records")
+                read = self.engine.verification.contents(record.folder, node, one)
+                rows = [row for batch in read.part(0, epochs=False) for row in batch]
+                seen[f"{node.name}.{output.name} flow"] = sorted(map(repr, rows))
+        return seen
+
+
+@pytest.fixture
+def world(tmp_path: Path) -> Iterator[Beside]:
+    made = Beside(tmp_path)
+    yield made
+    made.close()
+
+
+@pytest.fixture
+def calm(tmp_path: Path) -> Iterator[Beside]:
+    """Give a world that keeps all records."""
+    made = Beside(tmp_path, limits=LoopLimits(), collect_every=10**6)
+    yield made
+    made.close()
+
+
+def arrive(world: Beside, first: int, last: int) -> None:
+    for number in range(first, last):
+        if world.store.next_index("d", "a") <= number:
+            world.arrive("d", "a", ("x", number), (f"w{number % 3}", 1))
+
+
+def from_scratch(tmp_path: Path, wanted: Any, most: int) -> dict[str, list[str]]:
+    world = Beside(tmp_path)
+    world.controller.register(wanted)
+    for number in range(most):
+        arrive(world, number, number + 1)
+        world.ticks()
+    seen = world.seen()
+    world.close()
+    return seen
+
+
+def test_readers_see_the_old_tables_until_all_new_ones_are_shown(
+    world: Beside, tmp_path: Path
+) -> None:
+    """The old version is read and goes on; the swap shows the new one, with what came since."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    old = world.seen()
+    job = world.build(document("double"))
+    assert world.seen() == old
+    assert world.store.dataflow("d").version == 1
+    arrive(world, 4, 6)
+    world.ticks()
+    assert world.sums()["x"] == sum(range(6)), "the old version goes on"
+    arrive(world, 6, 7)  # neither has it
+    assert world.swap(job).status == "swapped"
+    assert world.store.dataflow("d").version == 2
+    assert world.sums()["x"] == 2 * sum(range(7))
+    assert world.seen() == from_scratch(tmp_path / "scratch", document("double"), 7)
+    arrive(world, 7, 9)
+    world.ticks()
+    assert world.sums()["x"] == 2 * sum(range(9))
+    assert not list((tmp_path / "tables").glob(".scratch*"))
+
+
+def test_the_difference_is_counted_before_the_swap(world: Beside) -> None:
+    """Per table: records added, gone and changed; other columns are not compared."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    job = world.build(document())
+    assert job.exact
+    assert all((one.added, one.gone, one.changed) == (0, 0, 0) for one in job.tables)
+    assert {one.table for one in job.tables} == {
+        "state/sum.sums", "flows/sum.totals", "state/best.best", "flows/best.seen",
+    }  # fmt: skip
+    world.controller.rebuild_jobs.cancel("d", job.id)
+    tables = {one.table: one for one in world.build(document("tripled")).tables}
+    assert tables["state/sum.sums"] == TableDifference("state/sum.sums", 4, 4, 0, 0, 4)
+    assert tables["flows/best.seen"].before == 8
+
+
+def played(world: Beside, *faults: PlannedFaults) -> int:
+    """Build, swap, go back, build and swap again, with arrivals between; return the crashes."""
+    crashes, left = 0, list(faults)
+    world.faults.to = left.pop(0) if left else NO_FAULTS
+
+    def attempt(step: Any) -> None:
+        nonlocal crashes
+        recover = False
+        while True:
+            try:
+                if recover:
+                    world.controller.recover()
+                step()
+                return
+            except Crash:
+                crashes, recover = crashes + 1, True
+                world.faults.to = left.pop(0) if left else NO_FAULTS
+                world.restart()
+
+    def register() -> None:
+        if not world.store.dataflows():
+            world.controller.register(document())
+
+    def swap(version: int) -> None:
+        if world.store.dataflow("d").version < version:
+            world.swap(world.build(document("tripled")))
+            assert world.store.dataflow("d").version == version
+
+    def back() -> None:
+        if world.store.dataflow("d").version < 3:
+            world.controller.rebuild_jobs.back("d")
+
+    def ticks() -> None:
+        world.clock.advance(10)
+        world.ticks()
+
+    steps = [lambda: swap(2), back, lambda: swap(4), lambda: None]
+    attempt(register)
+    for number, step in enumerate(steps):
+        for arrived in (2 * number, 2 * number + 1):
+            attempt(lambda n=arrived: arrive(world, n, n + 1))
+            if arrived % 2 == 0:
+                attempt(ticks)
+        attempt(step)
+        attempt(ticks)
+    world.faults.to = NO_FAULTS
+    return crashes
+
+
+@pytest.fixture(scope="module")
+def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
+    world = Beside(tmp_path_factory.mktemp("unbroken"))
+    played(world)
+    assert world.sums()["x"] == 3 * sum(range(8))
+    seen, epochs = world.seen(), world.picture()
+    world.close()
+    return {**epochs, **seen}
+
+
+@pytest.mark.parametrize("point", sampled(POINTS, every=4))
+def test_killed_at_any_point_a_restart_leads_to_the_same(
+    point: str, tmp_path: Path, unbroken: dict[str, Any]
+) -> None:
+    """At early and late passages of every durable effect: the tables of no crash, nothing left."""
+    world = Beside(tmp_path / "world")
+    passages = (2, 9, 3, 17, 5, 30, 4, 8)
+    assert played(world, *[PlannedFaults(point, passage=n) for n in passages]), f"{point}: never"
+    assert world.seen() == {name: rows for name, rows in unbroken.items() if name in world.seen()}
+    world.close()
+
+
+@pytest.mark.parametrize("passage", range(1, 9))
+def test_killed_while_it_is_swapped_readers_see_one_of_both(passage: int, tmp_path: Path) -> None:
+    """Before the description the old version is left, and goes on; after it the new one."""
+    for point in ("description", "log_entry", "sql_commit", "data_sync"):
+        world = Beside(tmp_path / point)
+        world.controller.register(document())
+        arrive(world, 0, 4)
+        world.ticks()
+        old = world.seen()
+        job = world.build(document("tripled"))
+        world.faults.to = PlannedFaults(f"{point}.before", passage=passage)
+        try:
+            world.swap(job)
+        except Crash:
+            world.faults.to = NO_FAULTS
+            world.restart()
+            world.controller.recover()
+        world.faults.to = NO_FAULTS
+        version = world.store.dataflow("d").version
+        assert world.seen() == old if version == 1 else world.sums()["x"] == 18
+        arrive(world, 4, 5)
+        world.ticks()
+        assert world.sums()["x"] == (3 if version == 2 else 1) * 10
+        assert not list(Path(world.tables).glob(".scratch*"))
+        world.close()
+
+
+def test_a_cancelled_rebuild_has_changed_nothing(world: Beside, tmp_path: Path) -> None:
+    """Its folder is gone, another one may begin, and what was cancelled cannot be swapped in."""
+    world.controller.register(document())
+    arrive(world, 0, 3)
+    world.ticks()
+    old = world.seen()
+    job = world.build(document("tripled"))
+    with pytest.raises(DataflowBusyError, match="under way"):
+        world.start(document())
+    assert world.controller.rebuild_jobs.cancel("d", job.id).status == "cancelled"
+    assert world.seen() == old
+    assert not list((tmp_path / "tables").glob(".scratch*"))
+    with pytest.raises(DataflowBusyError, match="not ready"):
+        world.swap(job)
+    assert world.build(document()).status == "ready"
+    with pytest.raises(NotFoundError):
+        world.controller.rebuild_jobs.show("d", "n0")
+
+
+def test_the_old_tables_can_be_shown_again(world: Beside, tmp_path: Path) -> None:
+    """Going back gives them as they were, and the old code applies what came since."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    old = world.seen()
+    world.swap(world.build(document("tripled")))
+    jobs = world.controller.rebuild_jobs
+    until = jobs.back_until(world.store.dataflow("d"))
+    assert until is not None
+    assert (until - world.clock()).total_seconds() > 86_000
+    assert world.seen() != old
+    jobs.back("d")
+    assert world.store.dataflow("d").version == 3
+    assert world.seen() == old
+    world.swap(world.build(document("tripled")))
+    arrive(world, 4, 6)
+    world.ticks()
+    jobs.back("d")
+    world.ticks()
+    assert world.seen() == from_scratch(tmp_path / "scratch", document(), 6)
+    assert not world.controller.rebuilding("d", world.store.connectors("d"))
+
+
+def test_only_a_swap_can_be_taken_back(world: Beside) -> None:
+    world.controller.register(document())
+    with pytest.raises(ChangeRefusedError, match="no swap"):
+        world.controller.rebuild_jobs.back("d")
+    assert world.controller.rebuild_jobs.back_until(world.store.dataflow("d")) is None
+
+
+def test_a_rebuild_without_all_of_its_input_is_refused_before_it_begins(world: Beside) -> None:
+    """It says from which increment on they can be read."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    first = world.store.increment("d", "a", 0).increment.files[0].path
+    Path(world.store.dataflow("d").folder, first).unlink()
+    with pytest.raises(ChangeRefusedError, match="from 1 on"):
+        world.start(document())
+    assert world.controller.rebuild_jobs.all("d") == []
+
+
+def test_a_roll_back_meanwhile_ends_a_rebuild(calm: Beside) -> None:
+    """What was built may have been undone: nothing is swapped in."""
+    calm.controller.register(document())
+    arrive(calm, 0, 3)
+    calm.ticks()
+    job = calm.build(document("tripled"))
+    calm.controller.amendments.roll_back("d", "0", who="me", why="a try")
+    with pytest.raises(ChangeRefusedError, match="roll-back"):
+        calm.swap(job)
+    assert calm.shown(job).status == "failed"
+    calm.ticks()
+    assert calm.sums()["x"] == 3
+
+
+def test_a_lost_store_comes_back_behind_a_swap(world: Beside) -> None:
+    """The description tells what the tables show, and where the version began."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    world.swap(world.build(document("tripled")))
+    arrive(world, 4, 5)
+    world.ticks()
+    late = world.picture()
+    increments = [item.increment for item in world.store.increments("d", "a", limit=500).items]
+    world.store.delete("d")
+    world.restart()
+    world.arrivals = SourceLogs(world, "d", reversed(increments))
+    assert world.controller.rebuild() == ["d"]
+    assert world.picture() == late
+
+
+def test_a_swapped_dataflow_verifies_and_rolls_back(calm: Beside) -> None:
+    """Its epochs since the swap are repeated from its tables; none before it can be reached."""
+    calm.controller.register(document())
+    arrive(calm, 0, 4)
+    calm.ticks()
+    calm.swap(calm.build(document("tripled")))
+    swapped = calm.seen()
+    number = calm.store.position("d").number
+    for last in (5, 6, 7):
+        arrive(calm, last - 1, last)
+        calm.ticks()
+    late = calm.seen()
+    verification = calm.controller.verifications.start("d", Request())
+    result = calm.controller.verifications.show(verification.id)
+    assert result.status in ("equal", "undecided"), result
+    calm.controller.amendments.roll_back("d", str(number), who="me", why="a try", pause=True)
+    assert calm.seen() == swapped
+    calm.controller.resume("d")
+    calm.ticks()
+    assert calm.seen() == late
+    with pytest.raises(RollbackImpossibleError):
+        calm.controller.amendments.roll_back("d", str(number - 1), who="me", why="a try")
+
+
+def test_a_stage_behind_cannot_be_rebuilt_alone_afterwards(world: Beside) -> None:
+    """What was built beside is in no increment: a stage that read them would lack it."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    world.swap(world.build(document("tripled")))
+    with pytest.raises(ChangeRefusedError, match="built beside"):
+        world.change(document("tripled"), rebuild=["best"])
+    world.change(document("tripled"), rebuild=["sum", "best"])
+    world.ticks()
+    assert world.sums()["x"] == 18
+
+
+def test_operators_rebuild_by_one_command(
+    world: Beside, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """It shows what differs, swaps, lists, and goes back."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    wanted = tmp_path / "d.json"
+    wanted.write_text(json.dumps(document("tripled")))
+    settings = Settings(root=world.root, token=TOKEN)
+    session = Session(settings, AppTransport(api_of_world(world, settings)))
+
+    def cbp(*arguments: str, status: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(list(arguments), session=session)
+        printed = capsys.readouterr()
+        assert (ended.value.code or 0) == status, printed.err + printed.out
+        return printed.out
+
+    told = [line.split() for line in cbp("rebuild", "d", str(wanted), "--yes").splitlines()]
+    assert ["state/sum.sums", "4", "4", "0", "0", "4"] in told
+    assert ["d", "shows", "the", "new", "tables,", "at", "version", "2"] in told
+    assert world.sums()["x"] == 18
+    assert "the tables before the swap stay until" in cbp("status", "d")
+    listed = cbp("rebuild", "d", "--list")
+    assert "swapped" in listed
+    assert "can be taken back until" in listed
+    assert "at version 3" in cbp("rebuild", "d", "--back")
+    assert world.sums()["x"] == 6
+    cbp("rebuild", "d", "--back", status=1)
+    assert json.loads(cbp("rebuild", "d", "--json"))["status"] == "ready"
+    assert "new tables are ready: cbp rebuild d --swap" in cbp("status", "d")
+    assert "was cancelled; nothing has changed" in cbp("rebuild", "d", "--cancel")
+
+
+def test_inputs_stay_while_a_rebuild_needs_them(tmp_path: Path) -> None:
+    """However old they become; once it has ended, a collection decides about them again."""
+    world = Beside(tmp_path, keep=Keep(FlowRetention(100.0), 100))
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    job = world.build(document("tripled"))
+    world.clock.advance(1000)
+    assert not world.controller.housekeeping.collect("d").inputs
+    assert world.store.oldest_increments("d", "a", limit=1)[0].increment.index == 0
+    world.controller.rebuild_jobs.cancel("d", job.id)
+    world.controller.housekeeping.collect("d")
+    assert world.store.oldest_increments("d", "a", limit=1)[0].increment.index > 0
+    world.close()
+
+
+def test_the_old_tables_stay_however_many_versions_came_since(tmp_path: Path) -> None:
+    """Up to their time; then a collection takes them, and no swap can be taken back."""
+    brief = Retention(versions_min=1, versions_max=2, seconds=100, attempt_seconds=0)
+    often = EngineLimits(checkpoint_entries=2)
+    world = Beside(tmp_path, retention=brief, engine_limits=often, collect_every=10**6)
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    world.swap(world.build(document("tripled")))
+
+    def run_on(first: int, last: int) -> None:
+        for number in range(first, last):
+            arrive(world, number, number + 1)
+            world.ticks()
+            world.clock.advance(1)
+            world.controller.housekeeping.collect("d")
+
+    run_on(4, 12)
+    world.controller.rebuild_jobs.back("d")
+    world.ticks()
+    assert world.sums()["x"] == sum(range(12))
+    world.swap(world.build(document("tripled")))
+    world.clock.advance(200)
+    run_on(12, 20)
+    with pytest.raises(NotFoundError):
+        world.controller.rebuild_jobs.back("d")
+    world.close()
+
+
+def test_files_can_be_replaced_behind_a_swap_and_its_return(world: Beside) -> None:
+    """Tables that were built beside have all input, and so have those from before."""
+    stage = {"translator": "viewed", "any_order": True}
+    before, after = document_of(sum=stage), document_of(sum={**stage, "buckets": 4})
+    world.controller.register(before)
+    arrive(world, 0, 4)
+    world.ticks()
+    world.controller.retained.check("d", "a")
+    world.swap(world.build(after))
+    world.controller.retained.check("d", "a")
+    world.controller.rebuild_jobs.back("d")
+    world.controller.retained.check("d", "a")
