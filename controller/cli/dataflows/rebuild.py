@@ -17,6 +17,7 @@ from typing import Annotated, Any
 
 import typer
 
+from cbp.client.errors import problem_of
 from cbp.clock import Clock
 from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
@@ -111,6 +112,10 @@ def _followed(
     service: ServiceClient, job: dict[str, Any], *, clock: Clock, hidden: bool
 ) -> dict[str, Any]:
     """Show how far a rebuild is, until it is ready, has ended, or failed."""
+    if job["status"] not in ("building", "swapping"):
+        if job["error"] is not None:
+            raise problem_of(job["error"], job["error"]["status"])
+        return job
     path = ("dataflows", job["dataflow"], "rebuilds", job["id"])
     return follow_job(
         service,
