@@ -34,7 +34,7 @@ COVERED = {
     "controller/store/database/connections.py:write_schema": "write calls it and passes sql_commit",
     "controller/store/database/migrate.py:migrate": "one transaction, before the store is open: "
     "a death in it leaves the schema of before (tests/conformance/test_migrations.py)",
-    "controller/store/sql.py:open_scratch": "a store that is thrown away, in a temporary folder",
+    "controller/store/base.py:open_scratch": "a store that is thrown away, in a temporary folder",
     "controller/ingest/uploads.py:_write": "an upload that is not claimed; claim follows",
 }
 NOT_DURABLE = {

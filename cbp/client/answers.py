@@ -16,31 +16,6 @@ from functools import cache
 from types import NoneType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-__all__ = [
-    "BulkItem",
-    "Claim",
-    "Column",
-    "Dataflow",
-    "DataflowDetail",
-    "DataflowFreshness",
-    "File",
-    "Freshness",
-    "GivenBack",
-    "Increment",
-    "Moment",
-    "Rollback",
-    "RollbackJob",
-    "RollbackPlan",
-    "Run",
-    "SetAside",
-    "Snapshot",
-    "SnapshotTable",
-    "Source",
-    "Stage",
-    "Validation",
-    "answer_of",
-]
-
 T = TypeVar("T")
 
 

@@ -23,8 +23,6 @@ from cbp.client.calls import Calls, When, instant
 from cbp.client.errors import problem_of
 from cbp.client.pages import Pages
 
-__all__ = ["RunCalls"]
-
 
 class RunCalls(Calls):
     """What a client can ask of runs, and take back."""

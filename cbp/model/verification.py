@@ -46,23 +46,6 @@ from cbp.model.dataflow.equality import in_words
 from cbp.model.dataflow.stage import OutputSpec
 from cbp.model.graph.cycles import components, predecessors
 
-__all__ = [
-    "Comparison",
-    "Differing",
-    "Kind",
-    "Request",
-    "Split",
-    "Status",
-    "TableVerdict",
-    "Verification",
-    "behind",
-    "comparisons",
-    "first_stage",
-    "merged",
-    "reading_runs",
-    "timeless",
-]
-
 Split = Literal["increments", "at_once"]
 
 Kind = Literal["state", "view", "records", "history", "changes"]

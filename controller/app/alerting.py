@@ -21,8 +21,6 @@ from controller.loop.controller import Controller
 from controller.settings import Settings
 from controller.store.base import Store
 
-__all__ = ["alert_watch_for"]
-
 HOLD_SECONDS = 60.0
 
 

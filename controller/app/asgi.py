@@ -11,8 +11,6 @@ from controller.app.logs import configure_logging
 from controller.app.service import Service
 from controller.settings import Settings, load_settings
 
-__all__ = ["api_of", "create_app"]
-
 
 def create_app(settings: Settings | None = None, sign_in_code: str = "") -> FastAPI:
     """Return the service as an ASGI application; it works while its lifespan lasts.

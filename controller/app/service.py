@@ -32,8 +32,7 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.alerting import alert_watch_for
-from controller.app.construction import drop_folder_for, environment_for, sinks_for
-from controller.app.engine_choice import engine_for
+from controller.app.construction import drop_folder_for, engine_for, environment_for, sinks_for
 from controller.app.exporting import run_feed_for
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
@@ -44,7 +43,7 @@ from controller.loop import (
     Fence,
     Leadership,
     LoopLimits,
-    assemble,
+    Parts,
 )
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.records.dataflow_folder import warn_of_other_places
@@ -52,8 +51,6 @@ from controller.loop.runs.threads import Threads
 from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
 from controller.store import open_store
-
-__all__ = ["Service"]
 
 _log = structlog.get_logger(__name__)
 
@@ -137,7 +134,7 @@ class Service:
             faults=faults,
             limits=limits,
         )
-        self.parts = assemble(environment)
+        self.parts = Parts(environment)
         self.controller = Controller(self.parts)
         self.sinks = sinks_for(settings, self.parts, faults=faults)
         self._stop, self._released = threading.Event(), threading.Event()

@@ -9,8 +9,6 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
-__all__ = ["POLL_SECONDS", "progress_bar"]
-
 POLL_SECONDS = 0.2
 """Pause between two looks at a job."""
 

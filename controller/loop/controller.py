@@ -1,6 +1,6 @@
 """The controller: the operations that an operator can ask for, and the tick that runs dataflows.
 
-A facade over its parts; `assembly` constructs them and gives each what it needs. Nothing in memory
+A facade over its parts, which `assembly` makes. Nothing in memory
 is needed after a crash: the store and the folders hold everything.
 
 Guaranteed: when a method returns, its effect is durable
@@ -33,10 +33,10 @@ from controller.loop.counts.lane_counts import LaneCount
 from controller.loop.counts.run_counts import Counts
 from controller.loop.operations.rebuild import bring_back
 from controller.loop.operations.version_change import Changed
-from controller.loop.reading.compactions import read_compactions
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
 from controller.loop.reading.recovery_preview import Outlook, look_out
+from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
 from controller.loop.runs.finisher import PUBLISHED
@@ -57,7 +57,7 @@ class Controller:
     """Controls all dataflows of one service; safe to use from several threads.
 
     Args:
-        parts: What `assemble` constructed.
+        parts: Those that it is made of.
 
     Attributes:
         registry: The translators that a document may name.

@@ -1,7 +1,7 @@
-"""The metadata store: `base` defines its interface, `open_store` opens the implementation."""
+"""The metadata store: `Store`, which `open_store` opens."""
 
 from __future__ import annotations
 
-from controller.store.sql import SqlStore, open_scratch, open_store
+from controller.store.base import Store, open_scratch, open_store
 
-__all__ = ["SqlStore", "open_scratch", "open_store"]
+__all__ = ["Store", "open_scratch", "open_store"]

@@ -16,30 +16,6 @@ from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.priority import NORMAL, Priority
 
-__all__ = [
-    "PAUSED_BY_HAND",
-    "ClaimRecord",
-    "ClaimStatus",
-    "DataflowDesired",
-    "DataflowRecord",
-    "Desired",
-    "Event",
-    "EventCursor",
-    "EventKind",
-    "EventRecord",
-    "GaugeRows",
-    "IncrementRecord",
-    "Judged",
-    "Page",
-    "QueueGauge",
-    "RunRecord",
-    "SinkRecord",
-    "StageGauge",
-    "StageRecord",
-    "Uploaded",
-    "has_stopped",
-]
-
 Desired = Literal["running", "paused"]
 DataflowDesired = Literal["running", "paused", "draining", "drained"]
 """`draining`: takes in no more files, and works off what it has; then it is `drained`."""
@@ -398,7 +374,7 @@ class SinkRecord:
     Attributes:
         identity: Names its target; a sink with another one is another sink.
         flow: The flow that it follows.
-        generation, next: See `cbp.model.flow.sink_position`.
+        generation, next: See `cbp.model.flow.generation`.
         desired: `running` or `paused`.
         choice: What to do with what is no longer true: `rewrite`, `keep`, or `""`.
         standing: Figures and the last error, as JSON values; the store does not look into them.

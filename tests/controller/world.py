@@ -40,8 +40,8 @@ from controller.loop import (
     Controller,
     Environment,
     LoopLimits,
+    Parts,
     RetryPolicy,
-    assemble,
 )
 from controller.registry import Registry
 from controller.store import open_store
@@ -239,7 +239,7 @@ class World:
             limits=self.engine_limits,
         )
         self.arrivals = None
-        self.parts = assemble(
+        self.parts = Parts(
             Environment(
                 store=self.store,
                 engine=self.engine,

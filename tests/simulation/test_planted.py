@@ -51,7 +51,7 @@ from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs import output_retention as keeping
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.retained_inputs import RetainedInputs
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.sampling import sampled
 from tests.simulation import operations, plan, planting
 from tests.simulation.planting import SEEDS_MAX, Plant
@@ -372,7 +372,7 @@ def leases_are_not_asked(patch: pytest.MonkeyPatch) -> None:
 def neither_leases_nor_epochs_are_asked(patch: pytest.MonkeyPatch) -> None:
     """The same, and the store takes what an old epoch of the lease writes."""
     leases_are_not_asked(patch)
-    patch.setattr(SqlStore, "fence", lambda self, epoch: setattr(self._database, "fence", None))
+    patch.setattr(Store, "fence", lambda self, epoch: setattr(self._database, "fence", None))
 
 
 def terms_never_end(patch: pytest.MonkeyPatch) -> None:

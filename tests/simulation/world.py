@@ -60,16 +60,16 @@ from controller.loop import (
     Fence,
     Leadership,
     LoopLimits,
+    Parts,
     RetryPolicy,
-    assemble,
 )
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
 from controller.loop.recovery import past_position as past
 from controller.loop.runs import in_flight as underway
 from controller.registry import Registry
 from controller.store import open_store
+from controller.store.base import Store
 from controller.store.methods import leases
-from controller.store.sql import SqlStore
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Strikes
 from tests.simulation.followed_tables import SOURCE, FollowedTable
@@ -221,7 +221,7 @@ class Bench:
         (root / "db").mkdir(parents=True)
         self._file, self._template = root / "db" / "cbp.db", root / "empty.db"
         url, self.seconds = f"sqlite:///{self._file}", 0.0
-        self.stores: list[SqlStore] = [open_store(url, exclusive=False) for _ in range(2)]
+        self.stores: list[Store] = [open_store(url, exclusive=False) for _ in range(2)]
         self.on_statement: Callable[[], None] = lambda: None
         self._scratch = open_store(f"sqlite:///{root}/db/scratch.db", exclusive=False)
         bench, execute = self, Connection.execute
@@ -286,7 +286,7 @@ class Bench:
             Path(f"{file}{suffix}").unlink(missing_ok=True)
         shutil.copy(self._template, file)
 
-    def _open_scratch(self, url: str) -> SqlStore:
+    def _open_scratch(self, url: str) -> Store:
         """Stand in for `open_scratch` where a roll-back redoes records."""
         self._scratch.close()
         self._empty(self.root / "db" / "scratch.db")
@@ -393,7 +393,7 @@ class World:
             faults=fence,
             new_id=self._new_id,
         )
-        self.parts = assemble(
+        self.parts = Parts(
             Environment(
                 store=self.store,
                 engine=self.engine,

@@ -11,17 +11,6 @@ from collections.abc import Iterator
 from types import CodeType
 from typing import Any
 
-__all__ = [
-    "attributes_of_a_local",
-    "code_text",
-    "constant_text",
-    "imported",
-    "names_of",
-    "nested",
-    "reads_of_a_local",
-    "texts_of",
-]
-
 _SILENT = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "RESUME"})
 _NOTES = frozenset({"__doc__", "__firstlineno__", "__static_attributes__"})
 """Metadata that a class body stores and that does not change behaviour."""

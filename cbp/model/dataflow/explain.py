@@ -27,20 +27,6 @@ from cbp.model.dataflow.nodes import BUCKETS_MAX, StageNode
 from cbp.model.dataflow.stage import Computed, InputSpec, LookupSpec
 from cbp.model.flow.framing import FrameBy
 
-__all__ = [
-    "InputPlan",
-    "LookupPlan",
-    "OutputPlan",
-    "PhysicalLimits",
-    "Plan",
-    "StagePlan",
-    "StatePlan",
-    "UnitPlan",
-    "Way",
-    "buckets_advised",
-    "explain",
-]
-
 Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffled", "every_task"]
 """How records of an input reach the groups:
 

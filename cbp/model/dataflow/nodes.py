@@ -17,23 +17,6 @@ from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 
-__all__ = [
-    "BATCH_BYTES",
-    "BATCH_FILES",
-    "BATCH_FILES_MAX",
-    "BATCH_SECONDS_MAX",
-    "BINARY_FORMATS",
-    "BUCKETS_DEFAULT",
-    "BUCKETS_MAX",
-    "DUPLICATES",
-    "FORMATS",
-    "ONE_FILE",
-    "SAME_NAME",
-    "FileBatch",
-    "SourceNode",
-    "StageNode",
-]
-
 FORMATS = ("jsonl", "csv", "parquet", "avro", "text", "access_log", "xml", "delta")
 BINARY_FORMATS = ("parquet", "avro", "delta")
 """Formats whose records are not lines of the file."""

@@ -25,22 +25,6 @@ from cbp.errors import AlignmentError
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.increment import FramingKey, Increment
 
-__all__ = [
-    "RULES",
-    "Align",
-    "CountWindow",
-    "KeyWindow",
-    "Phase",
-    "Phases",
-    "Rule",
-    "RunAll",
-    "RunAny",
-    "StaticTable",
-    "can_start",
-    "is_ready_rule",
-    "rule_text",
-]
-
 Connectors = Mapping[str, Connector]
 
 

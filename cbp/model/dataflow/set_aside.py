@@ -11,7 +11,7 @@ operator gives all of them back. So a group always sees its records in their ord
 ones applied first, a sum would be right and a last value, a session or a balance would be wrong
 without a word. A record that is a group of its own has no later ones.
 
-What is set aside lies in a table of the stage (`SET_ASIDE`), a row for each record in the order in
+What is set aside is in a table of the stage (`SET_ASIDE`), a row for each record in the order in
 which they are given back. A group that failed when a timer woke it, with no new record, has a row
 without a record: what is given back is the call.
 """
@@ -23,16 +23,6 @@ from collections.abc import Iterator
 from cbp.errors import Mistake
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
-
-__all__ = [
-    "BEHIND_CODE",
-    "ON_ERROR",
-    "SET_ASIDE",
-    "SET_ASIDE_DEFAULT",
-    "SET_ASIDE_MAX",
-    "read_on_error",
-    "set_aside_mistakes",
-]
 
 ON_ERROR = ("stop", "set_aside")
 

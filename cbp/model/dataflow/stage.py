@@ -20,22 +20,6 @@ from cbp.model.flow.connector import Runnable
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = [
-    "CHANGES_OF",
-    "SECONDS_MAX",
-    "TIMER_COLUMN",
-    "CombineSpec",
-    "Computed",
-    "Form",
-    "Grouping",
-    "InputSpec",
-    "LookupSpec",
-    "OutputSpec",
-    "RunnableSpec",
-    "StateSpec",
-    "TranslatorSpec",
-]
-
 Grouping = Literal["inner", "outer"]
 
 Form = Literal["groupwise", "arrow", "run", "sql"]

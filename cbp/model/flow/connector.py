@@ -21,8 +21,6 @@ from cbp.errors import InvariantError
 from cbp.model.flow.framing import FrameNote, Framing
 from cbp.model.flow.increment import FramingKey, Increment
 
-__all__ = ["Connector", "Decision", "Queued", "Runnable"]
-
 
 @dataclass(frozen=True, slots=True)
 class Queued:

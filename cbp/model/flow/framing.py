@@ -45,17 +45,6 @@ from cbp.model.author.memo import json_memo
 from cbp.model.author.translator_state import Watch
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
-__all__ = [
-    "FrameBy",
-    "FrameNote",
-    "Framing",
-    "Keyed",
-    "Segment",
-    "extend_runs",
-    "framing_keys",
-    "segments",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FrameBy:

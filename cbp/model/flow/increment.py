@@ -18,8 +18,6 @@ from typing import Any
 
 from cbp.errors import InvariantError
 
-__all__ = ["DataFile", "FramingKey", "Increment"]
-
 FramingKey = int | str
 
 

@@ -26,16 +26,6 @@ from cbp.model.dataflow.run_context import NO_RUN
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType, Field, Schema
 
-__all__ = [
-    "CORRECTIONS_MAX",
-    "Correction",
-    "CorrectionNote",
-    "check_corrections",
-    "corrected_records",
-    "correcting",
-    "correction_rows",
-]
-
 CORRECTIONS_MAX = 10_000
 """Maximum number of keys and of records in one correction, since it is made in memory."""
 

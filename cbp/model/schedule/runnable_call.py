@@ -34,8 +34,6 @@ from cbp.model.author.translator_state import Watch
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
 
-__all__ = ["consult"]
-
 
 def consult(
     stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any

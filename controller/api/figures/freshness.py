@@ -21,8 +21,6 @@ from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["FreshnessFigures"]
-
 
 @dataclass(frozen=True, kw_only=True)
 class FreshnessFigures:

@@ -27,8 +27,6 @@ from controller.loop.counts.run_counts import BUCKETS, FIGURES, WAITS, Counts
 from controller.sinks.standing import standing_of
 from controller.store.base import DataflowRecord, GaugeRows, Store
 
-__all__ = ["Scrape"]
-
 _FLOW, _STAGE = ["dataflow"], ["dataflow", "stage"]
 _INPUT = ["dataflow", "stage", "input"]
 _TOTALS = {

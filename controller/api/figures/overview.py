@@ -55,8 +55,6 @@ from controller.loop.controller import Controller
 from controller.loop.reading.rebuilding import Rebuild
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
-__all__ = ["Overview", "OverviewDep", "members_of"]
-
 _log = structlog.get_logger(__name__)
 
 # The worst state of any stage is the state of its dataflow.
@@ -456,12 +454,10 @@ def _declared(
         "runnable": node.runnable.name,
         "inputs": dict(node.wiring),
         "lookups": [
-            LookupOut(
-                name=lookup.name,
+            LookupOut.of(
+                lookup,
                 table=node.lookups[lookup.name],
                 columns=str(lookup.schema),
-                by=list(lookup.by),
-                key=list(lookup.key),
                 wakes=lookup.wake,
             )
             for lookup in spec.lookups
@@ -511,16 +507,11 @@ def _words(wait: Wait | None) -> str:
 
 def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
     return [
-        SourceOut(
-            name=source.name,
+        SourceOut.of(
+            source,
             columns=str(source.schema),
-            format=source.format,
             options={name: str(value) for name, value in source.options.items()},
             keep=_keep_out(source.keep, service),
-            location=source.location,
-            duplicates=source.duplicates,
-            same_name=source.same_name,
-            unfinished=list(source.unfinished),
             on_bad_records=source.on_bad_records.to_json(),
         )
         for source in dataflow.sources.values()
@@ -528,12 +519,9 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
 
 
 def _rebuild_out(rebuild: Rebuild) -> RebuildOut:
-    return RebuildOut(
+    return RebuildOut.of(
+        rebuild,
         since=_moment(rebuild.since_ms),
-        queued=rebuild.queued,
-        left=rebuild.left,
-        percent=rebuild.percent,
-        behind=list(rebuild.behind),
         as_it_was=None if rebuild.as_it_was_ms is None else _moment(rebuild.as_it_was_ms),
     )
 

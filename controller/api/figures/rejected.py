@@ -23,8 +23,6 @@ from cbp.errors import CbpError, NotFoundError
 from controller.ingest.source_log import SourceLog
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
 
-__all__ = ["rejected_by_claim", "rejected_by_source", "rejected_of_increment"]
-
 _log = structlog.get_logger(__name__)
 _OUTCOMES = ("accepted", "withdrawn")
 """States of claims whose file was read to its end, into an increment."""

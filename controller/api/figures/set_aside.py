@@ -16,8 +16,6 @@ from cbp.engine.storage.table_names import set_aside_table
 from cbp.errors import CbpError, NotFoundError
 from controller.store.base import DataflowRecord
 
-__all__ = ["set_aside_by_stage"]
-
 _log = structlog.get_logger(__name__)
 
 

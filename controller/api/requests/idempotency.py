@@ -20,8 +20,6 @@ from contextlib import contextmanager
 
 from controller.api.answers.request_errors import IdempotencyKeyBusyError, IdempotencyKeyReusedError
 
-__all__ = ["IdempotencyKeys"]
-
 KEYS_MAX = 10_000
 
 

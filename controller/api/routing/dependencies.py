@@ -43,40 +43,6 @@ from controller.run_logs import RunLogs
 from controller.settings import Settings
 from controller.store.base import Store
 
-__all__ = [
-    "AccessDep",
-    "AlertsDep",
-    "AmendmentsDep",
-    "CallerDep",
-    "ControllerDep",
-    "DropFolderDep",
-    "EventFeedDep",
-    "ExchangeDep",
-    "ExplainingDep",
-    "HousekeepingDep",
-    "IdempotencyKey",
-    "IdempotencyKeysDep",
-    "KeptSummariesDep",
-    "LineagesDep",
-    "MetricSourcesDep",
-    "Parts",
-    "PresentStateDep",
-    "QueriesDep",
-    "ReadingDep",
-    "RegistryDep",
-    "RollbackJobsDep",
-    "RunLogsDep",
-    "ScrubsDep",
-    "SettingsDep",
-    "SnapshotsDep",
-    "StageFactsDep",
-    "StandingDep",
-    "StoreDep",
-    "UploadLimiterDep",
-    "VerificationsDep",
-    "standing_of",
-]
-
 _T = TypeVar("_T")
 
 

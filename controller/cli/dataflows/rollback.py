@@ -32,8 +32,6 @@ from controller.terminal import (
     print_text,
 )
 
-__all__ = ["rollback_command"]
-
 To = Annotated[
     str | None,
     typer.Option(

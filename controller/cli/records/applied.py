@@ -19,8 +19,6 @@ from rich.markup import escape
 from cbp.client import Client
 from controller.cli.session import Session
 
-__all__ = ["Applied", "WaitForStages", "progress", "wait_for_stages", "wait_until_applied"]
-
 PAGE = 100
 LINE_SECONDS = 10.0
 """How often a wait whose output is no terminal says how far it is."""

@@ -16,8 +16,6 @@ import typer
 from controller.cli.session import AsJson
 from controller.terminal import one_line, print_json
 
-__all__ = ["infer_command"]
-
 File = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="The file.", show_default=False)
 ]

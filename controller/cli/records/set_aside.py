@@ -17,10 +17,8 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.paging import FileLimit
-from controller.cli.session import AsJson, Cursor, DataflowName, session
+from controller.cli.session import AsJson, Cursor, DataflowName, fetch, session
 from controller.terminal import one_line, print_json, print_more, print_table, print_text
-
-__all__ = ["give_back_command", "set_aside_command"]
 
 StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
 Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
@@ -42,12 +40,8 @@ def set_aside_command(
     json_: AsJson = False,
 ) -> None:
     """List records that a stage has set aside, since its code failed on them."""
-    with session(context).connect() as service:
-        at = ("dataflows", dataflow, "stages", stage, "set-aside")
-        answer = service.get(*at, limit=limit or _LIMIT, cursor=cursor)
-    if json_:
-        print_json(answer)
-        return
+    at = ("dataflows", dataflow, "stages", stage, "set-aside")
+    answer = fetch(context, json_, *at, limit=limit or _LIMIT, cursor=cursor)
     columns = ("epoch", "key", "record", "from", "error")
     rows = [
         (one["epoch"], _text(one["key"]), _text(one["record"]), _place(one), one_line(_error(one)))

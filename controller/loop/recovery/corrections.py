@@ -25,8 +25,7 @@ from cbp.model.run.intention import Intention, RunStatus
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
-from controller.loop.runs.finisher import Finisher
-from controller.loop.runs.parked import ParkedRuns
+from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 

@@ -20,8 +20,6 @@ import psycopg
 from psycopg import capabilities
 from psycopg.abc import PQGen
 
-__all__ = ["PatientConnection", "ServerSilentError", "unless_silent"]
-
 CANCEL_SECONDS = 1.0
 """Time limit of the cancel request: the server hangs, or the way to it does."""
 

@@ -16,7 +16,7 @@ from controller.access.errors import CodeRefusedError, UnauthenticatedError
 from controller.access.held_sign_ins import HELD_MAX
 from controller.access.scopes import Scope
 from controller.store import open_store
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.controller.access.service_access import ClockedAccess
 from tests.machine import fill_disk, small_disk
 
@@ -74,7 +74,7 @@ def full(tmp_path: Path) -> Iterator[FullDisk]:
         made.store.close()
 
 
-def listed(store: SqlStore) -> list[str]:
+def listed(store: Store) -> list[str]:
     return [one.id for one in store.sessions().items]
 
 

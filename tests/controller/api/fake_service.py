@@ -55,7 +55,10 @@ class Service:
         self.drop_folder = FakeDropFolder()
         self.clock = Clock()
         self.access = Access(
-            self.settings, self.store, now=self.clock.now, monotonic=self.clock.monotonic
+            self.settings,
+            self.store,  # type: ignore[arg-type]
+            now=self.clock.now,
+            monotonic=self.clock.monotonic,
         )
         self.app = create_api(
             controller=self.controller,  # type: ignore[arg-type]

@@ -28,7 +28,7 @@ from controller.app import Service, configure_logging, create_app
 from controller.ingest.formats import record_batches
 from controller.ingest.reader import file_reader
 from controller.settings import Settings, load_settings
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.controller.api.app_transport import AppTransport
 from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 from tests.controller.world import until
@@ -95,13 +95,13 @@ def test_a_dropped_file_becomes_a_table_and_a_restart_goes_on(
 ) -> None:
     """Registered over REST, a file dropped: the state answers; again after a restart."""
     committed = threading.Event()
-    commit = SqlStore.commit
+    commit = Store.commit
 
-    def tell(self: SqlStore, *args: Any, **kwargs: Any) -> None:
+    def tell(self: Store, *args: Any, **kwargs: Any) -> None:
         commit(self, *args, **kwargs)
         committed.set()
 
-    monkeypatch.setattr(SqlStore, "commit", tell)
+    monkeypatch.setattr(Store, "commit", tell)
     incoming = settings.drop_root / "urls" / "visits" / "incoming"
     for number in (1, 2):
         with serving(settings) as client:

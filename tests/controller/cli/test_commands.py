@@ -23,7 +23,7 @@ from cbp.engine.delta.tables import open_table
 from cbp.engine.storage.files import LocalFiles
 from controller.api.answers.record_files import CURSOR_HEADER, TRUNCATED_HEADER
 from controller.api.requests.keys import NULL_PARAMETER
-from controller.api.routes.sessions import SIGN_IN_PATH
+from controller.api.routes.access.sessions import SIGN_IN_PATH
 from controller.api.routing.routers import PREFIX
 from controller.api.security.auditing import USER_HEADER
 from controller.api.security.guard import OPEN_PATHS
