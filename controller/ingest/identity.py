@@ -171,10 +171,7 @@ class Identities:
         judged = _judged(place, file, [same], newest.get(file.path))
         if judged.outcome != "accepted":
             return judged, True
-        ask = partial(self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=True)
-        waiting = ask()
-        if waiting is not None and waiting.path != file.path:
-            waiting = ask(path=file.path) or waiting
+        waiting = self._first(place, file, waiting=True)
         if waiting is None or (judged.same_as is not None and waiting.path != file.path):
             return judged, True
         return _of_content(place.source.duplicates, file.path, waiting), False
@@ -187,10 +184,23 @@ class Identities:
         Of a content: by digest and name, the claim with this name, or else one with this content.
         Names that may come again are left out.
         """
-        contents = sorted({(file.sha256, file.path) for file in files})
         paths = {file.path for file in files if not _is_added(place, file)}
         named = self.store.named_claims(place.dataflow, place.name, paths) if paths else {}
+        if len(files) == 1:  # as most are; it costs one look
+            same = self._first(place, files[0], waiting=False)
+            return {} if same is None else {(files[0].sha256, files[0].path): same}, dict(named)
+        contents = sorted({(file.sha256, file.path) for file in files})
         return self.store.same_claims(place.dataflow, place.name, contents), dict(named)
+
+    def _first(
+        self, place: SourcePlace, file: ClaimRecord | NamedContent, *, waiting: bool
+    ) -> ClaimRecord | None:
+        """Return the claim with this name and content, or else one with this content."""
+        ask = partial(
+            self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=waiting
+        )
+        same = ask()
+        return same if same is None or same.path == file.path else ask(path=file.path) or same
 
 
 def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:

@@ -242,14 +242,12 @@ class SourcePass:
         if claimed:
             turns = {path: turn for turn, path in enumerate(manifest.promises)}
             claimed.sort(key=lambda one: turns[one[0].path])
-            before = [Stamp.of(path) for _, path in claimed]
+            stamped = [(claim, path, Stamp.of(path)) for claim, path in claimed]
             outcomes = self._batches.take_whole(place, claimed, manifest, missing, tally.stopping)
             if not outcomes:
                 tally.report += ScanReport(ready=1)
                 return
-            stamped = zip(claimed, before, strict=True)
-            settled = [(claim, path, stamp) for (claim, path), stamp in stamped]
-            self._put_away(place, settled, outcomes, tally)
+            self._put_away(place, stamped, outcomes, tally)
             tally.done += len(outcomes)
         file_name = kept_name(self._new_id(), MANIFEST_NAME)
         move(manifest.path, place.finished / file_name, self._files, self._faults)
@@ -277,11 +275,9 @@ class SourcePass:
             if together and len(claimed) > 1:
                 if tally.stopping():
                     raise IntakeStoppedError(str(claimed[0][1]))
-                before = [Stamp.of(path) for _, path in claimed]
+                stamped = [(claim, path, Stamp.of(path)) for claim, path in claimed]
                 outcomes = self._batches.take(place, claimed, tally.stopping)
-                stamped = zip(claimed, before, strict=True)
-                settled = [(claim, path, stamp) for (claim, path), stamp in stamped]
-                self._put_away(place, settled[: len(outcomes)], outcomes, tally)
+                self._put_away(place, stamped[: len(outcomes)], outcomes, tally)
                 tally.done += len(outcomes)
             if not outcomes:
                 alone = claimed[:1] if together else claimed
