@@ -33,18 +33,6 @@ from cbp.model.flow.retention import KeptFlow
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import Intention, LookupMoment, TableChange
 
-__all__ = [
-    "NO_ORIGINS",
-    "Dropped",
-    "LookedUp",
-    "Origins",
-    "PreparedRun",
-    "RunControl",
-    "RunPlan",
-    "RunPreparer",
-    "enter_unseen",
-]
-
 
 def enter_unseen(phase: str) -> None:
     """Do nothing; for a run whose phases nothing watches."""

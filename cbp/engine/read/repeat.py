@@ -23,8 +23,6 @@ from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import Intention, TableChange
 
-__all__ = ["Repeat"]
-
 
 @dataclass
 class Repeat:

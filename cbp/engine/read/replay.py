@@ -23,8 +23,6 @@ from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.runnable_call import consult
 
-__all__ = ["Replay"]
-
 _Pair = tuple[str, str]
 
 

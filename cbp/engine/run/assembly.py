@@ -44,8 +44,6 @@ from cbp.model.dataflow.lanes import lane_figure
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import TableChange
 
-__all__ = ["Reported", "assemble", "empty_outputs", "located", "next_timer", "raise_first_error"]
-
 
 def empty_outputs(plan: RunPlan) -> dict[str, Increment]:
     """Return the empty increments of an epoch whose inputs are all empty: no files, no job."""

@@ -24,8 +24,6 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.lanes import Bypass, Lane
 
-__all__ = ["Executor", "LocalExecutor"]
-
 
 class Executor(RunControl, Protocol):
     """Carries out the tasks of runs; cancels and watches runs.

@@ -22,8 +22,6 @@ from cbp.model.flow.attributes import record_class
 from cbp.model.flow.framing import Keyed, Segment, extend_runs, framing_keys, segments
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
-__all__ = ["frame_increment"]
-
 SLICES_MAX = 50_000
 """Maximum number of slices of one increment.
 

@@ -17,8 +17,6 @@ from cbp.engine.task.output_writer import Follower
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.fusion import split_phases
 
-__all__ = ["followers_of", "joined", "only_flow", "phases", "reading", "with_members"]
-
 _OF_MEMBERS = ("records_in", "groups", "records_out", "state_written", "state_removed")
 _LARGEST = ("tasks",)
 

@@ -46,8 +46,6 @@ from cbp.model.flow.retention import KeptFlow
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import TableChange
 
-__all__ = ["Preparer"]
-
 _logger = logging.getLogger(__name__)
 
 

@@ -20,8 +20,6 @@ from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import DiskFullError
 
-__all__ = ["ROWS_PER_GROUP", "InOrder", "ParquetSink", "RowGroups", "WrittenFile", "sync_files"]
-
 ROWS_PER_GROUP = 131_072
 BYTES_PER_GROUP = 64 << 20
 

@@ -61,8 +61,6 @@ from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord, DataflowRecord
 
-__all__ = ["BucketFeed", "Buckets", "Hold", "Receive"]
-
 TRIES = 3
 _KEY_CHARACTERS = 40
 _LAST = datetime.max.replace(tzinfo=UTC)

@@ -54,17 +54,6 @@ from controller.ingest.folder.object_store import ObjectStore, StoredObject
 from controller.ingest.folder.source_place import evidence, name_fits_copy
 from controller.ingest.limits import FetchLimits
 
-__all__ = [
-    "AllowedLocations",
-    "BucketListing",
-    "ObjectIndex",
-    "file_name",
-    "is_folder_mark",
-    "list_location",
-    "location_mistakes",
-    "why_left_out",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class AllowedLocations:

@@ -54,22 +54,6 @@ from controller.ingest.folder.source_place import evidence
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
-__all__ = [
-    "CLOSE_NAME",
-    "SHOWN_MAX",
-    "Listed",
-    "Listings",
-    "Scanned",
-    "Unclaimed",
-    "UnclaimedFiles",
-    "announced_claims",
-    "gather_files",
-    "scan_folder",
-    "sealed_close_name",
-    "time_of",
-    "why_not_regular",
-]
-
 SHOWN_MAX = 100
 
 _KINDS = (

@@ -27,15 +27,6 @@ from controller.ingest.formats.content import read_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 
-__all__ = [
-    "MANIFEST_NAME",
-    "Manifest",
-    "Promise",
-    "is_sealed",
-    "read_manifest",
-    "sealed_name",
-]
-
 MANIFEST_NAME = "_MANIFEST.json"
 MANIFEST_BYTES_MAX = 16 << 20
 NAME_BYTES_MAX = 255

@@ -26,18 +26,6 @@ from cbp.model.flow.schema import Schema
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import BadLine, FileRejectedError
 
-__all__ = [
-    "LINES_MAX",
-    "PAIRS_MAX",
-    "REJECTED",
-    "TEXT_MAX",
-    "UNKNOWN",
-    "BadLines",
-    "LineMap",
-    "Notes",
-    "Reading",
-]
-
 PAIRS_MAX = 100
 """So many pairs are kept of a file; on which lines its later records begin is not known then."""
 

@@ -45,15 +45,6 @@ from controller.values import (
     from_text,
 )
 
-__all__ = [
-    "ArrowColumns",
-    "BatchBuilder",
-    "ColumnBuilder",
-    "OriginColumns",
-    "note_nulls",
-    "unknown_column",
-]
-
 _NONE = type(None)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,62}")
 _EXACT_TYPES: dict[str, set[type]] = {

@@ -42,12 +42,6 @@ from controller.ingest.formats.text import TextBlock, check_last_line
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 
-__all__ = [
-    "COLUMNS_MAX",
-    "CsvColumns",
-    "read_csv",
-]
-
 _LF, _CR = b"\n\r"
 
 

@@ -69,19 +69,6 @@ from controller.ingest.formats.content import ClaimedContent
 from controller.ingest.formats.parquet import read_parquet
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = [
-    "BYTES_MAX",
-    "ChangeGroup",
-    "ChangedRows",
-    "changed_files",
-    "gone",
-    "has_change_feed",
-    "is_group_name",
-    "last_version",
-    "read_changes",
-    "unsupported",
-]
-
 BYTES_MAX = 1 << 16
 _NAME = re.compile(r"(?:versions-\d{20}|snapshot)-(\d{20})\.json", re.ASCII)
 

@@ -22,8 +22,6 @@ from controller.ingest.formats.xml_records import read_xml
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = ["check_options", "read_batches"]
-
 _OF_FILES = {"avro": read_avro, "delta": read_changes, "parquet": read_parquet}
 _OF_LINES = {
     "access_log": read_access_log,

@@ -26,14 +26,6 @@ from controller.ingest.formats.columns import OriginColumns
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 
-__all__ = [
-    "TextBlock",
-    "check_last_line",
-    "line_batches",
-    "read_text",
-    "text_blocks",
-]
-
 _BOM = b"\xef\xbb\xbf"
 _Row = TypeVar("_Row")
 _UTF16 = (b"\xff\xfe", b"\xfe\xff")

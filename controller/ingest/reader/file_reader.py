@@ -39,17 +39,6 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
 
-__all__ = [
-    "ClaimedFile",
-    "FileReader",
-    "ReadRequest",
-    "ReadResult",
-    "RefusedFile",
-    "SoundFile",
-    "StuckReader",
-    "read_files",
-]
-
 _log = logging.getLogger(__name__)
 
 

@@ -38,16 +38,6 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt, from_text
 
-__all__ = [
-    "SAMPLE_RECORDS",
-    "Column",
-    "Suggestion",
-    "column_name_problem",
-    "of_json",
-    "of_texts",
-    "suggest_source",
-]
-
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _PADDED = re.compile(r"[+-]?0\d")
 _DAY_ELSEWHERE = re.compile(r"\d{1,2}[./-]\d{1,2}[./-]\d{2,4}")
