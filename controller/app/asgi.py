@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -30,11 +32,32 @@ def create_app(settings: Settings | None = None, sign_in_code: str = "") -> Fast
     if sign_in_code:
         access = service.access
         access.sessions.make_code(access.authentication.admin, code=sign_in_code)
-    return api_of(service)
+    return api_of(service, lifespan=_warmed(service))
 
 
-def api_of(service: Service) -> FastAPI:
-    """Return a service as an ASGI application; it works while its lifespan lasts."""
+def _warmed(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return the lifespan of a service whose first file finds its processes started."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with service.lifespan(app):
+            service.warm()
+            yield
+
+    return lifespan
+
+
+def api_of(
+    service: Service,
+    *,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+) -> FastAPI:
+    """Return a service as an ASGI application; it works while its lifespan lasts.
+
+    Args:
+        service: The service.
+        lifespan: Replaces the service's own.
+    """
     api = create_api(
         controller=service.controller,
         store=service.store,
@@ -43,7 +66,8 @@ def api_of(service: Service) -> FastAPI:
         access=service.access,
         standing=service.leadership.standing,
         alerts=service.alerts,
-        lifespan=service.lifespan,
+        now=service.clock,
+        lifespan=lifespan or service.lifespan,
         allowed_hosts=[urlsplit(service.settings.advertise_url).hostname or ""],
     )
 

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import structlog
 from fastapi import Depends
 
+from cbp.clock import MACHINE
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_times
 from cbp.model.dataflow.dataflow import Dataflow
@@ -41,12 +42,13 @@ from controller.api.answers.schemas import (
 from controller.api.figures.degraded import sink_troubles, stage_state
 from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
 from controller.api.figures.rejected import rejected_by_source
-from controller.api.figures.set_aside import set_aside_by_stage
 from controller.api.requests.kept_summaries import KeptSummaries, KeptSummary
 from controller.api.requests.present_state import PresentState
 from controller.api.routing.dependencies import (
     ControllerDep,
     KeptSummariesDep,
+    Now,
+    NowDep,
     PresentStateDep,
     SettingsDep,
     StoreDep,
@@ -80,6 +82,7 @@ class Overview:
     Attributes:
         present: Knows what the stages wait for, and what fails beside them.
         kept: Summaries of earlier answers.
+        now: Returns the time, aware and in UTC.
         input_retention: How long inputs stay for sources whose dataflow does not say.
     """
 
@@ -88,10 +91,11 @@ class Overview:
     present: PresentState
     input_retention: FlowRetention
     kept: KeptSummaries
+    now: Now = MACHINE.now
 
     def summary_now(self, name: str) -> DataflowSummary:
         """Return the figures of one dataflow as of now; raises `NotFoundError`."""
-        return self.summarise(self.store.dataflow(name), datetime.now(UTC))
+        return self.summarise(self.store.dataflow(name), self.now())
 
     def summarise_all(
         self, records: Iterable[DataflowRecord], now: datetime
@@ -99,12 +103,12 @@ class Overview:
         """Return the figures of dataflows for the list; broken ones are listed too."""
         # Before all that a summary is made of, but for the record: so that is compared as well.
         revisions = self.store.revisions()
-        return [self._summarise_again(one, revisions.get(one.name), now) for one in records]
+        return [self._summarise_again(one, revisions, now) for one in records]
 
     def _summarise_again(
-        self, record: DataflowRecord, revision: int | None, now: datetime
+        self, record: DataflowRecord, revisions: Mapping[str, int], now: datetime
     ) -> DataflowSummary:
-        name = record.name
+        name, revision = record.name, revisions.get(record.name)
         made_from = (revision, record, self.present.waits(name), self.present.troubles(name))
         kept = self.kept.find(name, made_from)
         if kept is None or revision is None:
@@ -115,9 +119,9 @@ class Overview:
                 self.kept.keep(name, KeptSummary(made_from, summary, oldest_at))
             return summary
         fresh: dict[str, Any] = {
-            # The table of what was put aside is written after the increment was stored.
+            # The tables of what was put or set aside are written after the increment was stored.
             "rejected": rejected_by_source(record, _object(record.document.get("sources"))),
-            "set_aside": set_aside_by_stage(record),
+            "set_aside": self.controller.set_aside_counts.of(record, revisions),
         }
         if kept.oldest_at is not None:
             fresh["lag_seconds"] = max(0.0, (now - kept.oldest_at).total_seconds())
@@ -203,7 +207,7 @@ class Overview:
                 self.store.quarantined_of(record.name, _object(record.document.get("sources")))
             ),
             rejected=rejected_by_source(record, _object(record.document.get("sources"))),
-            set_aside=set_aside_by_stage(record),
+            set_aside=self.controller.set_aside_counts.of(record),
             problem=None if record.is_paused else _problem(state, stages, troubles),
             created_at=record.created_at,
         )
@@ -338,6 +342,7 @@ async def _overview(
     present: PresentStateDep,
     settings: SettingsDep,
     kept: KeptSummariesDep,
+    now: NowDep,
 ) -> Overview:
     return Overview(
         controller=controller,
@@ -345,6 +350,7 @@ async def _overview(
         present=present,
         input_retention=settings.input_retention,
         kept=kept,
+        now=now,
     )
 
 

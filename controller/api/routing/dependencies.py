@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, TypeVar
 
 import anyio
@@ -30,6 +31,7 @@ from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.scrubs import Scrubs
 from controller.loop.operations.amendments import Amendments
+from controller.loop.operations.give_back_jobs import GiveBackJobs
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
@@ -45,6 +47,8 @@ from controller.store.base import Store
 
 _T = TypeVar("_T")
 
+Now = Callable[[], datetime]
+
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
@@ -55,6 +59,7 @@ class Parts:
         uploads: Limits how many uploads are received at a time.
         events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
+        now: Returns the time, aware and in UTC.
         summaries: Those of dataflows that answers were made of.
     """
 
@@ -72,6 +77,7 @@ class Parts:
     run_logs: RunLogs
     queries: Queries
     present: Callable[[], PresentState]
+    now: Now
     summaries: KeptSummaries = field(default_factory=KeptSummaries)
 
 
@@ -115,6 +121,9 @@ HousekeepingDep = Annotated[
 ]
 LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
 ReadingDep = Annotated[Reading, Depends(_part(lambda parts: parts.controller.reading))]
+GiveBackJobsDep = Annotated[
+    GiveBackJobs, Depends(_part(lambda parts: parts.controller.give_back_jobs))
+]
 RollbackJobsDep = Annotated[
     RollbackJobs, Depends(_part(lambda parts: parts.controller.rollback_jobs))
 ]
@@ -128,6 +137,7 @@ VerificationsDep = Annotated[
 ]
 StoreDep = Annotated[Store, Depends(_part(lambda parts: parts.store))]
 DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
+NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
 MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]
 RunLogsDep = Annotated[RunLogs, Depends(_part(lambda parts: parts.run_logs))]
 PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]

@@ -304,6 +304,7 @@ class OriginColumns:
 
 
 _WHY_MAX = 200
+_NO_TEXT = "a text is not UTF-8; write UTF-8, or declare the column as BINARY"
 
 
 class ArrowColumns:
@@ -327,7 +328,9 @@ class ArrowColumns:
         return [name for name in names if name in actual.names]
 
     def batch(self, part: pa.RecordBatch, lines: Sequence[int]) -> pa.RecordBatch | None:
-        """Return a batch; `None` if nothing is to be yielded: `value_range`, `value_missing`.
+        """Return a batch; `None` if nothing is to be yielded.
+
+        Wrong rows are reported: `value_range`, `value_missing`, `encoding`.
 
         Args:
             part: Columns that `present` returned.
@@ -354,7 +357,9 @@ class ArrowColumns:
         if field.name not in part.schema.names:
             return pa.nulls(part.num_rows, target)
         values = part.column(field.name)
-        values.validate(full=True)
+        if not _is_all_text(values):
+            self._note_texts(values, field, target, lines)
+            return None
         try:
             array = _converted(values, target, self._rules)
         except pa.ArrowNotImplementedError as exc:
@@ -369,6 +374,19 @@ class ArrowColumns:
                 self._note_rows(values, field, target, lines, exc)
                 return None
         return array if note_nulls(field, array, lines, self._bad) else None
+
+    def _note_texts(
+        self, values: pa.Array, field: Field, target: pa.DataType, lines: Sequence[int]
+    ) -> None:
+        """Report the rows that hold a text which is not UTF-8."""
+        noted = 0
+        for at, line in enumerate(lines):
+            # In the declared type, as a dictionary holds the texts of other rows, too.
+            if not _is_all_text(_cast(values.take(pa.array([at])), target, self._rules)):
+                self._bad.add("encoding", _NO_TEXT, line=line, column=field.name)
+                noted += 1
+                if noted == LINES_MAX:
+                    return
 
     def _note_rows(
         self,
@@ -397,6 +415,21 @@ class ArrowColumns:
         if not noted:
             message = f"expected {field.type}, got a value ({actual.type}) that does not fit"
             self._bad.add("value_range", message, line=lines[0], column=field.name, cause=cause)
+
+
+def _is_all_text(values: pa.Array) -> bool:
+    """Return whether all texts are UTF-8, however deep: most formats of columns do not check it.
+
+    Raises:
+        ArrowInvalid: If the column is damaged otherwise.
+    """
+    try:
+        values.validate(full=True)
+    except pa.ArrowInvalid as exc:
+        if "UTF8" not in str(exc):
+            raise
+        return False
+    return True
 
 
 def _text_of(row: pa.RecordBatch) -> str:
@@ -485,6 +518,8 @@ def _fits(declared: DataType, actual: pa.DataType, rules: ValueRules, *, top: bo
         return True
     if pt.is_dictionary(actual):
         return inner(declared, actual.value_type)
+    if isinstance(actual, pa.BaseExtensionType):  # such as a UUID, or JSON
+        return inner(declared, actual.storage_type)
     if declared.kind == "ARRAY":
         lists = (pt.is_list(actual), pt.is_large_list(actual), pt.is_fixed_size_list(actual))
         return any(lists) and inner(declared.arguments[0], actual.value_type)
@@ -513,9 +548,8 @@ def _is_text(actual: pa.DataType) -> bool:
 
 
 def _is_bytes(actual: pa.DataType) -> bool:
-    return bool(
-        pt.is_binary(actual) or pt.is_large_binary(actual) or pt.is_fixed_size_binary(actual)
-    )
+    kinds = (pt.is_binary, pt.is_large_binary, pt.is_fixed_size_binary, pt.is_binary_view)
+    return any(kind(actual) for kind in kinds)
 
 
 _SAME_KIND: dict[str, Callable[[pa.DataType], bool]] = {

@@ -54,6 +54,9 @@ from controller.values import excerpt
 Unit = Literal["us", "ns", "ms"]
 
 _MICROS_AROUND, _NANOS_LEFT = divmod(1 << 64, 1_000)
+_DAY_MILLIS = 86_400_000
+_MILLIS_END = ((1 << 31) - 2_440_588) * _DAY_MILLIS
+"""Milliseconds behind the last day of INT96, which counts from 4713 BC in 32 bits."""
 _NANOS_END = ((1 << 63) - 1) // 1_000
 """Microseconds up to which a time can have been written with nanoseconds: until 2262."""
 
@@ -85,12 +88,15 @@ class Int96Columns:
             _Rows(open_(unit), self._names, batch_rows) for unit in ("ns", "ms") if self._names
         ]
 
-    def checked(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, list[int]]]:
-        """Return the next batch, and the rows whose times are not those of the file, by column."""
+    def checked(self, batch: pa.RecordBatch) -> tuple[pa.RecordBatch, dict[str, dict[int, str]]]:
+        """Return the next batch, and the rows whose times are not those of the file, by column.
+
+        Each with the time that the file has, as text; `"a time"` for one that is nested.
+        """
         if not self._names:
             return batch, {}
         others = [rows.take(batch.num_rows) for rows in self._others]
-        wrong = dict[str, list[int]]()
+        wrong = dict[str, dict[int, str]]()
         for name in self._names:
             units = [batch.column(name), *(other.column(name) for other in others)]
             if _are_right(units):
@@ -101,8 +107,19 @@ class Int96Columns:
                 batch = batch.set_column(batch.schema.get_field_index(name), name, column)
                 right = [one or bool(taken_back[at]) for at, one in enumerate(right)]
             if not all(right):
-                wrong[name] = [at for at, one in enumerate(right) if not one]
+                wrong[name] = {at: _shown(units, at) for at, one in enumerate(right) if not one}
         return batch, wrong
+
+
+def _shown(units: Sequence[pa.Array], at: int) -> str:
+    """Return the time that the file has: in nanoseconds if these have not wrapped around."""
+    if not pa.types.is_timestamp(units[0].type):
+        return "a time"
+    nanos, millis = units[1][at].value, units[2][at].value
+    if millis >= _MILLIS_END:  # Arrow takes the day for a number without sign
+        millis -= (1 << 32) * _DAY_MILLIS
+    fits = nanos // 1_000_000 == millis
+    return str(np.datetime64(nanos, "ns") if fits else np.datetime64(millis, "ms"))
 
 
 def _taken_back(times: pa.Array, nanoseconds: pa.Array) -> tuple[pa.Array, npt.NDArray[np.bool_]]:
@@ -310,10 +327,10 @@ Keep = Callable[[pa.RecordBatch, int], pa.RecordBatch]
 
 _BUFFER_BYTES = 1 << 20
 _WRONG = "\0wrong"
-"""Ends the names of columns that say which rows of another are wrong; no declared column has it."""
+"""Ends the names of columns that say what is wrong in another one; no declared column has it."""
 _INT96 = (
-    "expected TIMESTAMP, got an INT96 that is outside of the years 1 to 9999 or has nanoseconds; "
-    "write microseconds, in INT64"
+    "expected TIMESTAMP, got {} as INT96, which is outside of the years 1 to 9999 or has "
+    "nanoseconds; write microseconds, in INT64"
 )
 
 
@@ -362,7 +379,7 @@ def read_parquet(
 def damaged(error: Exception) -> FileRejectedError:
     """Return the rejection of a file that Arrow cannot read."""
     said = str(error)
-    message = "the Parquet file is damaged or cut"
+    message = f"the Parquet file is damaged or cut, or breaks a rule of the format: {excerpt(said)}"
     if "checksum" in said:
         message = "a page of the Parquet file is damaged: its bytes are not those of its checksum"
     return FileRejectedError(rule="parquet_damaged", message=message, cause=excerpt(said))
@@ -426,18 +443,19 @@ class _Reader:
         """Report the rows that are marked as wrong; return the batch without the marks."""
         marks = [name for name in batch.schema.names if name.endswith(_WRONG)]
         for name in marks:
-            for at in pc.indices_nonzero(batch.column(name)).to_pylist():
-                column = name.removesuffix(_WRONG)
-                self._bad.add("value_range", _INT96, line=lines[at], column=column)
+            column = name.removesuffix(_WRONG)
+            for at, shown in enumerate(batch.column(name).to_pylist()):
+                if shown is not None:
+                    message = _INT96.format(shown)
+                    self._bad.add("value_range", message, line=lines[at], column=column)
         return batch.drop_columns(marks) if marks else batch
 
 
-def _marked(batch: pa.RecordBatch, wrong: Mapping[str, list[int]]) -> pa.RecordBatch:
-    """Return a batch with a column more for each that has wrong rows: whether a row is wrong."""
+def _marked(batch: pa.RecordBatch, wrong: Mapping[str, Mapping[int, str]]) -> pa.RecordBatch:
+    """Return a batch with a column more for each that has wrong rows: what is wrong, or null."""
     for name, rows in wrong.items():
-        marks = np.zeros(batch.num_rows, np.bool_)
-        marks[rows] = True
-        batch = batch.append_column(f"{name}{_WRONG}", pa.array(marks))
+        marks = pa.array([rows.get(at) for at in range(batch.num_rows)], pa.string())
+        batch = batch.append_column(f"{name}{_WRONG}", marks)
     return batch
 
 
@@ -454,6 +472,7 @@ def open_parquet(
         read_dictionary=list(as_dictionaries),
         thrift_string_size_limit=FOOTER_BYTES_MAX,
         thrift_container_size_limit=1_000_000,
+        arrow_extensions_enabled=False,  # a UUID is its bytes, and JSON its text
     )
 
 

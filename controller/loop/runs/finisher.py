@@ -19,7 +19,6 @@ until the run is finished, and shows the reason.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +26,7 @@ from functools import partial
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
@@ -44,7 +44,7 @@ from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry import RetryPolicy
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord, StageRecord, Store
 
 __all__ = ["PUBLISHED", "Finisher", "Parked", "ParkedRuns"]
 
@@ -82,7 +82,9 @@ class Finisher:
         isolation: Isolation,
         lane_counts: LaneCounts,
         run_counts: RunCounts,
+        seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
+        self._seconds = seconds
         self._store, self._files, self._clock = store, files, clock
         self._retry, self._draw, self._catalog = retry, draw, catalog
         self._open_log, self._publisher, self._in_flight = open_log, publisher, in_flight
@@ -114,7 +116,7 @@ class Finisher:
         Returns:
             Whether it is committed.
         """
-        began = time.monotonic()
+        began = self._seconds()
         try:
             with self._publisher.lock(record.name):
                 failed = (record.name, node.name) in self._parked.all()
@@ -134,7 +136,7 @@ class Finisher:
             return False
         self._parked.remove((record.name, node.name))
         self._lane_counts.add(record.name, intention.figures)
-        seconds = time.monotonic() - began
+        seconds = self._seconds() - began
         self._run_counts.commit(record.name, intention.figures, seconds)
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
         return True
@@ -155,8 +157,23 @@ class Finisher:
         for (dataflow, stage), parked in self._parked.all().items():
             if dataflow == name:
                 raise DataflowBusyError(name, f"its stage {stage!r} {parked.reason}")
+        for one in self._store.stages(name):
+            self.require_redone(name, one)
         if any(self._publisher.unpublished(name).values()):
             raise DataflowBusyError(name, "what its runs made cannot be published; see its stages")
+
+    def require_redone(self, name: str, stage: StageRecord) -> None:
+        """Raise if the next epoch of a stage is recorded, and the store does not know it yet.
+
+        A recovery that an error broke off leaves records behind the one that is parked.
+
+        Raises:
+            DataflowBusyError: The next tick redoes it.
+        """
+        log = self._open_log(self._store.dataflow(name).folder)
+        if log.read(stage.stage, stage.epoch) is not None:
+            why = f"epoch {stage.epoch} of its stage {stage.stage!r} is recorded, and redone next"
+            raise DataflowBusyError(name, why)
 
     def unpublished(self) -> list[str]:
         """Return the dataflows with records that their tables may not show yet."""

@@ -90,6 +90,9 @@ class GridStageOut(Model):
     failures: int = Field(description="Failed tries of the next run, in a row.")
     retry_at: datetime | None
     stopped: str = Field(description="Why it does not start by itself; empty if it does.")
+    paused_itself: bool = Field(
+        description="Whether an operator paused it: it is resumed, and a retry is refused."
+    )
 
 
 class GridCellOut(Model):
@@ -173,6 +176,7 @@ def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
         failures=stage.failures,
         retry_at=stage.retry_at,
         stopped=stage.paused_because,
+        paused_itself=stage.is_paused,
     )
 
 
