@@ -41,8 +41,8 @@ from cbp.engine.task.reports import (
     TaskReport,
 )
 from cbp.errors import AuthorCodeError, IncrementDamagedError
-from cbp.model.dataflow.lanes import lane_figure
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.plan.lanes import lane_figure
 from cbp.model.run.intention import TableChange
 
 

@@ -20,7 +20,7 @@ from typing import Any, TypeAlias, assert_never
 
 from cbp.engine.state.pending_deletes import Deletes
 from cbp.errors import CbpError, InvariantError, error_from_dict
-from cbp.model.dataflow.lanes import Lane
+from cbp.model.plan.lanes import Lane
 
 __all__ = [
     "BindingsFile",

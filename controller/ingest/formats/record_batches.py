@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.dataflow.source_options import ReadOptions
+from cbp.model.source.options import ReadOptions
 from controller.ingest.formats.access_log import read_access_log
 from controller.ingest.formats.avro import read_avro
 from controller.ingest.formats.bad_lines import BadLines, Notes, Reading

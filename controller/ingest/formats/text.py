@@ -20,7 +20,7 @@ from typing import NoReturn, TypeVar
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.model.dataflow.source_options import LineOptions
+from cbp.model.source.options import LineOptions
 from controller.ingest.formats.bad_lines import TEXT_MAX, BadLines, Notes, Reading
 from controller.ingest.formats.columns import OriginColumns
 from controller.ingest.rejection import FileRejectedError

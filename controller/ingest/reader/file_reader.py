@@ -28,9 +28,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cbp.errors import CbpError
-from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
+from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.bad_lines import Notes
 from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
