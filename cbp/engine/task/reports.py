@@ -22,28 +22,6 @@ from cbp.engine.state.pending_deletes import Deletes
 from cbp.errors import CbpError, InvariantError, error_from_dict
 from cbp.model.plan.lanes import Lane
 
-__all__ = [
-    "BindingsFile",
-    "Counts",
-    "DeletedRows",
-    "DroppedFile",
-    "Failed",
-    "GroupFailed",
-    "GroupsFailed",
-    "JobLane",
-    "MergedFile",
-    "MessageMisplaced",
-    "NewStateFile",
-    "NextPhase",
-    "NextTimer",
-    "OutputFile",
-    "ProcessChanged",
-    "SetAside",
-    "TaskReport",
-    "decode",
-    "encode",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class OutputFile:
