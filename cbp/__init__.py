@@ -1,7 +1,6 @@
 """Continuous bulk processing: keep derived tables up to date, one increment at a time."""
 
-from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.publish_policy import PublishPolicy
+from cbp.model.dataflow.dataflow import Dataflow, PublishPolicy
 from cbp.model.dataflow.routing import ALL, All, Multicast
 from cbp.model.dataflow.runnable import (
     Align,

@@ -35,9 +35,9 @@ from cbp.errors.masks import (
     mask_database_url,
     secrets_of_address,
 )
-from cbp.model.dataflow.lanes import JOB_START_SECONDS
-from cbp.model.dataflow.source_location import BucketPrefix
 from cbp.model.flow.retention import FlowRetention
+from cbp.model.plan.lanes import JOB_START_SECONDS
+from cbp.model.source.location import BucketPrefix
 from controller.secret_values import address_paths, cloud_secrets
 
 __all__ = ["MASK", "Settings", "load_settings"]

@@ -36,8 +36,8 @@ from datetime import UTC, date, datetime, tzinfo
 from decimal import Decimal
 from typing import Any, NoReturn
 
-from cbp.model.dataflow.source_options import STRICT, ValueRules
 from cbp.model.flow.schema import DataType
+from cbp.model.source.options import STRICT, ValueRules
 
 __all__ = [
     "INTEGER_BITS",

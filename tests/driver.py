@@ -23,11 +23,11 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.retention import KeptFlow
+from cbp.model.plan.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.runnable_call import consult
 from cbp.model.schedule.timers import woken
@@ -36,7 +36,7 @@ from cbp.model.schedule.timers import woken
 class Driver:
     """One dataflow on one engine; `folder` holds its tables.
 
-    With `fused`, stages run together as `cbp.model.dataflow.fusion` chooses.
+    With `fused`, stages run together as `cbp.model.plan.fusion` chooses.
 
     Attributes:
         publish_every: Epochs of a stage after which everything recorded is published.

@@ -13,8 +13,8 @@ from pathlib import Path
 import pytest
 import yaml
 
-from cbp.model.dataflow.fusion import choose_leaders
-from cbp.model.dataflow.picture import mermaid
+from cbp.model.plan.fusion import choose_leaders
+from cbp.model.plan.picture import mermaid
 from controller.registry import Registry
 from controller.server.service_process import ServiceProcess, free_port, settings_of
 from stages.flows import clustering, crawl_queue, pagerank, set_diff

@@ -18,8 +18,7 @@ from types import MappingProxyType
 from typing import Any
 
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
-from cbp.model.dataflow.bad_records import BadRecords
-from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import EVERY_EPOCH, Dataflow, PublishPolicy
 from cbp.model.dataflow.nodes import (
     BUCKETS_DEFAULT,
     ONE_FILE,
@@ -27,12 +26,12 @@ from cbp.model.dataflow.nodes import (
     SourceNode,
     StageNode,
 )
-from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
 from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
-from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
+from cbp.model.source.bad_records import BadRecords
+from cbp.model.source.unfinished_names import UNFINISHED
 from cbp.sdk.translate import Declared, spec_of
 
 
@@ -94,7 +93,7 @@ class DataflowBuilder:
         `duplicates` applies to a file that has another name than an accepted file but the same
         content: `"accept"` takes it as data, `"skip"` leaves it out, `"quarantine"` moves it to
         quarantine. `on_bad_records` says what happens to a file some of whose records are wrong;
-        see `cbp.model.dataflow.bad_records`.
+        see `cbp.model.source.bad_records`.
         `batch` is the number of waiting files that become one increment. `location` is a prefix
         of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken in like dropped files.
         `same_name` applies to a file that has the name of an accepted file but other content:

@@ -39,7 +39,7 @@ if they were dropped. The service's settings say which locations are allowed.
 such a file goes to quarantine. With `same_name: replace` it replaces the earlier one: its records
 are taken back, if all stages that read the source can follow.
 `unfinished: [".part", ".wip"]` gives the ends of the names under
-which producers write, in place of the usual ones (`cbp.model.dataflow.unfinished_names`).
+which producers write, in place of the usual ones (`cbp.model.source.unfinished_names`).
 
 Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
 (`cbp.model.run.publication`). Without it, every epoch is shown by itself.
@@ -69,8 +69,14 @@ from typing import Any, TypeVar
 
 from cbp.errors import CbpError, DataflowInvalidError, DefinitionError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX, listed
-from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
-from cbp.model.dataflow.dataflow import Dataflow, name_mistakes, too_many
+from cbp.model.dataflow.dataflow import (
+    EPOCHS_MAX,
+    SECONDS_DEFAULT,
+    Dataflow,
+    PublishPolicy,
+    name_mistakes,
+    too_many,
+)
 from cbp.model.dataflow.node_mistakes import source_mistakes
 from cbp.model.dataflow.nodes import (
     BUCKETS_DEFAULT,
@@ -79,14 +85,14 @@ from cbp.model.dataflow.nodes import (
     SourceNode,
     StageNode,
 )
-from cbp.model.dataflow.publish_policy import EPOCHS_MAX, SECONDS_DEFAULT, PublishPolicy
 from cbp.model.dataflow.set_aside import read_on_error
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.dataflow.stage import SECONDS_MAX
-from cbp.model.dataflow.unfinished_names import UNFINISHED, parse_endings
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
+from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
+from cbp.model.source.unfinished_names import UNFINISHED, parse_endings
 from cbp.sdk.rules import read_rule
 from cbp.sdk.translate import Declared
 

@@ -41,8 +41,6 @@ from controller.ingest.rejection import FileRejectedError, manifest_refused
 from controller.ingest.replacement import replaces
 from controller.store.base import ClaimRecord, Judged
 
-__all__ = ["Batches"]
-
 
 @dataclass(slots=True)
 class _Judged:

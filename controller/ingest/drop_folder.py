@@ -88,8 +88,6 @@ from controller.ingest.source_pass import SourcePass, Tally
 from controller.ingest.uploads import Author, ReplacementRequests, Uploads
 from controller.store.base import ClaimRecord, DataflowRecord, Judged, Store, Uploaded
 
-__all__ = ["DropFolder"]
-
 Answer = TypeVar("Answer")
 
 SEVEN_DAYS = FlowRetention(7 * 86_400.0)

@@ -12,32 +12,6 @@ from contextlib import contextmanager
 
 from cbp.errors import DiskFullError, OperatingError
 
-__all__ = [
-    "BucketDeniedError",
-    "BucketFailedError",
-    "BucketGoneError",
-    "BucketPackagesError",
-    "DataflowDrainsError",
-    "DropFolderError",
-    "FeedDisabledError",
-    "FeedHaltedError",
-    "FileDecidedError",
-    "IntakeStoppedError",
-    "LocationRefusedError",
-    "ObjectChangedError",
-    "ObjectGoneError",
-    "ObjectSlowError",
-    "ReadmitRefusedError",
-    "SourceFailedError",
-    "TableGoneError",
-    "TablePlaceError",
-    "TableReplacedError",
-    "TableUnreadableError",
-    "TableVersionGoneError",
-    "UploadTooLargeError",
-    "device_errors",
-]
-
 
 class DropFolderError(OperatingError):
     """A folder of a source cannot be used; files stay where they are."""

@@ -30,20 +30,6 @@ from controller.ingest.rejection import FileRejectedError
 from controller.ingest.replacement import REPLACED, RETRACTED, replaces
 from controller.store.base import ClaimRecord, Judged, Store
 
-__all__ = [
-    "NEW",
-    "Identities",
-    "NamedContent",
-    "addition_key",
-    "client_key",
-    "is_asked_for",
-    "is_retraction",
-    "put_aside_reason",
-    "replacement_key",
-    "retraction_key",
-]
-
-
 NEW = Judged("accepted")
 
 _ADDITION, _REPLACEMENT, _RETRACTION = "addition:", "replacement:", "retraction:"

@@ -9,11 +9,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = [
-    "FetchLimits",
-    "IngestLimits",
-]
-
 _MIB = 1 << 20
 _GIB = 1 << 30
 

@@ -11,8 +11,6 @@ from cbp.engine.storage.files import Files
 from controller.ingest.limits import IngestLimits
 from controller.store.base import Store
 
-__all__ = ["Ports"]
-
 
 @dataclass(frozen=True, slots=True)
 class Ports:

@@ -65,13 +65,6 @@ from controller.ingest.rejection import FileRejectedError
 from controller.ingest.uploads import Author, Uploads
 from controller.store.base import ClaimRecord, Store
 
-__all__ = [
-    "Decided",
-    "Quarantine",
-    "refusal",
-    "restore_quarantined",
-]
-
 Action = Literal["readmit", "discard", "restore"]
 
 _STATUSES: Mapping[Action, Literal["readmitted", "discarded", "quarantined"]] = {

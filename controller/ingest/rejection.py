@@ -25,14 +25,6 @@ from typing import Any
 
 from cbp.errors import CbpError
 
-__all__ = [
-    "BadLine",
-    "FileRejectedError",
-    "manifest_refused",
-    "place_of",
-    "unforeseen",
-]
-
 _SAID_MAX = 300
 
 

@@ -33,8 +33,6 @@ from controller.ingest.ports import Ports
 from controller.ingest.rejection import BadLine
 from controller.ingest.source_log import SourceEntry, SourceLog
 
-__all__ = ["REJECTS_SCHEMA", "RejectsTables", "read_rejects"]
-
 REJECTS_SCHEMA = Schema.parse(
     "increment BIGINT, claim STRING, file STRING, line BIGINT, column_name STRING, code STRING, "
     "message STRING, text STRING, rejected_at TIMESTAMP"

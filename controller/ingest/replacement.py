@@ -44,16 +44,6 @@ from controller.ingest.rejection import FileRejectedError
 from controller.ingest.source_log import SourceLog
 from controller.store.base import ClaimRecord
 
-__all__ = [
-    "REPLACED",
-    "RETRACTED",
-    "Brought",
-    "Compared",
-    "Difference",
-    "Replacements",
-    "replaces",
-]
-
 REPLACED, RETRACTED = "replaced", "retracted"
 
 

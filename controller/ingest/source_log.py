@@ -34,8 +34,6 @@ from cbp.model.flow.increment import Increment
 from controller.ingest.formats.bad_lines import REJECTED
 from controller.store.base import ClaimRecord
 
-__all__ = ["ArrivedFile", "SourceEntry", "SourceLog"]
-
 NAMES_SHOWN = 20
 """Names of files that the store keeps with an increment of many; its claims have all names."""
 

@@ -51,8 +51,6 @@ from controller.ingest.ports import Ports
 from controller.ingest.rejects_table import RejectsTables
 from controller.store.base import ClaimRecord
 
-__all__ = ["SourcePass", "Tally"]
-
 _log = structlog.get_logger(__name__)
 
 LISTING_SHARE = 10

@@ -36,8 +36,6 @@ from controller.ingest.ports import Ports
 from controller.ingest.replacement import RETRACTED, Compared
 from controller.store.base import ClaimRecord, DataflowRecord, Uploaded
 
-__all__ = ["Author", "ReplacementRequests", "Uploads"]
-
 
 @dataclass(frozen=True, slots=True)
 class Author:

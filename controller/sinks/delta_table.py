@@ -44,8 +44,6 @@ from controller.sinks.increment_files import is_stale
 from controller.sinks.notes import SinkNote
 from controller.sinks.target import Shipment
 
-__all__ = ["GENERATION", "INCREMENT", "DeltaAppend", "DeltaMirror"]
-
 INCREMENT, GENERATION = "_increment", "_generation"
 LOG = "_delta_log"
 _INDEX_BITS = 40

@@ -22,21 +22,6 @@ from cbp.errors import DiskFullError, OperatingError
 from cbp.errors.counts import format_count
 from cbp.errors.message_limits import listed
 
-__all__ = [
-    "CHOICES",
-    "SinkChoiceError",
-    "SinkDeliveryError",
-    "SinkFailedError",
-    "SinkForeignError",
-    "SinkGapError",
-    "SinkPlaceError",
-    "SinkRefusedError",
-    "SinkRolledBackError",
-    "SinkSecretError",
-    "SinkTargetError",
-    "target_errors",
-]
-
 CHOICES = ("rewrite", "keep")
 
 

@@ -34,8 +34,6 @@ from controller.sinks.errors import SinkForeignError, SinkTargetError, target_er
 from controller.sinks.notes import SinkNote
 from controller.sinks.target import Shipment
 
-__all__ = ["MARKER", "IncrementFiles", "file_name", "is_stale"]
-
 MARKER = "_cbp_sink.json"
 _SHOWN = 3
 _ROWS = 10_000

@@ -29,8 +29,6 @@ from controller.sinks.delta_table import DeltaMirror
 from controller.sinks.notes import SinkNote
 from controller.store.base import DataflowRecord
 
-__all__ = ["Mirrors"]
-
 PAGE_RECORDS = 10_000
 
 

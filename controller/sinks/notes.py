@@ -30,8 +30,6 @@ from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.generation import SinkPosition
 from controller.sinks.errors import target_errors
 
-__all__ = ["FOLDER", "SinkNote", "SinkNotes", "identity_of"]
-
 FOLDER = "_sinks"
 FORMAT = 1
 _IDENTITY_DIGITS = 16

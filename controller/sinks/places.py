@@ -21,8 +21,6 @@ from cbp.model.dataflow.sinks import SinkNode
 from controller.allowed_folders import AllowedFolders
 from controller.sinks.errors import SinkPlaceError, SinkSecretError
 
-__all__ = ["SinkPlaces"]
-
 _SECRET_BYTES_MAX = 4096
 
 

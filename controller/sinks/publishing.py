@@ -50,8 +50,6 @@ from controller.sinks.target import Shipment, Target
 from controller.store.base import DataflowRecord, Store
 from controller.store.records import SinkRecord
 
-__all__ = ["SinkWork", "Sinks"]
-
 PASS_SECONDS = 5.0
 
 _log = structlog.get_logger(__name__)

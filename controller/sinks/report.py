@@ -14,8 +14,6 @@ from controller.sinks.notes import identity_of
 from controller.sinks.standing import Standing, State, standing_of, state_of
 from controller.store.records import Desired, SinkRecord
 
-__all__ = ["SinkReport", "choices_of", "find_row", "report_sinks", "require_choosing"]
-
 
 @dataclass(frozen=True, slots=True)
 class SinkReport:

@@ -20,8 +20,6 @@ from cbp.errors import CbpError
 from cbp.model.schedule.backoff import Backoff
 from controller.store.records import SinkRecord
 
-__all__ = ["CHOOSING", "Standing", "State", "standing_of", "state_of", "trouble_of"]
-
 State = Literal["stopped", "retrying", "paused", "behind", "current"]
 RETRY = Backoff((1.0, 5.0), 300.0)
 CHOOSING = frozenset(

@@ -12,8 +12,6 @@ import pyarrow as pa
 from cbp.model.flow.generation import Generation
 from controller.sinks.notes import SinkNote
 
-__all__ = ["Shipment", "Target"]
-
 
 @dataclass(frozen=True, slots=True)
 class Shipment:

@@ -22,8 +22,6 @@ from controller.sinks.target import Target
 from controller.sinks.webhook import Webhook
 from controller.store.base import DataflowRecord
 
-__all__ = ["Targets"]
-
 
 @dataclass(frozen=True, slots=True)
 class Targets:

@@ -36,8 +36,6 @@ from controller.sinks.errors import SinkDeliveryError, SinkPlaceError, SinkRefus
 from controller.sinks.notes import SinkNote
 from controller.sinks.target import Shipment
 
-__all__ = ["SIGNATURE", "Webhook", "delivery_body", "signature"]
-
 SIGNATURE = "X-CBP-Signature"
 _TOKEN_DIGITS = 16
 _PASSING = frozenset({408, 425, 429})

@@ -8,7 +8,7 @@ from __future__ import annotations
 from dataclasses import dataclass
 from pathlib import Path
 
-from cbp.model.dataflow.publish_policy import EPOCHS_MAX
+from cbp.model.dataflow.dataflow import EPOCHS_MAX
 from tests.bench.errors import BenchRefusedError
 
 __all__ = [

@@ -26,7 +26,6 @@ from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import NotFoundError, RunCancelledError
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Keyed, Segment, framing_keys, segments
 from cbp.model.flow.increment import DataFile, Increment
@@ -34,6 +33,7 @@ from cbp.model.flow.retention import Expiry, KeptFlow
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.skew import BucketSize
 from cbp.model.flow.snapshot import TableVersion
+from cbp.model.plan.explain import PhysicalLimits
 from cbp.model.run.intention import Intention, TableChange
 
 __all__ = ["FileEngine", "Record"]

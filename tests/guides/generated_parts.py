@@ -16,7 +16,7 @@ from typing import Any
 from pydantic import SecretStr
 from pydantic_settings import BaseSettings, PydanticBaseSettingsSource
 
-from cbp.model.dataflow import source_options
+from cbp.model.source import options as source_options
 from controller.settings import Settings
 from tests.guides.damages import DAMAGES
 

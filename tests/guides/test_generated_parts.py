@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.model.dataflow.source_options import OPTIONS
+from cbp.model.source.options import OPTIONS
 from controller.guides import find_guide
 from controller.settings import Settings
 from tests.guides.generated_parts import default_of, describe_options, describe_settings

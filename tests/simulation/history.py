@@ -22,10 +22,10 @@ from typing import Any
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.flow.generation import Generation, closes_dropped
 from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
+from cbp.model.plan.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.run.intention import Intention
 from cbp.model.version.version_change import Choice
 from controller.ingest.source_log import SourceEntry, SourceLog

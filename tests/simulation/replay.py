@@ -18,13 +18,13 @@ from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.reference.stage import ReferenceStage
 from cbp.engine.reference.views import group_changes
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.dataflow.run_context import time_of
 from cbp.model.dataflow.stage import CHANGES_OF, TIMER_COLUMN
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.punctuation import Punctuation
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import Intention, LookupMoment
 from cbp.model.version.version_change import Choice

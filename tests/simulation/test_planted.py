@@ -26,9 +26,9 @@ from cbp.engine.storage.files import Files, LocalFiles, Written
 from cbp.engine.task.task_plan import LeftOut
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import OperatingError
-from cbp.model.dataflow import fusion
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.retention import KeptFlow, kept_flow
+from cbp.model.plan import fusion
 from cbp.model.version import succession
 from cbp.model.version.rollback_point import find_point
 from controller.ingest import drop_folder

@@ -15,7 +15,7 @@ from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.spark.deferred import DeferredExecutor
 from cbp.engine.spark.jvm_output import JvmOutput
 from cbp.errors import EngineStartingError, RunCancelledError, SparkUnstartedError
-from cbp.model.dataflow.lanes import Bypass
+from cbp.model.plan.lanes import Bypass
 from controller.loop.controller import Controller
 
 PLAN: Any = SimpleNamespace(run="r1")

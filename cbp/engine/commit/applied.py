@@ -22,8 +22,6 @@ from cbp.engine.storage.files import Files
 from cbp.errors import FileLostError, NotFoundError
 from cbp.model.run.intention import Intention
 
-__all__ = ["applied_ms", "require_generations", "require_shown"]
-
 _AREAS = ("state", "flows", "set_aside")
 
 

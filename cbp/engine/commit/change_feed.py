@@ -53,8 +53,6 @@ from cbp.model.flow.changes import (
     UPDATE_BEFORE,
 )
 
-__all__ = ["ChangeFeed", "feed_of_repair", "is_derivable", "net_changes"]
-
 _logger = logging.getLogger(__name__)
 
 Int64s = npt.NDArray[np.int64]

@@ -38,8 +38,6 @@ from cbp.engine.interface.garbage_collector import Dead, Kept, Retention, TableP
 from cbp.engine.storage.file_names import file_epoch
 from cbp.engine.storage.files import Files, StoredFile
 
-__all__ = ["ONE_DAY", "NamedFiles", "collect_table", "paths_of", "plan_table"]
-
 FILES_MAX = 2_000
 """Maximum number of files of a table that one call removes, in some tenths of a second."""
 

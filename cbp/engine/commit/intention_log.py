@@ -30,8 +30,6 @@ from cbp.model.flow.generation import Generation, home_of, kept_positions
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import Intention
 
-__all__ = ["POSITIONS_KEPT", "RECORDS_KEPT", "IntentionLog"]
-
 RECORDS_KEPT = 100
 """Records of a stage that are kept for people to read, although a position replaces them."""
 

@@ -9,8 +9,6 @@ from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import open_table, release
 from cbp.engine.storage.files import Files
 
-__all__ = ["hand_over"]
-
 
 def hand_over(path: str, *, files: Files, now_ms: int) -> int:
     """Publish the recorded runs of one table, and release it; see `cbp.engine.delta.tables`.

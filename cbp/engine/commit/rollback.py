@@ -42,8 +42,6 @@ from cbp.errors import RollbackImpossibleError
 from cbp.errors.counts import format_count
 from cbp.model.run.intention import Intention
 
-__all__ = ["Shown", "plan_rewind", "rewind_table"]
-
 Records = Callable[[int], Sequence[Intention]]
 """Returns the records of the table's stage after an epoch, up to the target."""
 

@@ -42,30 +42,6 @@ from cbp.engine.storage.files import Files
 from cbp.errors import InvariantError, LogConflictError
 from cbp.model.run.intention import Intention, TableChange
 
-__all__ = [
-    "KINDS",
-    "OPERATIONS",
-    "RECORDS",
-    "TOGETHER",
-    "Entry",
-    "app_id",
-    "begun_ms",
-    "counts_epochs",
-    "files_named",
-    "generation_id",
-    "horizon",
-    "horizon_mark",
-    "kind_of",
-    "live_adds",
-    "live_at",
-    "live_files",
-    "plan_entries",
-    "require_generation",
-    "shown_epoch",
-    "shown_generation",
-    "unpublished",
-]
-
 RECORDS, LAYOUT, RETENTION = KINDS = "run", "compaction", "retention"
 """The kinds of changes, in the order in which a publication writes their entries."""
 

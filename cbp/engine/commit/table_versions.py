@@ -15,8 +15,6 @@ from cbp.engine.delta.tables import ManagedTable
 from cbp.errors import NotFoundError
 from cbp.model.flow.snapshot import TableVersion
 
-__all__ = ["version_at", "version_showing"]
-
 
 def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None) -> TableVersion:
     """Return the newest version of a table as of a time.

@@ -25,22 +25,6 @@ import xxhash
 from cbp.engine.storage.checked_json import require_name
 from cbp.errors import FileDamagedError, InvariantError, own_name
 
-__all__ = [
-    "Action",
-    "AddFile",
-    "ChangeFile",
-    "CommitInfo",
-    "DeletionVector",
-    "Metadata",
-    "Protocol",
-    "RemoveFile",
-    "Txn",
-    "Unknown",
-    "decode",
-    "difference",
-    "encode",
-]
-
 ROWS_UNKNOWN = -1
 """`AddFile.rows` of a foreign file without statistics."""
 

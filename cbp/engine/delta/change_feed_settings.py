@@ -16,8 +16,6 @@ from collections.abc import Mapping
 
 from cbp.model.flow.schema import Schema
 
-__all__ = ["ENABLED", "FEATURE", "LATER", "feed_flow", "feed_key", "feed_settings", "with_feed_of"]
-
 ENABLED, FEATURE = "delta.enableChangeDataFeed", "changeDataFeed"
 _FLOW, _KEY = "cbp.changes", "cbp.view_key"
 

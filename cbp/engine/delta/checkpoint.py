@@ -19,8 +19,6 @@ import pyarrow.parquet as pq
 from cbp.engine.delta.actions import Action, AddFile, Metadata, Protocol, Txn
 from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, reading, sealed
 
-__all__ = ["encode_checkpoint", "read_checkpoint"]
-
 _TEXTS = pa.map_(pa.string(), pa.string())
 _VECTOR = pa.struct(
     [

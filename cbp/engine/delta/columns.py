@@ -15,8 +15,6 @@ from typing import Any
 
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = ["declares_not_null", "has_not_null", "schema_string"]
-
 _ATOMS = {
     "STRING": "string",
     "BIGINT": "long",

@@ -21,8 +21,6 @@ from cbp.engine.delta.actions import DeletionVector
 from cbp.engine.delta.deletion_vectors import read_vector
 from cbp.engine.storage.files import Files
 
-__all__ = ["VECTORS_BYTES_MAX", "VectorCache"]
-
 VECTORS_BYTES_MAX = 32 << 20
 """Serialised bytes of the cached vectors; enough for 256 files of a million rows each."""
 

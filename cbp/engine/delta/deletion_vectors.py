@@ -36,18 +36,6 @@ from cbp.engine.delta.actions import DeletionVector
 from cbp.engine.storage.files import Files, LocalFiles
 from cbp.errors import FileDamagedError, FileLostError, InvariantError, NotFoundError
 
-__all__ = [
-    "VectorsFile",
-    "bitmap_of",
-    "live_in",
-    "pack_vectors",
-    "read_vector",
-    "rows_of",
-    "vector_path",
-    "z85_decode",
-    "z85_encode",
-]
-
 Key = TypeVar("Key", bound=Hashable)
 
 _MAGIC = struct.pack("<i", 1681511377)

@@ -29,26 +29,6 @@ from cbp.errors import (
     TableReleasedError,
 )
 
-__all__ = [
-    "ENGINE",
-    "FENCE",
-    "HASH",
-    "NULL_PARTITION",
-    "OWN_SETTINGS",
-    "READER_FEATURES",
-    "WRITER_FEATURES",
-    "ForeignWatch",
-    "foreign_features",
-    "is_ours",
-    "placement",
-    "require_features",
-    "require_ours",
-    "require_placement",
-    "require_readable",
-    "require_same",
-    "written_by_us",
-]
-
 ENGINE = "cbp/1"
 FENCE = "cbp.managed"
 HASH = "xxhash64"

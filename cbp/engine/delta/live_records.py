@@ -19,8 +19,6 @@ from cbp.engine.storage.checked_parquet import open_parquet
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.file_sizes import bytes_unpacked, rows_at_a_time
 
-__all__ = ["live_batches", "page_of", "read_batches"]
-
 
 def read_batches(
     path: str, columns: Sequence[str] | None = None, *, limits: EngineLimits

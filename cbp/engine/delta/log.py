@@ -36,8 +36,6 @@ from cbp.errors import (
     TableFeatureError,
 )
 
-__all__ = ["DeltaLog", "Snapshot", "Visit", "written_by"]
-
 Visit = Callable[[int, Sequence[Action]], None]
 """Called with version and actions of each entry that is replayed, in order."""
 

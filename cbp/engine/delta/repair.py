@@ -47,8 +47,6 @@ from cbp.errors import (
 )
 from cbp.errors.counts import format_count
 
-__all__ = ["Repaired", "Undone", "repair"]
-
 
 @dataclass(frozen=True, slots=True)
 class Undone:

@@ -33,8 +33,6 @@ from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files, LocalFiles
 
-__all__ = ["DirectEngine", "LocalEngine"]
-
 _HASH_ALL_BITS = -1
 
 

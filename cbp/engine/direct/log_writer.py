@@ -25,8 +25,6 @@ from cbp.engine.storage.table_names import stage_tables
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import Intention
 
-__all__ = ["LogWriter"]
-
 
 @dataclass
 class LogWriter:

@@ -43,8 +43,6 @@ from cbp.model.flow.snapshot import TableVersion
 from cbp.model.run.intention import Intention, TableChange
 from cbp.model.verification import Comparison
 
-__all__ = ["HistoryReader", "IncrementTables", "RecordTables", "WholeTables"]
-
 
 @dataclass
 class IncrementTables:

@@ -27,8 +27,6 @@ from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import TableChange
 
-__all__ = ["FolderCache", "TableChanges"]
-
 _TABLES_TOGETHER = 32
 """From so many tables on they are created side by side: a creation waits for the disk only."""
 _SYNC_THREADS = 16

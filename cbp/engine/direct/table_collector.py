@@ -18,8 +18,6 @@ from cbp.engine.storage.table_names import stage_tables
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.retention import Expiry, KeptFlow
 
-__all__ = ["TableCollector"]
-
 
 @dataclass
 class TableCollector:

@@ -26,8 +26,6 @@ from cbp.engine.interface.table_history import TableHistory
 from cbp.engine.interface.table_publisher import TablePublisher
 from cbp.engine.interface.verification_reader import VerificationReader
 
-__all__ = ["Engine"]
-
 
 class Engine(Protocol):
     """The parts of an engine; all work on the same tables.

@@ -8,8 +8,6 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["needs_spark", "require_no_spark"]
-
 
 def needs_spark(nodes: Iterable[StageNode]) -> bool:
     """Tell whether only Spark can check, and run, what these stages compute in SQL."""

@@ -9,8 +9,6 @@ from typing import Protocol
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.retention import Expiry, KeptFlow
 
-__all__ = ["Dead", "GarbageCollector", "Kept", "Retention", "TablePlan"]
-
 
 @dataclass(frozen=True, slots=True)
 class Retention:

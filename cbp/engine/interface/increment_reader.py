@@ -12,8 +12,6 @@ from cbp.model.flow.framing import Segment
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
 
-__all__ = ["IncrementReader"]
-
 
 class IncrementReader(Protocol):
     """Reads increments; writes nothing."""

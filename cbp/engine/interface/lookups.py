@@ -9,8 +9,6 @@ from cbp.engine.interface.runs import LookedUp
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.run.intention import Intention, LookupMoment
 
-__all__ = ["looked_up_tables", "nothing_unpublished"]
-
 Unpublished = Callable[[str], Iterable[Intention]]
 """Stage -> its intentions that its tables may not show yet, oldest first."""
 

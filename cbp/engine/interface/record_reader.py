@@ -10,8 +10,6 @@ from typing import Any, Literal, Protocol
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.skew import BucketSize
 
-__all__ = ["KeyChange", "KeyChanges", "Page", "Place", "RecordReader", "TableVersions"]
-
 Place = tuple[int, int]
 """Where a page of a table begins; `(0, 0)` is the first record."""
 

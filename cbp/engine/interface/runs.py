@@ -26,24 +26,12 @@ from dataclasses import dataclass, field
 from typing import Any, Protocol
 
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.dataflow.run_context import RunContext, context_of, time_of
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.retention import KeptFlow
+from cbp.model.plan.explain import PhysicalLimits
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import Intention, LookupMoment, TableChange
-
-__all__ = [
-    "NO_ORIGINS",
-    "Dropped",
-    "LookedUp",
-    "Origins",
-    "PreparedRun",
-    "RunControl",
-    "RunPlan",
-    "RunPreparer",
-    "enter_unseen",
-]
 
 
 def enter_unseen(phase: str) -> None:
@@ -126,7 +114,7 @@ class RunPlan:
         run: Unique id of this attempt, `[a-z0-9]+`; names its files.
         inputs: Maps each input to the increments to read, in order.
         fused: Stages that run in the same epoch. Each follows the stage that writes its only
-            input; see `cbp.model.dataflow.fusion`.
+            input; see `cbp.model.plan.fusion`.
         unpublished: Intentions of this stage that its tables may not show yet, oldest first,
             without gaps up to `epoch`. Intentions that the tables already show do no harm.
         kept: By flow, the records that must stay, for outputs that are not kept for good; `None`
@@ -220,7 +208,7 @@ class RunPreparer(Protocol):
     def limits(self) -> PhysicalLimits:
         """Return the limits and slots that decide how a run is executed.
 
-        `cbp.model.dataflow.explain` explains the way of a run by them.
+        `cbp.model.plan.explain` explains the way of a run by them.
         """
         ...
 

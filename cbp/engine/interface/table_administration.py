@@ -9,8 +9,6 @@ from typing import Protocol
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import TableChange
 
-__all__ = ["TableAdministration"]
-
 
 class TableAdministration(Protocol):
     """Creates and changes tables as a dataflow's versions declare them."""

@@ -8,8 +8,6 @@ from typing import Protocol
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.snapshot import TableVersion
 
-__all__ = ["TableHistory"]
-
 
 class TableHistory(Protocol):
     """Finds versions of a stage's tables; reads only their logs."""

@@ -9,8 +9,6 @@ from typing import Protocol
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import Intention
 
-__all__ = ["TablePublisher", "TableRewind", "Target"]
-
 
 @dataclass(frozen=True, slots=True)
 class Target:

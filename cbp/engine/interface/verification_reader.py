@@ -10,8 +10,6 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import Intention, TableChange
 from cbp.model.verification import Comparison
 
-__all__ = ["Contents", "VerificationReader"]
-
 
 class Contents(Protocol):
     """The records of one version of a table.

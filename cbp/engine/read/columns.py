@@ -25,8 +25,6 @@ from cbp.errors import IncrementDamagedError
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
 
-__all__ = ["column_schema", "read_columns"]
-
 LiveOf = Callable[[str, Increment], Sequence[AddFile]]
 
 

@@ -24,8 +24,6 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.flow.schema import Schema
 from cbp.model.verification import Comparison
 
-__all__ = ["ListedContents", "OutputContents", "StateContents", "contents_since"]
-
 
 @dataclass(frozen=True, slots=True)
 class StateContents:

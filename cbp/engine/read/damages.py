@@ -7,8 +7,6 @@ from typing import Any
 
 from cbp.errors import CbpError, place_of
 
-__all__ = ["Damage", "ScrubbedFile"]
-
 
 @dataclass(frozen=True, slots=True)
 class Damage:

@@ -23,8 +23,6 @@ from cbp.engine.interface.record_reader import KeyChange, KeyChanges
 from cbp.errors import NotFoundError, VersionGoneError, VersionUnreadableError
 from cbp.model.dataflow.equality import identity
 
-__all__ = ["LOOKUPS_MAX", "VERSIONS_MAX", "find_changes", "having"]
-
 VERSIONS_MAX = 1000
 LOOKUPS_MAX = 200
 

@@ -29,8 +29,6 @@ from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Field, Schema
 
-__all__ = ["key_bucket", "look_up", "read_records", "read_state_rows", "recalled", "state_rows"]
-
 
 def look_up(
     table: StateTable,

@@ -18,19 +18,6 @@ from cbp.engine.read.damages import Damage, ScrubbedFile
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileLostError
 
-__all__ = [
-    "NUMBERED",
-    "SEALED",
-    "TABLE_LOG",
-    "RunEntry",
-    "Shown",
-    "count_entries",
-    "is_entry",
-    "missing_ends",
-    "missing_entries",
-    "missing_numbers",
-]
-
 NUMBERED = re.compile(r"(?P<folder>.*)/(?P<number>\d{20})\.json\Z")
 """A file of one record."""
 SEALED = re.compile(r"(?P<folder>.*)/[^/]+/(?P<start>\d{20})-(?P<end>\d{20})\.jsonl\Z")

@@ -44,8 +44,6 @@ from cbp.errors import (
 )
 from cbp.model.dataflow.dataflow import StageNode
 
-__all__ = ["VersionReader"]
-
 
 class VersionReader:
     """Reads versions of the tables of one stage; keeps no state between calls.

@@ -19,11 +19,9 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.lookups import looked_up_tables
 from cbp.engine.interface.runs import LookedUp, PreparedRun, RunPlan
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.increment import Increment
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-
-__all__ = ["RecomputedEpochs"]
 
 PUBLISH_EPOCHS = 16
 

@@ -19,11 +19,9 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import LookedUp
 from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.increment import Increment
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention, TableChange
-
-__all__ = ["Repeat"]
 
 
 @dataclass

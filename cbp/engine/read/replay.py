@@ -15,15 +15,13 @@ from typing import Any
 from cbp.engine.interface.engine import Engine
 from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import Punctuation
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.runnable_call import consult
-
-__all__ = ["Replay"]
 
 _Pair = tuple[str, str]
 

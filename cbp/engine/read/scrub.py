@@ -57,8 +57,6 @@ from cbp.errors import (
 )
 from cbp.errors.counts import format_count
 
-__all__ = ["scrub"]
-
 _DATA_FILE = re.compile(r"[\w.=-]+\.parquet\b")
 _CHECKPOINT = ".checkpoint.parquet"
 

@@ -18,8 +18,6 @@ from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError
 from cbp.model.run.intention import Intention, TableChange
 
-__all__ = ["take_over"]
-
 
 def take_over(
     snapshot: Snapshot,

@@ -19,8 +19,6 @@ from cbp.engine.outputs.compaction import in_order
 from cbp.engine.storage.files import Files
 from cbp.errors import FileLostError, NotFoundError, VersionGoneError
 
-__all__ = ["LiveFile", "VersionFiles", "read_version_files"]
-
 
 @dataclass(frozen=True, slots=True)
 class LiveFile:

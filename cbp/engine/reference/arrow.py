@@ -32,8 +32,6 @@ from cbp.model.dataflow.run_context import RunContext
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["call_vectorised", "table_of"]
-
 Emitted = dict[str, list[Any]]
 
 

@@ -37,8 +37,6 @@ from cbp.model.dataflow.stage import OutputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.attributes import attribute, by_attribute, record_class
 from cbp.model.flow.schema import Schema
 
-__all__ = ["AuthorCall", "Emitter", "key_type", "record_type"]
-
 _RECORDS_SHOWN = 3
 _CHARACTERS_SHOWN = 200
 

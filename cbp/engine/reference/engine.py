@@ -35,8 +35,6 @@ from cbp.model.graph.cycles import components, predecessors
 from cbp.model.schedule.runnable_call import consult
 from cbp.model.schedule.timers import woken
 
-__all__ = ["ReferenceEngine"]
-
 
 class ReferenceEngine:
     """Executes a whole dataflow in memory; not thread-safe.

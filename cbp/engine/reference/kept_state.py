@@ -15,8 +15,6 @@ from cbp.engine.reference.call import record_type
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import StateSpec
 
-__all__ = ["ListedRecords", "put_and_delete"]
-
 
 class ListedRecords:
     """The records of one group before its call; a `KeptReader`."""

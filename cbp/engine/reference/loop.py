@@ -20,8 +20,6 @@ from cbp.engine.columnar.values import Row
 from cbp.engine.reference.views import group_changes
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["States", "Superstep", "run_supersteps"]
-
 Key = Row
 States = dict[str, dict[Key, list[Row]]]
 Inputs = Mapping[str, Sequence[Sequence[Row]]]

@@ -11,8 +11,6 @@ from cbp.engine.columnar.values import Row, unify
 from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_twice
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["OutputKeys"]
-
 
 class OutputKeys:
     """The keys of the records that one call has emitted to each such output."""

@@ -17,8 +17,6 @@ from cbp.model.dataflow.call_rules import Watches
 from cbp.model.dataflow.routing import All, Targets, one_key, targets
 from cbp.model.dataflow.stage import Computed, InputSpec, TranslatorSpec
 
-__all__ = ["Bindings", "Group", "Key", "Part", "Routed", "key_of", "route_records"]
-
 Key = tuple[Any, ...]
 Order = tuple[Any, ...]
 

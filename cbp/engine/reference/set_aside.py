@@ -11,8 +11,6 @@ from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.set_aside import BEHIND_CODE
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["Aside", "SetAside", "by_input"]
-
 
 @dataclass(frozen=True, slots=True)
 class Aside:

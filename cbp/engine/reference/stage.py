@@ -42,8 +42,6 @@ from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TIMER_COLUMN, InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["ReferenceStage", "ordered_rows", "whole"]
-
 _Order = tuple[Any, ...]
 _COUNTED = ("groups", "deliveries", "dead_letters")
 

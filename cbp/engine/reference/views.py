@@ -23,8 +23,6 @@ from cbp.model.flow.changes import (
 )
 from cbp.model.flow.schema import Schema
 
-__all__ = ["ViewKeys", "group_changes", "read_changes"]
-
 
 def group_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) -> Iterator[Row]:
     """Yield the changes of one group, ordered by the second key; of a bag, by all columns.

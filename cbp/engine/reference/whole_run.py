@@ -21,8 +21,6 @@ from cbp.engine.reference.arrow import table_of
 from cbp.model.dataflow.run_context import RunContext
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["call_run"]
-
 ByKey = dict[Row, list[Any]]
 
 

@@ -41,11 +41,9 @@ from cbp.engine.task.reports import (
     TaskReport,
 )
 from cbp.errors import AuthorCodeError, IncrementDamagedError
-from cbp.model.dataflow.lanes import lane_figure
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.plan.lanes import lane_figure
 from cbp.model.run.intention import TableChange
-
-__all__ = ["Reported", "assemble", "empty_outputs", "located", "next_timer", "raise_first_error"]
 
 
 def empty_outputs(plan: RunPlan) -> dict[str, Increment]:

@@ -25,8 +25,6 @@ from cbp.model.dataflow.run_context import time_of
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.correction import Correction, correcting, correction_rows
 
-__all__ = ["FOLDER", "correcting_plan", "write_corrections"]
-
 FOLDER = "_corrections"
 
 

@@ -22,9 +22,7 @@ from cbp.engine.task.reports import JobLane, TaskReport
 from cbp.engine.task.stage_task import StageTask
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.dataflow.lanes import Bypass, Lane
-
-__all__ = ["Executor", "LocalExecutor"]
+from cbp.model.plan.lanes import Bypass, Lane
 
 
 class Executor(RunControl, Protocol):

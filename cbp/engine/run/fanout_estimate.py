@@ -15,8 +15,6 @@ from collections import OrderedDict
 
 from cbp.engine.interface.runs import RunPlan
 
-__all__ = ["Reach"]
-
 KINDS_MAX = 4_096
 """Maximum number of kinds of runs that are remembered, the latest ones.
 

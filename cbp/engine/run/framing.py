@@ -37,8 +37,6 @@ from cbp.model.flow.framing import (
 )
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
-__all__ = ["frame_increment", "increments_of", "place_in_increment", "without_refused"]
-
 SLICES_MAX = 50_000
 """Maximum number of slices of one increment.
 

@@ -15,9 +15,7 @@ from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.run.assembly import empty_outputs
 from cbp.engine.task.output_writer import Follower
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.dataflow.fusion import split_phases
-
-__all__ = ["followers_of", "joined", "only_flow", "phases", "reading", "with_members"]
+from cbp.model.plan.fusion import split_phases
 
 _OF_MEMBERS = ("records_in", "groups", "records_out", "state_written", "state_removed")
 _LARGEST = ("tasks",)

@@ -41,13 +41,11 @@ from cbp.engine.storage.table_names import flow_table
 from cbp.engine.task.reports import SetAside, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import AuthorCodeError, DefinitionError, Mistake
-from cbp.model.dataflow.explain import PhysicalLimits
 from cbp.model.dataflow.stage import Form
 from cbp.model.flow.retention import KeptFlow
+from cbp.model.plan.explain import PhysicalLimits
 from cbp.model.run.correction import Correction
 from cbp.model.run.intention import TableChange
-
-__all__ = ["Preparer"]
 
 _logger = logging.getLogger(__name__)
 

@@ -49,8 +49,6 @@ from cbp.errors import IncrementDamagedError, OperatingError, RecordsAbsentError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
 
-__all__ = ["computing_anew"]
-
 _ROWS = 1 << 18
 """So many records are compared at a time with those that are gone, or as many as these are."""
 

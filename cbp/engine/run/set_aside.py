@@ -47,8 +47,6 @@ from cbp.model.dataflow.set_aside import BEHIND_CODE, SET_ASIDE
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import TableChange
 
-__all__ = ["GIVEN_BACK", "SetAsideTable", "SettingAside", "read_set_aside", "refused_records"]
-
 GIVEN_BACK = "_given_back"
 """The folder of the records that are given back, as the run reads them that they are given to."""
 

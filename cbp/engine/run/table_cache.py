@@ -36,9 +36,6 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import Intention, LookupMoment
 
-__all__ = ["OpenTables"]
-
-
 _Use = tuple[str, str, str, LookupMoment | None]
 
 

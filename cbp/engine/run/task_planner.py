@@ -30,8 +30,6 @@ from cbp.errors import LookupTooLargeError
 from cbp.model.dataflow.stage import LookupSpec
 from cbp.model.flow.increment import DataFile, Increment
 
-__all__ = ["Planner"]
-
 
 @dataclass(frozen=True, slots=True)
 class Planner:

@@ -32,8 +32,6 @@ from cbp.engine.shuffle.multicast_bindings import BindingFile, read_bindings
 from cbp.engine.shuffle.spool import Spool
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["ALL_NAMED", "ALL_REACHED", "Bound", "Rows", "Shared", "SharedFlow", "expand"]
-
 Int64s = npt.NDArray[np.int64]
 ALL_REACHED, ALL_NAMED = "all_found.", "all_named."
 """Prefixes of the figures of an `ALL`: how many groups it reached, and how often it was named."""

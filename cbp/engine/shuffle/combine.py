@@ -30,8 +30,6 @@ from cbp.model.author.translator_state import Watch
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
-__all__ = ["combined"]
-
 
 def combined(
     table: pa.Table, spec: TranslatorSpec, layout: ShuffleLayout, flow: int, *, stage: str

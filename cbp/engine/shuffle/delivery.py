@@ -32,8 +32,6 @@ from cbp.engine.shuffle.broadcast import Rows, Shared, SharedFlow, expand
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["Deliveries", "has_already"]
-
 Int64s = npt.NDArray[np.int64]
 
 

@@ -39,8 +39,6 @@ from cbp.model.dataflow.call_rules import Watches
 from cbp.model.dataflow.routing import Targets, targets
 from cbp.model.dataflow.stage import Computed, InputSpec, TranslatorSpec
 
-__all__ = ["EPOCH", "copies", "destinations"]
-
 EPOCH = "_epoch"
 """Column of a flow's files with the epoch that wrote a record."""
 

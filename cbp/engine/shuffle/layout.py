@@ -28,8 +28,6 @@ from dataclasses import dataclass
 from cbp.model.dataflow.stage import Computed, InputSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType
 
-__all__ = ["COUNT", "MADE", "TO", "FlowLayout", "ShuffleLayout", "shuffle_layout"]
-
 COUNT = "_count"
 """How many records of the increment a row represents: several if combined, 0 if it is a copy."""
 

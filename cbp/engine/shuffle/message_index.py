@@ -34,8 +34,6 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
-__all__ = ["Block", "MessageGroups", "MessageIndex", "Receivers"]
-
 _KEY = b"cbp.receivers"
 
 Int64s = npt.NDArray[np.int64]

@@ -33,8 +33,6 @@ from cbp.errors import FileDamagedError, IncrementDamagedError
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Binding", "BindingFile", "BindingSink", "read_bindings"]
-
 
 @dataclass(frozen=True, slots=True)
 class BindingFile:

@@ -32,17 +32,6 @@ from cbp.engine.storage.external_sort import order_by_columns
 from cbp.errors import IncrementDamagedError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
-__all__ = [
-    "InputFile",
-    "Replicate",
-    "Routing",
-    "arrange",
-    "arrange_messages",
-    "arrival_order",
-    "read_input",
-    "routed",
-]
-
 Replicate = Callable[
     [Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],
     tuple[Mapping[str, pa.Array | pa.ChunkedArray], pa.Table],

@@ -25,19 +25,6 @@ from cbp.model.dataflow.routing import KeyMismatch, one_key
 from cbp.model.dataflow.stage import Computed, InputSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType
 
-__all__ = [
-    "computes",
-    "key_columns",
-    "key_of",
-    "option_of",
-    "order_columns",
-    "record_error",
-    "records_of",
-    "slot_columns",
-    "sql_column",
-    "sql_columns",
-]
-
 Column: TypeAlias = pa.Array | pa.ChunkedArray
 
 _WINDOW_ROWS = 16_384

@@ -8,7 +8,7 @@ A large increment is shuffled:
 Every task reads all of a small increment (`cbp.engine.shuffle.replicated_read`). That saves the
 shuffle and all planning: such a job is a plain RDD of task numbers, which costs half of what an
 empty DataFrame does. If the start of a job would be more than a tenth of the run, resident workers
-run its tasks (`cbp.model.dataflow.lanes`).
+run its tasks (`cbp.model.plan.lanes`).
 
 State is never shuffled: a task opens its buckets' files itself. Tasks return reports of the
 files that they wrote, as rows. The rows of a partition reach the driver once, so no record names
@@ -70,8 +70,8 @@ from cbp.errors import (
 )
 from cbp.errors.message_limits import shortened
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.dataflow.lanes import JOB_START_SECONDS, Bypass, Lane, work_seconds
 from cbp.model.flow.increment import DataFile
+from cbp.model.plan.lanes import JOB_START_SECONDS, Bypass, Lane, work_seconds
 
 __all__ = ["SparkExecutor"]
 
@@ -89,7 +89,7 @@ class SparkExecutor:
         kind: The class of the tasks.
         resident_workers: Maximum number of processes beside a local Spark that do small
             runs without a job.
-        job_start_seconds: See `cbp.model.dataflow.lanes.Bypass`.
+        job_start_seconds: See `cbp.model.plan.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
 
     Attributes:

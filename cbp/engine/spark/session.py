@@ -38,7 +38,7 @@ from cbp.engine.spark.scratch import root_of_user, take_scratch
 from cbp.engine.spark.worker_pool import safe_path
 from cbp.errors import SparkSettingError, SparkUnstartedError
 from cbp.errors.masks import SECRET_NAME, mask_credentials
-from cbp.model.dataflow.lanes import JOB_START_SECONDS
+from cbp.model.plan.lanes import JOB_START_SECONDS
 
 __all__ = [
     "SparkSettings",
@@ -127,7 +127,7 @@ class SparkSettings:
         room: Whether a local master gets slots for a second run; see the module header.
         resident_workers: Maximum number of processes beside a local Spark that do small runs
             without a job; 0 means that every run is a job. See `cbp.engine.spark.worker_pool`.
-        job_start_seconds: Cost of a job's start; see `cbp.model.dataflow.lanes.Bypass`.
+        job_start_seconds: Cost of a job's start; see `cbp.model.plan.lanes.Bypass`.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does.
         scratch: Whether a local Spark has its temporary files in a folder of its own, which is
             removed after its process ends; see `cbp.engine.spark.scratch`.

@@ -23,8 +23,6 @@ import xxhash
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, own_name
 
-__all__ = ["digested", "parsed", "read_record", "record_numbers", "require_name"]
-
 Record = TypeVar("Record")
 
 _NUMBERED = re.compile(r"(\d{20})\.json", re.ASCII)

@@ -43,16 +43,6 @@ from cbp.errors import (
     own_name,
 )
 
-__all__ = [
-    "CHECKED",
-    "check_parquet",
-    "open_parquet",
-    "reading",
-    "reading_increment",
-    "seal",
-    "sealed",
-]
-
 CHECKED: dict[str, Any] = {"write_page_checksum": True}
 """Options of a Parquet writer that make its pages checkable."""
 

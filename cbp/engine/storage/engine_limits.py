@@ -13,8 +13,6 @@ from __future__ import annotations
 from dataclasses import dataclass, fields
 from typing import Any
 
-__all__ = ["DEFAULT_LIMITS", "EngineLimits"]
-
 
 @dataclass(frozen=True, slots=True)
 class EngineLimits:

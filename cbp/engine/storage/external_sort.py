@@ -27,8 +27,6 @@ import pyarrow.compute as pc
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.spill_files import BatchFile
 
-__all__ = ["order_by_columns", "sorted_tables"]
-
 
 def order_by_columns(table: pa.Table, columns: Sequence[str]) -> npt.NDArray[np.int64]:
     """Return the row numbers in the order of these columns: nulls first, ascending, NaN last."""

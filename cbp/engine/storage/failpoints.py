@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from typing import Protocol
 
-__all__ = ["EFFECTS", "NO_FAULTS", "POINTS", "Faults"]
-
 EFFECTS: tuple[str, ...] = (
     "data_file",
     "data_sync",

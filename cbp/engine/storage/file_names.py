@@ -6,17 +6,6 @@ import hashlib
 import re
 import uuid
 
-__all__ = [
-    "bucket_file",
-    "change_file",
-    "file_epoch",
-    "file_part",
-    "flow_file",
-    "merged_file",
-    "rewritten_file",
-    "vectors_id",
-]
-
 
 def flow_file(index: int, part: int, run: str) -> str:
     """Return the name of an increment's file; index and part have fixed width."""

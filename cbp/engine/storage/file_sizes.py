@@ -17,8 +17,6 @@ import pyarrow.parquet as pq
 
 from cbp.engine.storage.engine_limits import EngineLimits
 
-__all__ = ["Cutter", "bytes_unpacked", "halves", "is_full", "rows_at_a_time"]
-
 _FULL_BYTES = 64 << 20
 """In Parquet; a larger file is full. Arrow needs two to four times as much."""
 

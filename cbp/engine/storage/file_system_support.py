@@ -18,8 +18,6 @@ from urllib.parse import urlsplit
 
 from cbp.errors import FileSystemUnsafeError
 
-__all__ = ["LOCAL", "log_store_class", "scheme_of", "setting_of"]
-
 LOCAL = ("", "file")
 _AZURE = "io.delta.storage.AzureLogStore"
 _SAFE = {

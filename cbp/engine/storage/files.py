@@ -39,8 +39,6 @@ from cbp.errors import (
     OperatingError,
 )
 
-__all__ = ["Exists", "Files", "LocalFiles", "StoredFile", "Written", "files_for", "local_path"]
-
 _TEMPORARY = ".tmp"
 
 

@@ -21,8 +21,6 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.errors import DiskFullError
 from cbp.model.flow.changes import CHANGE_TYPE
 
-__all__ = ["ROWS_PER_GROUP", "InOrder", "ParquetSink", "RowGroups", "WrittenFile", "sync_files"]
-
 ROWS_PER_GROUP = 131_072
 BYTES_PER_GROUP = 64 << 20
 

@@ -13,8 +13,6 @@ from typing import BinaryIO
 
 from cbp.errors import FileDamagedError
 
-__all__ = ["open_regular"]
-
 
 def open_regular(path: str, *, buffering: int = -1) -> BinaryIO:
     """Open a file for reading; never blocks.

@@ -24,8 +24,6 @@ import pyarrow as pa
 
 from cbp.errors import AddressSpaceError, DiskFullError
 
-__all__ = ["BatchFile", "BlockFile", "map_is_refused"]
-
 
 class BatchFile:
     """Batches of one schema in the order of writing; the owner closes the file.

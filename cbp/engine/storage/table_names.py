@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from cbp.model.dataflow.dataflow import StageNode
 
-__all__ = [
-    "carried_tables",
-    "flow_table",
-    "rejects_table",
-    "set_aside_table",
-    "source_folder",
-    "stage_tables",
-    "state_table",
-]
-
 
 def state_table(stage: str, state: str) -> str:
     """Return the folder of a state table, relative to the dataflow's folder."""

@@ -34,8 +34,6 @@ from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.task.task_plan import TaskPlan
 
-__all__ = ["Mail", "Misplaced"]
-
 _SLOT_BYTES = 40
 """Bytes that the shuffle's layout adds to a message: about this much, at most."""
 

@@ -29,8 +29,6 @@ from cbp.engine.task.reports import OutputFile
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["Follower", "TaskOutputs", "output_schema"]
-
 
 @dataclass(frozen=True, slots=True)
 class Follower:

@@ -32,16 +32,13 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.kernel.author_call import Emitted, calling_loop, new_group
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.storage.engine_limits import EngineLimits
-from cbp.engine.task.failing import find_failing
 from cbp.engine.task.reports import Failed, SetAside
-from cbp.engine.task.set_aside_reports import SetAsideReports
+from cbp.engine.task.set_aside_reports import SetAsideReports, find_failing
 from cbp.errors import AuthorCodeError, CbpError, InvariantError, is_authors
 from cbp.model.author.read_once import read_freely
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
-
-__all__ = ["RecordRun", "SetAsideRecords", "record_shares", "shares"]
 
 
 def shares(

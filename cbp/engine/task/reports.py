@@ -20,29 +20,7 @@ from typing import Any, TypeAlias, assert_never
 
 from cbp.engine.state.pending_deletes import Deletes
 from cbp.errors import CbpError, InvariantError, error_from_dict
-from cbp.model.dataflow.lanes import Lane
-
-__all__ = [
-    "BindingsFile",
-    "Counts",
-    "DeletedRows",
-    "DroppedFile",
-    "Failed",
-    "GroupFailed",
-    "GroupsFailed",
-    "JobLane",
-    "MergedFile",
-    "MessageMisplaced",
-    "NewStateFile",
-    "NextPhase",
-    "NextTimer",
-    "OutputFile",
-    "ProcessChanged",
-    "SetAside",
-    "TaskReport",
-    "decode",
-    "encode",
-]
+from cbp.model.plan.lanes import Lane
 
 
 @dataclass(frozen=True, slots=True)

@@ -22,8 +22,6 @@ from cbp.engine.state.run_files import RunFiles
 from cbp.engine.task.bucket_work import count_arrived, flow_runs
 from cbp.engine.task.writers import TaskWriters, count_look_ups
 
-__all__ = ["RunWork"]
-
 
 @dataclass
 class RunWork:

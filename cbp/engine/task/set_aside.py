@@ -32,16 +32,12 @@ from cbp.engine.shuffle.routing_keys import records_of
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.task.bucket_work import author_work, looked_up, woken_groups
-from cbp.engine.task.failing import find_failing
-from cbp.engine.task.record_places import arrivals
 from cbp.engine.task.reports import Failed, GroupFailed, SetAside
-from cbp.engine.task.set_aside_reports import SetAsideReports
+from cbp.engine.task.set_aside_reports import SetAsideReports, arrivals, find_failing
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import AuthorCodeError
 from cbp.model.dataflow.stage import InputSpec
-
-__all__ = ["LeftOutGroups", "RoutedRecords"]
 
 Int64s = npt.NDArray[np.int64]
 

@@ -42,20 +42,16 @@ from cbp.engine.task.bucket_work import (
     run_batch,
     shared_records,
 )
-from cbp.engine.task.loop_work import LoopWork
-from cbp.engine.task.loop_writers import LoopWriters
+from cbp.engine.task.loop_work import LoopWork, LoopWriters
 from cbp.engine.task.message_reader import Mail
-from cbp.engine.task.record_places import first_arrivals, with_places
 from cbp.engine.task.record_task import RecordRun, SetAsideRecords
 from cbp.engine.task.reports import GroupFailed, GroupsFailed, NextPhase, OutputFile, TaskReport
 from cbp.engine.task.run_work import RunWork
 from cbp.engine.task.set_aside import LeftOutGroups, RoutedRecords
-from cbp.engine.task.set_aside_reports import SetAsideReports
+from cbp.engine.task.set_aside_reports import SetAsideReports, first_arrivals, with_places
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import AuthorCodeError
-
-__all__ = ["StageTask", "arranged_batches", "arranged_records", "counting_bytes"]
 
 
 def arranged_records(

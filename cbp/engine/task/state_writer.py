@@ -8,16 +8,28 @@
 
 Guaranteed: an existing file is never changed; the results are returned as reports.
 Not guaranteed: that a written file is durable; the task syncs all of them at once.
+
+Remote writes of one task: state records that its groups emit for other keys.
+
+The emitting task computes hash and bucket of the key, so nothing is shuffled: it writes one run
+file for each bucket that it wrote to, whichever task owns the bucket. No task reads the file in
+this run; the next run finds it among the live files. So a remote write replaces no record,
+causes no group to be called, and is visible in the next epoch.
+
+Memory: up to `EngineLimits.remote_bytes` of records are held, then written to files. A run that
+writes more leaves several files per bucket, which compaction merges.
 """
 
 from __future__ import annotations
 
-from collections.abc import Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from functools import partial
 from typing import Any
 
+import numpy as np
 import pyarrow as pa
 
+from cbp.engine.columnar.key_hash import bucket_shift, hash_columns
 from cbp.engine.state.bucket_state import BucketState, LiveFile
 from cbp.engine.state.compaction import compact
 from cbp.engine.state.index_cache import IndexCache
@@ -25,7 +37,6 @@ from cbp.engine.state.pending_deletes import write_deletes
 from cbp.engine.state.run_files import RunFiles, WrittenRun, state_file_schema
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
-from cbp.engine.task.remote_state import RemoteWrites
 from cbp.engine.task.reports import (
     DeletedRows,
     DroppedFile,
@@ -34,8 +45,7 @@ from cbp.engine.task.reports import (
     TaskReport,
 )
 from cbp.engine.task.task_plan import TaskPlan
-
-__all__ = ["TaskState", "dropped", "is_overdue", "new_files"]
+from cbp.model.flow.schema import Schema
 
 
 def dropped(state: str, file: LiveFile) -> DroppedFile:
@@ -188,3 +198,75 @@ class TaskState:
                 report = MergedFile(name, run.bucket, run.path, run.rows, run.size, paths, size)
                 self._done.append(report)
                 gone = (), 0  # named by the first file alone
+
+
+class RemoteWrites:
+    """The remote writes of one task to one state; see the module header.
+
+    Attributes:
+        rows: Number of records taken so far.
+
+    Args:
+        key: The columns of the state that hold the stage's key.
+        hash_mask: Applied to every hash.
+        open_files: Opens the run files of a bucket; called with the bucket and a number that
+            rises.
+        bytes_max: Bytes of records that are held before they are written.
+    """
+
+    def __init__(
+        self,
+        key: Schema,
+        *,
+        buckets: int,
+        hash_mask: int,
+        open_files: Callable[[int, int], RunFiles],
+        bytes_max: int,
+    ) -> None:
+        self._key, self._shift, self._mask = key, np.uint64(bucket_shift(buckets)), hash_mask
+        self._open_files = open_files
+        self._held: list[pa.Table] = []
+        self._bytes, self._bytes_max = 0, bytes_max
+        self._flushes = 0
+        self._done: list[WrittenRun] = []
+        self.rows = 0
+
+    def add(self, columns: Sequence[pa.Array], schema: pa.Schema) -> None:
+        """Take records, and write all held ones once they exceed `bytes_max`.
+
+        Args:
+            columns: The state's columns, as they were emitted.
+            schema: Schema of the state's files: the columns and the hash.
+        """
+        names = schema.names[:-1]
+        keys = [columns[names.index(name)] for name in self._key.names]
+        hashes = hash_columns(keys, [f.type for f in self._key.fields]) & np.int64(self._mask)
+        table = pa.Table.from_arrays([*columns, pa.array(hashes)], schema=schema)
+        self._held.append(table)
+        self._bytes += table.nbytes
+        self.rows += table.num_rows
+        if self._bytes > self._bytes_max:
+            self._flush()
+
+    def close(self) -> list[WrittenRun]:
+        """Write the records that are left and return every file."""
+        self._flush()
+        return self._done
+
+    def _flush(self) -> None:
+        if not self._held:
+            return
+        table = pa.concat_tables(self._held)
+        self._held, self._bytes = [], 0
+        unsigned = table.column("_hash").to_numpy().view(np.uint64)
+        order = np.argsort(unsigned, kind="stable")
+        table, buckets = table.take(pa.array(order)), unsigned[order] >> self._shift
+        present, starts = np.unique(buckets, return_index=True)
+        for bucket, start, stop in zip(
+            present.tolist(), starts.tolist(), [*starts[1:].tolist(), len(buckets)], strict=True
+        ):
+            files = self._open_files(bucket, self._flushes)
+            files.add(table.slice(start, stop - start))
+            files.close()
+            self._done.extend(files.done)
+        self._flushes += 1

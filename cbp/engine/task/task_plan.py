@@ -26,8 +26,6 @@ from cbp.engine.task.output_writer import Follower
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["LeftOut", "LookupTable", "TaskPlan", "Then"]
-
 
 @dataclass(frozen=True, slots=True)
 class LeftOut:

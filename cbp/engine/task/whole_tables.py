@@ -13,8 +13,6 @@ from cbp.engine.storage.external_sort import order_by_columns
 from cbp.engine.task.task_plan import LookupTable
 from cbp.model.dataflow.stage import StateSpec
 
-__all__ = ["read_whole_records", "read_whole_table"]
-
 
 def read_whole_table(spec: StateSpec, one: LookupTable, cache: IndexCache) -> pa.Table:
     """Return all records of a table, in their order."""

@@ -47,8 +47,6 @@ from cbp.model.author.decimals import author_decimals, decimals_changed
 from cbp.model.author.process_state import process_watch
 from cbp.model.dataflow.call_rules import Fresh
 
-__all__ = ["TaskWriters", "count_look_ups", "no_counts"]
-
 _COUNTED = (
     "groups",
     "records_combined",

@@ -11,8 +11,6 @@ from contextlib import contextmanager
 
 from cbp.errors import CbpError, error_from_dict
 
-__all__ = ["carried_error", "carrying_errors"]
-
 _MARK = "|cbp-error|"
 """Mark before and after a coded error in the text of an exception."""
 

@@ -17,8 +17,6 @@ from pathlib import Path
 from cbp.errors import AuthorProcessError, CbpError, WorkerEndedError
 from cbp.model.dataflow.dataflow import StageNode
 
-__all__ = ["end_of_worker", "ended_worker", "status_text"]
-
 _ENDED = "Python worker exited unexpectedly"
 _FATAL = re.compile(r"Fatal Python error: ([^\n]+)")
 _FRAME = re.compile(r'^ *File "([^"\n]+)", line (\d+) in ', re.MULTILINE)

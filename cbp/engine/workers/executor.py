@@ -39,8 +39,6 @@ from cbp.engine.workers.task_worker import Answer, Coded, Done, LogLine
 from cbp.engine.workers.worker_process import WorkerProcess
 from cbp.errors import CodeNotLoadedError, RunCancelledError, error_from_dict
 
-__all__ = ["WorkerExecutor"]
-
 _CODE = (
     "import sys; sys.path.append({path!r}); from cbp.engine.workers.task_worker import main; "
     "main({memory}, *map(int, sys.argv[1:]))"

@@ -8,8 +8,6 @@ import signal
 import threading
 from contextlib import suppress
 
-__all__ = ["end_first", "end_with"]
-
 _END_FIRST = b"500"
 
 

@@ -35,14 +35,6 @@ from cbp.model.author.fingerprint import fingerprint, is_authors
 from cbp.model.author.source_modules import arrive, travelling
 from cbp.model.dataflow.nodes import StageNode
 
-__all__ = [
-    "arrived",
-    "pickled",
-    "refuse_unsendable",
-    "ship_with_fingerprints",
-    "with_differences",
-]
-
 _dumps: Callable[[Any], bytes] = cloudpickle.dumps
 
 

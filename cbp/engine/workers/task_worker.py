@@ -42,8 +42,6 @@ from cbp.engine.workers.lifetime import end_first, end_with
 from cbp.errors import CbpError, text_of
 from cbp.model.author.process_state import ProcessWatch, watch_process
 
-__all__ = ["IDLE_SECONDS", "Answer", "Coded", "Done", "LogLine", "Raised", "answer", "main"]
-
 IDLE_SECONDS = 600.0
 """A worker that was idle for this long ends, to free its memory."""
 

@@ -9,8 +9,6 @@ from collections.abc import Mapping, Sequence
 from contextlib import suppress
 from multiprocessing import Pipe
 
-__all__ = ["WorkerProcess"]
-
 POLL_SECONDS, STOP_SECONDS = 1.0, 5.0
 
 CRASH_BYTES_MAX = 1 << 20

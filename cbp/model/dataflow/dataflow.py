@@ -28,7 +28,6 @@ from cbp.model.dataflow.node_mistakes import (
     stage_mistakes,
 )
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
-from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
 from cbp.model.dataflow.reading_together import TOGETHER, stages_together
 from cbp.model.dataflow.replacement import hindrances
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
@@ -48,8 +47,43 @@ __all__ = [
     "too_many",
 ]
 
+
 SOURCES_MAX, STAGES_MAX, FLOWS_MAX = 500, 500, 2000
 """Limits of one dataflow, since each tick looks at all of its sources, stages and flows."""
+
+EPOCHS_MAX = 1_000
+SECONDS_MAX = 86_400.0
+SECONDS_DEFAULT = 60.0
+
+
+@dataclass(frozen=True, slots=True)
+class PublishPolicy:
+    """How long a dataflow runs before it publishes; the first limit that is reached counts.
+
+    More epochs per publication make tables less fresh and restarts slower. They save writing the
+    deletion vectors of the epochs in between, which pays off if the state is huge and the
+    increments are small.
+
+    Attributes:
+        epochs: Epochs of a stage after which all stages publish; 1: after every epoch.
+        seconds: Longest time that a finished record waits, as long as the service runs.
+    """
+
+    epochs: int = 1
+    seconds: float = SECONDS_DEFAULT
+
+    def mistakes(self) -> Iterator[tuple[str, str]]:
+        """Yield the field and a message for each value that is out of bounds."""
+        if not 1 <= self.epochs <= EPOCHS_MAX:
+            yield "epochs", f"{self.epochs} epochs; use 1 (publish every epoch) to {EPOCHS_MAX}"
+        if not 0 < self.seconds <= SECONDS_MAX:
+            yield (
+                "seconds",
+                f"{self.seconds} seconds; use more than 0, at most {SECONDS_MAX:.0f} (a day)",
+            )
+
+
+EVERY_EPOCH = PublishPolicy()
 
 
 @dataclass(frozen=True, slots=True)

@@ -10,12 +10,12 @@ from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
-from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.stage import CHANGES_OF, RunnableSpec, TranslatorSpec
-from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
+from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
+from cbp.model.source.unfinished_names import UNFINISHED
 
 FORMATS = ("jsonl", "csv", "parquet", "avro", "text", "access_log", "xml", "delta")
 BINARY_FORMATS = ("parquet", "avro", "delta")
@@ -92,7 +92,7 @@ class StageNode:
         wiring: Maps input names to flow names; loopbacks are added by themselves. Look-ups that
             are among them are moved to `lookups`.
         buckets: Number of hash partitions of its groups and state; a power of two.
-        fuse: Whether it can run together with its neighbours; see `cbp.model.dataflow.fusion`.
+        fuse: Whether it can run together with its neighbours; see `cbp.model.plan.fusion`.
         rule: Overrides when the translator runs; see `runnable`.
         limits: Maps output names to how much of the output can wait at a reader.
         idle: Maps framed inputs to the seconds without a record after which the open frame is

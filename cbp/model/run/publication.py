@@ -24,7 +24,7 @@ from __future__ import annotations
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
-from cbp.model.dataflow.publish_policy import PublishPolicy
+from cbp.model.dataflow.dataflow import PublishPolicy
 from cbp.model.run.intention import Intention
 
 Waiting = Mapping[str, Sequence[Intention]]

@@ -79,7 +79,7 @@ class StageView:
         failed_because: Why the last run failed, if it failed.
         gave_way: How often runs of its next epoch gave way.
         wiring: Maps input names to flow names.
-        members: Stages that run in its epochs, itself included (`cbp.model.dataflow.fusion`);
+        members: Stages that run in its epochs, itself included (`cbp.model.plan.fusion`);
             empty if it runs alone.
         limits: Maps each flow that it writes to how much of it can wait at a reader; flows
             without one have the default.

@@ -20,7 +20,7 @@ from dataclasses import replace
 
 from cbp.errors import Mistake
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE
-from cbp.model.dataflow.shape import DataflowShape, StageShape
+from cbp.model.version.shape import DataflowShape, StageShape
 from cbp.model.version.version_change import NodeChange, compare_versions
 
 

@@ -36,12 +36,12 @@ from types import MappingProxyType
 from cbp.errors import Mistake
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.fusion import PhysicalStage, keep_leaders, physical_stages
 from cbp.model.dataflow.replacement import hindrances
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
+from cbp.model.plan.fusion import PhysicalStage, keep_leaders, physical_stages
 from cbp.model.version.flow_life import NEW_LIFE, FlowLife
 from cbp.model.version.version_change import ChangePlan, Choice
 

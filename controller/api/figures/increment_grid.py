@@ -14,9 +14,9 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.wave import Cell, StageProgress, follow
 from cbp.model.flow.connector import Connector
 from cbp.model.graph.cycles import components, predecessors
+from cbp.model.plan.wave import Cell, StageProgress, follow
 from cbp.model.run.intention import RunStatus
 from controller.store.base import IncrementRecord, RunRecord, Store
 

@@ -64,7 +64,7 @@ def explain_command(
 
 def _print_plan(answer: dict[str, Any]) -> None:
     # Imported here: `cbp --help` does not wait for the model to load.
-    from cbp.model.dataflow.explain import buckets_advised
+    from cbp.model.plan.explain import buckets_advised
 
     plan = answer["plan"]
     print_text(answer["picture"])

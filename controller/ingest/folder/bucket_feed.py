@@ -36,7 +36,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from cbp.clock import MACHINE
 from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.source_location import BucketPrefix
+from cbp.model.source.location import BucketPrefix
 from controller.ingest.errors import (
     BucketDeniedError,
     BucketFailedError,
@@ -60,8 +60,6 @@ from controller.ingest.limits import FetchLimits
 from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord, DataflowRecord
-
-__all__ = ["BucketFeed", "Buckets", "Hold", "Receive"]
 
 TRIES = 3
 _KEY_CHARACTERS = 40

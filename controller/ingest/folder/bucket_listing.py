@@ -46,24 +46,13 @@ from cbp.engine.storage.checked_json import digested, read_record, record_number
 from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FileLostError, LogConflictError, Mistake, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.source_location import BucketPrefix
-from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
+from cbp.model.source.location import BucketPrefix
+from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.listing import Unclaimed, UnclaimedFiles
 from controller.ingest.folder.object_store import ObjectStore, StoredObject
 from controller.ingest.folder.source_place import evidence, name_fits_copy
 from controller.ingest.limits import FetchLimits
-
-__all__ = [
-    "AllowedLocations",
-    "BucketListing",
-    "ObjectIndex",
-    "file_name",
-    "is_folder_mark",
-    "list_location",
-    "location_mistakes",
-    "why_left_out",
-]
 
 
 @dataclass(frozen=True, slots=True)

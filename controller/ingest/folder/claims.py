@@ -49,14 +49,6 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.ports import Ports
 from controller.store.base import ClaimRecord
 
-__all__ = [
-    "Claims",
-    "OpenClaims",
-    "PathLocks",
-    "groups",
-    "upload_name",
-]
-
 NONE: frozenset[str] = frozenset()
 
 _ASKED_AT_ONCE = 500

@@ -18,8 +18,6 @@ from controller.ingest.formats.content import BINARY_MAGIC, open_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
-__all__ = ["CONTENT_BYTES_MAX", "ExcerptLine", "QuarantinedFile", "inspect_file", "open_kept"]
-
 CONTENT_BYTES_MAX = 64 * 1024
 
 

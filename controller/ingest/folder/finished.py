@@ -61,14 +61,6 @@ from controller.ingest.ports import Ports
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
 
-__all__ = [
-    "RECENT_SECONDS",
-    "FinishedFiles",
-    "Stamp",
-    "plan_finished",
-    "remove_finished",
-]
-
 RECENT_SECONDS = 600.0
 """How long passes compare a finished file; later only a cleaning does."""
 

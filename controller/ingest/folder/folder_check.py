@@ -29,14 +29,6 @@ from cbp.errors import DiskFullError
 from controller.ingest.errors import DropFolderError, device_errors
 from controller.ingest.folder.source_place import SourcePlace, move
 
-__all__ = [
-    "FolderOwners",
-    "prepare_source",
-    "remove_temporaries",
-    "require_folders",
-    "require_real",
-]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -46,25 +46,6 @@ from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.rejection import FileRejectedError, place_of
 from controller.store.base import ClaimRecord
 
-__all__ = [
-    "ASKED_MAX",
-    "GONE_SHOWN_MAX",
-    "GONE_SHOWN_SECONDS",
-    "MOST_SECONDS",
-    "OLD_SECONDS",
-    "GoneFile",
-    "GoneFiles",
-    "ScanReport",
-    "SourceTrouble",
-    "SourceTroubles",
-    "backlog_hint",
-    "count_arriving",
-    "gone_hint",
-    "gone_reason",
-    "old_hint",
-    "report_folder",
-]
-
 GONE_SHOWN_MAX = 100
 GONE_SHOWN_SECONDS = 86_400.0
 

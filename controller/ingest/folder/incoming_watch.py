@@ -29,8 +29,6 @@ import structlog
 
 from controller.ingest.folder.source_place import evidence
 
-__all__ = ["Candidate", "IncomingWatch", "has_every_event", "look_at"]
-
 
 @dataclass(frozen=True, slots=True)
 class Candidate:

@@ -1,7 +1,7 @@
 """Lists a source's `incoming` folder and decides which files may be claimed now.
 
 A file is eligible when it is regular (never a link, FIFO, device or folder), not hidden, and not
-named as unfinished (`cbp.model.dataflow.unfinished_names`). In addition one of these holds:
+named as unfinished (`cbp.model.source.unfinished_names`). In addition one of these holds:
 
     named by a manifest  the manifest is complete
     renamed in           the rename was seen, and the file is what it was then (`incoming_watch`)
@@ -42,7 +42,7 @@ from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
-from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
+from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
 from controller.ingest.folder.manifest import (
     MANIFEST_NAME,
@@ -53,22 +53,6 @@ from controller.ingest.folder.manifest import (
 from controller.ingest.folder.source_place import evidence
 from controller.ingest.rejection import FileRejectedError
 from controller.store.base import ClaimRecord
-
-__all__ = [
-    "CLOSE_NAME",
-    "SHOWN_MAX",
-    "Listed",
-    "Listings",
-    "Scanned",
-    "Unclaimed",
-    "UnclaimedFiles",
-    "announced_claims",
-    "gather_files",
-    "scan_folder",
-    "sealed_close_name",
-    "time_of",
-    "why_not_regular",
-]
 
 SHOWN_MAX = 100
 

@@ -21,20 +21,11 @@ from dataclasses import dataclass
 from itertools import islice
 from pathlib import Path
 
-from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
+from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.folder.source_place import evidence
 from controller.ingest.formats.content import read_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
-
-__all__ = [
-    "MANIFEST_NAME",
-    "Manifest",
-    "Promise",
-    "is_sealed",
-    "read_manifest",
-    "sealed_name",
-]
 
 MANIFEST_NAME = "_MANIFEST.json"
 MANIFEST_BYTES_MAX = 16 << 20

@@ -22,12 +22,6 @@ from controller.ingest.errors import (
     ObjectGoneError,
 )
 
-__all__ = [
-    "ObjectStore",
-    "S3Store",
-    "StoredObject",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class StoredObject:

@@ -30,8 +30,6 @@ from cbp.model.dataflow.replacement import is_signed
 from controller.ingest.errors import DropFolderError, device_errors
 from controller.store.base import ClaimRecord, ClaimStatus, DataflowRecord
 
-__all__ = ["SourcePlace", "evidence", "kept_name"]
-
 REASON_SUFFIX = ".reason.json"
 DECISION_SUFFIX = ".decision.json"
 _UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")

@@ -64,14 +64,6 @@ from controller.ingest.formats.delta import (
 from controller.ingest.ports import Ports
 from controller.store.base import Uploaded
 
-__all__ = [
-    "FeedPosition",
-    "TableFeeds",
-    "load_position",
-    "save_position",
-    "table_mistakes",
-]
-
 _FILE = "_feed.json"
 
 

@@ -23,8 +23,6 @@ from controller.ingest.formats.columns import ColumnBuilder, OriginColumns, note
 from controller.ingest.formats.text import TextBlock, check_last_line, line_batches
 from controller.values import excerpt
 
-__all__ = ["is_access_log", "read_access_log"]
-
 # Possessive: a match never takes time that is quadratic in the line.
 _QUOTED = r'"((?:[^"\\]++|\\.)*+)"'
 _TIME = r"(\d\d/[A-Z][a-z]{2}/\d{4}:\d\d:\d\d:\d\d [+-]\d{4})"

@@ -38,8 +38,6 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 
-__all__ = ["HEADER_BYTES_MAX", "AvroContainer", "read_avro"]
-
 _MAGIC = b"Obj\x01"
 HEADER_BYTES_MAX = 4 << 20
 _SYNC = 16

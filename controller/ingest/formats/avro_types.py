@@ -20,8 +20,6 @@ import pyarrow as pa
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 
-__all__ = ["PRIMITIVES", "AvroType", "damaged", "limited", "read_long", "record_fields"]
-
 
 def read_long(data: bytes, at: int) -> tuple[int, int]:
     """Return the number that begins at `at`, of 64 bits, and where it ends.

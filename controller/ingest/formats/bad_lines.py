@@ -5,7 +5,7 @@ once. By default the file is rejected as a whole: after the first wrong line no 
 yielded. At most 100 lines are reported, the first ones. The reader continues for a bounded number
 of lines; `lines_more` says that later lines may be wrong too.
 
-A source can also have wrong records put aside (`cbp.model.dataflow.bad_records`). Then the others
+A source can also have wrong records put aside (`cbp.model.source.bad_records`). Then the others
 are yielded, and those that were put aside are kept with their text, up to the source's limits.
 """
 
@@ -20,23 +20,11 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.errors import InvariantError
-from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
-from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
+from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
+from cbp.model.source.options import ReadOptions
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import BadLine, FileRejectedError
-
-__all__ = [
-    "LINES_MAX",
-    "PAIRS_MAX",
-    "REJECTED",
-    "TEXT_MAX",
-    "UNKNOWN",
-    "BadLines",
-    "LineMap",
-    "Notes",
-    "Reading",
-]
 
 PAIRS_MAX = 100
 """So many pairs are kept of a file; on which lines its later records begin is not known then."""

@@ -31,8 +31,8 @@ import pyarrow.types as pt
 
 from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
 from cbp.engine.columnar.value_limits import why_not_held
-from cbp.model.dataflow.source_options import LineOptions
 from cbp.model.flow.schema import DataType, Field, Schema
+from cbp.model.source.options import LineOptions
 from controller.ingest.formats.bad_lines import LINES_MAX, BadLines, Reading
 from controller.ingest.rejection import FileRejectedError
 from controller.values import (
@@ -44,15 +44,6 @@ from controller.values import (
     from_json,
     from_text,
 )
-
-__all__ = [
-    "ArrowColumns",
-    "BatchBuilder",
-    "ColumnBuilder",
-    "OriginColumns",
-    "note_nulls",
-    "unknown_column",
-]
 
 _NONE = type(None)
 _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]{0,62}")

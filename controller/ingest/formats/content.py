@@ -38,21 +38,6 @@ from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = [
-    "BINARY_MAGIC",
-    "READ_BYTES",
-    "ClaimedContent",
-    "Compression",
-    "check_expansion",
-    "decompressed",
-    "ignore_progress",
-    "never",
-    "open_regular",
-    "read_regular",
-    "sniff",
-    "unreadable",
-]
-
 _NOT_REGULAR = (errno.ELOOP, errno.ENXIO, errno.ENODEV)
 _OF_THE_MACHINE = (errno.ENOENT, errno.EMFILE, errno.ENFILE, errno.ENOMEM, errno.EINTR)
 

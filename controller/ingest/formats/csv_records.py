@@ -35,18 +35,12 @@ import numpy as np
 import pyarrow as pa
 import pyarrow.csv as pv
 
-from cbp.model.dataflow.source_options import CsvOptions
+from cbp.model.source.options import CsvOptions
 from controller.ingest.formats.bad_lines import BadLines, Reading
 from controller.ingest.formats.columns import BatchBuilder, unknown_column
 from controller.ingest.formats.text import TextBlock, check_last_line
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
-
-__all__ = [
-    "COLUMNS_MAX",
-    "CsvColumns",
-    "read_csv",
-]
 
 _LF, _CR = b"\n\r"
 

@@ -60,27 +60,14 @@ from cbp.engine.delta.deletion_vectors import read_vector, rows_of, vector_path
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import CbpError, FileLostError, NotFoundError
-from cbp.model.dataflow.source_options import DeltaOptions, ValueRules
 from cbp.model.flow.changes import DELETE, INSERT, SIGNS, UPDATE_AFTER, UPDATE_BEFORE
 from cbp.model.flow.schema import DataType, Field, Schema
+from cbp.model.source.options import DeltaOptions, ValueRules
 from controller.ingest.formats.bad_lines import BadLines, Reading
 from controller.ingest.formats.columns import ColumnBuilder
 from controller.ingest.formats.content import ClaimedContent
 from controller.ingest.formats.parquet import read_parquet
 from controller.ingest.rejection import FileRejectedError
-
-__all__ = [
-    "BYTES_MAX",
-    "ChangeGroup",
-    "ChangedRows",
-    "changed_files",
-    "gone",
-    "has_change_feed",
-    "is_group_name",
-    "last_version",
-    "read_changes",
-    "unsupported",
-]
 
 BYTES_MAX = 1 << 16
 _NAME = re.compile(r"(?:versions-\d{20}|snapshot)-(\d{20})\.json", re.ASCII)

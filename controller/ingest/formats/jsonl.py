@@ -45,8 +45,6 @@ from controller.ingest.formats.text import TextBlock, line_batches
 from controller.ingest.rejection import FileRejectedError
 from controller.values import INTEGER_BITS, excerpt
 
-__all__ = ["JsonColumns", "read_jsonl"]
-
 _AS_TEXT = ("DATE", "TIMESTAMP", "BINARY")
 _AS_THEY_ARE = {*INTEGER_BITS, "STRING", "DOUBLE", "BOOLEAN"}
 _KINDS = {*_AS_THEY_ARE, *_AS_TEXT, "FLOAT", "DECIMAL"}

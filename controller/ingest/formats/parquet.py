@@ -51,18 +51,6 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 
-__all__ = [
-    "Bounds",
-    "Int96Columns",
-    "Keep",
-    "Unit",
-    "damaged",
-    "decoded_bytes",
-    "keep_all",
-    "open_parquet",
-    "read_parquet",
-]
-
 Unit = Literal["us", "ns", "ms"]
 
 _MICROS_AROUND, _NANOS_LEFT = divmod(1 << 64, 1_000)

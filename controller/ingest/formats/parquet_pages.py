@@ -18,17 +18,6 @@ from typing import NoReturn
 
 from controller.ingest.rejection import FileRejectedError
 
-__all__ = [
-    "ENCRYPTED",
-    "ENCRYPTED_MAGIC",
-    "FOOTER_BYTES_MAX",
-    "PLAIN_MAGIC",
-    "Page",
-    "check_footer",
-    "encrypted_columns",
-    "pages",
-]
-
 FOOTER_BYTES_MAX = 64 << 20
 NESTING_MAX = 64
 SCHEMA_ELEMENTS_MAX = 1 << 16

@@ -8,7 +8,7 @@ import pyarrow as pa
 
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.dataflow.source_options import ReadOptions
+from cbp.model.source.options import ReadOptions
 from controller.ingest.formats.access_log import read_access_log
 from controller.ingest.formats.avro import read_avro
 from controller.ingest.formats.bad_lines import BadLines, Notes, Reading
@@ -21,8 +21,6 @@ from controller.ingest.formats.text import read_text, text_blocks
 from controller.ingest.formats.xml_records import read_xml
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
-
-__all__ = ["check_options", "read_batches"]
 
 _OF_FILES = {"avro": read_avro, "delta": read_changes, "parquet": read_parquet}
 _OF_LINES = {

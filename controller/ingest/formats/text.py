@@ -20,19 +20,11 @@ from typing import NoReturn, TypeVar
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.model.dataflow.source_options import LineOptions
+from cbp.model.source.options import LineOptions
 from controller.ingest.formats.bad_lines import TEXT_MAX, BadLines, Notes, Reading
 from controller.ingest.formats.columns import OriginColumns
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
-
-__all__ = [
-    "TextBlock",
-    "check_last_line",
-    "line_batches",
-    "read_text",
-    "text_blocks",
-]
 
 _BOM = b"\xef\xbb\xbf"
 _Row = TypeVar("_Row")

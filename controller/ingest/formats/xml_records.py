@@ -25,8 +25,6 @@ from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 
-__all__ = ["DEPTH_MAX", "read_xml"]
-
 DEPTH_MAX = 64
 _PIECE_BYTES = 1 << 16
 _ELEMENTS_SHOWN = 10

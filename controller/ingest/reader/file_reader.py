@@ -28,9 +28,9 @@ from typing import Any, Protocol
 import pyarrow as pa
 
 from cbp.errors import CbpError
-from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
+from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.bad_lines import Notes
 from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
@@ -38,17 +38,6 @@ from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
 from controller.ingest.rejection import FileRejectedError, unforeseen
-
-__all__ = [
-    "ClaimedFile",
-    "FileReader",
-    "ReadRequest",
-    "ReadResult",
-    "RefusedFile",
-    "SoundFile",
-    "StuckReader",
-    "read_files",
-]
 
 _log = logging.getLogger(__name__)
 

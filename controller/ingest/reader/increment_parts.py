@@ -33,8 +33,6 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Schema
 from controller.ingest.limits import IngestLimits
 
-__all__ = ["PartNames", "PartWriter", "WrittenPart"]
-
 
 @dataclass(frozen=True, slots=True)
 class WrittenPart:

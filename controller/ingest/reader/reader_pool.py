@@ -45,8 +45,6 @@ from controller.ingest.reader.reader_process import (
 )
 from controller.ingest.rejection import FileRejectedError, manifest_refused
 
-__all__ = ["ReaderPool"]
-
 FREE_MAX = 2
 """Idle processes that stay alive, some 90 MB each."""
 

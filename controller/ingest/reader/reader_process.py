@@ -37,15 +37,6 @@ from controller.ingest.formats import parquet as _parquet  # imported before the
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, read_files
 from controller.ingest.rejection import FileRejectedError, unforeseen
 
-__all__ = [
-    "PLACE_BYTES",
-    "Failed",
-    "Worked",
-    "answer",
-    "main",
-    "memory_bytes",
-]
-
 NICENESS = 3
 TELL_SECONDS = 0.2
 PLACE_BYTES = 8

@@ -21,11 +21,11 @@ import pyarrow.types as pt
 
 from cbp.errors import DefinitionError
 from cbp.errors.counts import format_count
-from cbp.model.dataflow.bad_records import COUNT_DEFAULT, COUNT_MAX, QUARANTINE_FILE, BadRecords
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.dataflow.source_columns import ACCESS_LOG, COMBINED_ONLY
-from cbp.model.dataflow.source_options import ValueRules
+from cbp.model.dataflow.node_mistakes import ACCESS_LOG, COMBINED_ONLY
 from cbp.model.flow.schema import DataType, Schema
+from cbp.model.source.bad_records import COUNT_DEFAULT, COUNT_MAX, QUARANTINE_FILE, BadRecords
+from cbp.model.source.options import ValueRules
 from controller.ingest.formats.access_log import is_access_log
 from controller.ingest.formats.avro import AvroContainer
 from controller.ingest.formats.avro_types import record_fields
@@ -37,16 +37,6 @@ from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt, from_text
-
-__all__ = [
-    "SAMPLE_RECORDS",
-    "Column",
-    "Suggestion",
-    "column_name_problem",
-    "of_json",
-    "of_texts",
-    "suggest_source",
-]
 
 _NAME = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _PADDED = re.compile(r"[+-]?0\d")

@@ -6,7 +6,7 @@ import threading
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-from cbp.model.dataflow.lanes import lanes_of
+from cbp.model.plan.lanes import lanes_of
 
 __all__ = ["LaneCount", "LaneCounts"]
 

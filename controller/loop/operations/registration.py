@@ -30,9 +30,9 @@ from cbp.errors import (
     LogConflictError,
 )
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import choose_leaders
-from cbp.model.dataflow.shape import shape_of
+from cbp.model.plan.fusion import choose_leaders
 from cbp.model.run.intention import Intention
+from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations

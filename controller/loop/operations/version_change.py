@@ -31,16 +31,16 @@ from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, CodeDriftedError, Mistake
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.fusion import physical_stages
-from cbp.model.dataflow.shape import DataflowShape, shape_of
 from cbp.model.flow.generation import increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.schema import Schema
+from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.version.code_drift import drift, without_codes
 from cbp.model.version.flow_life import NEW_LIFE, FlowLife
 from cbp.model.version.new_views import collected_mistake
+from cbp.model.version.shape import DataflowShape, shape_of
 from cbp.model.version.succession import Succession, succeed
 from cbp.model.version.version_change import ChangePlan, Choice, compare_versions, flow_schemas
 from controller.loop.leadership.terms import Terms

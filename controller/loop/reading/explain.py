@@ -1,7 +1,7 @@
 """Explanations: the physical plan of a dataflow, and what one run did and why.
 
 The plan follows from the description and from the figures on which the engine bases its decisions
-(`cbp.model.dataflow.explain`). A run is explained from its records: the store, its intention while
+(`cbp.model.plan.explain`). A run is explained from its records: the store, its intention while
 the log holds it, and the tables' logs. Reads only.
 """
 
@@ -16,13 +16,13 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.runs import RunPreparer
 from cbp.engine.interface.table_history import TableHistory
 from cbp.errors import NotFoundError
-from cbp.model.dataflow.explain import Plan, explain
-from cbp.model.dataflow.fusion import PhysicalStage
-from cbp.model.dataflow.picture import dot, mermaid, picture
 from cbp.model.flow.connector import Decision
 from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.generation import home_of
 from cbp.model.flow.increment import Increment
+from cbp.model.plan.explain import Plan, explain
+from cbp.model.plan.fusion import PhysicalStage
+from cbp.model.plan.picture import dot, mermaid, picture
 from cbp.model.run.account import Account, changes_of, consumed, looked_up, reason
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.quiescence import left_to_do

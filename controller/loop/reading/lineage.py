@@ -17,7 +17,7 @@ from typing import Any
 
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.dataflow.fusion import PhysicalStage
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import RunStatus
 from controller.loop.records.catalog import Catalog
 from controller.store.base import RunRecord, Store

@@ -16,8 +16,8 @@ from dataclasses import dataclass
 from datetime import datetime
 
 from cbp.errors import CbpError
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.connector import Connector
+from cbp.model.plan.fusion import PhysicalStage
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Begin, Descriptions

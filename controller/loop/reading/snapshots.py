@@ -19,9 +19,9 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.table_history import TableHistory
 from cbp.engine.storage.table_names import stage_tables
 from cbp.errors import InvariantError, NotFoundError
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.generation import home_of
 from cbp.model.flow.snapshot import Snapshot, TableVersion, earlier
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord

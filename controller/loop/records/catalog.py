@@ -18,9 +18,9 @@ import structlog
 
 from cbp.errors import CbpError, CodeDriftedError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
-from cbp.model.dataflow.fusion import PhysicalStage, physical_stages
-from cbp.model.dataflow.shape import DataflowShape, shape_of
+from cbp.model.plan.fusion import PhysicalStage, physical_stages
 from cbp.model.version.code_drift import drift, unfingerprinted
+from cbp.model.version.shape import DataflowShape, shape_of
 from controller.loop.records.description_log import Descriptions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store

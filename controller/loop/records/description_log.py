@@ -23,11 +23,11 @@ from typing import Any
 from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FileLostError, InvariantError, LogConflictError, NotFoundError
-from cbp.model.dataflow.shape import DataflowShape
 from cbp.model.flow.position import Position
 from cbp.model.run.intention import TableChange
 from cbp.model.version.code_drift import unfingerprinted, with_codes
 from cbp.model.version.flow_life import Beginning, FlowLife, lives_of_flows
+from cbp.model.version.shape import DataflowShape
 from controller.store.base import DataflowRecord
 
 __all__ = ["FOLDER", "FORMAT", "Begin", "Description", "Descriptions", "path_of"]

@@ -31,13 +31,13 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.increment_reader import IncrementReader
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, RollbackImpossibleError
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing, Segment
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
 from cbp.model.schedule.places import Places
 from cbp.model.version.rollback_point import RollbackPoint

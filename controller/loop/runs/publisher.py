@@ -28,7 +28,7 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.commit.table_entries import KINDS, files_named
 from cbp.engine.interface.table_publisher import TablePublisher
 from cbp.errors import CbpError, FileDamagedError
-from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
+from cbp.model.dataflow.dataflow import EVERY_EPOCH, PublishPolicy
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import Publication, due
 from controller.loop.records.catalog import Catalog

@@ -6,8 +6,8 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 
 from cbp.errors import CbpError, DefinitionError
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.connector import Connector
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.schedule.places import ActiveRun
 from cbp.model.schedule.scheduler import StageView
 from cbp.model.schedule.timers import due_at

@@ -32,13 +32,13 @@ from cbp.engine.storage.table_names import flow_table
 from cbp.errors import NotFoundError
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.generation import closes_dropped, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.schedule.quiescence import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
 from controller.loop.reading.snapshots import Snapshots

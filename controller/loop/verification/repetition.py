@@ -35,9 +35,9 @@ from cbp.engine.storage.table_names import carried_tables
 from cbp.errors import NotFoundError
 from cbp.model.author.code_fingerprint import Code
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import PhysicalStage
 from cbp.model.flow.generation import home_of
 from cbp.model.flow.increment import Increment
+from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
 from cbp.model.verification import Comparison, Request
 from controller.loop.records.description_log import Descriptions

@@ -12,13 +12,13 @@ from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import AlreadyExistsError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.shape import shape_of
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.compactions import Compaction
 from cbp.model.schedule.priority import Priority
 from cbp.model.schedule.waiting import Wait
+from cbp.model.version.shape import shape_of
 from cbp.model.version.succession import Succession
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 from controller.loop.counts.lane_counts import LaneCount

@@ -16,12 +16,12 @@ import pyarrow.parquet as pq
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import LocalFiles
-from cbp.model.dataflow.bad_records import BadRecords
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
 from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
-from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
+from cbp.model.source.bad_records import BadRecords
+from cbp.model.source.unfinished_names import UNFINISHED
 from controller.allowed_folders import AllowedFolders
 from controller.ingest.drop_folder import DropFolder
 from controller.ingest.folder.bucket_feed import Buckets

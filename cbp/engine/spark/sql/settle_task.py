@@ -32,8 +32,8 @@ from cbp.engine.spark.sql.called_groups import Called
 from cbp.engine.spark.sql.lookup_task import LookUpTask
 from cbp.engine.spark.sql.task_plans import deletions, result_flow
 from cbp.engine.state.bucket_state import BucketState
-from cbp.engine.task.aging import AgingWork
 from cbp.engine.task.bucket_work import (
+    AgingWork,
     BucketWork,
     Lookups,
     WriteState,

@@ -6,7 +6,7 @@ from typing import Any
 
 from pydantic import Field
 
-from cbp.model.dataflow.explain import Plan
+from cbp.model.plan.explain import Plan
 from cbp.model.run.account import Change, Consumed, LookedUpTable
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value

@@ -53,9 +53,9 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import TaskWriters
 from cbp.errors import DataflowInvalidError, InvariantError, Mistake, TableFeatureError
 from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.dataflow.lanes import Lane
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.plan.lanes import Lane
 from tests.bench.candidates.ours.replication import replication, state_flow
 
 __all__ = [

@@ -27,12 +27,11 @@ from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
-from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import PhysicalStage, choose_leaders, physical_stages
-from cbp.model.dataflow.publish_policy import SECONDS_MAX, PublishPolicy
+from cbp.model.dataflow.dataflow import SECONDS_MAX, Dataflow, PublishPolicy
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.position import Position, StagePosition
+from cbp.model.plan.fusion import PhysicalStage, choose_leaders, physical_stages
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import due
 from cbp.model.schedule.runnable_call import consult

@@ -17,8 +17,8 @@ from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.run.fanout_estimate import KINDS_MAX, Reach
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.lanes import Lane, lanes_of
 from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.plan.lanes import Lane, lanes_of
 from tests.cbp.engine.epochs import dataflow_of
 from tests.driver import Driver
 

@@ -30,7 +30,7 @@ from cbp.engine.task.reports import (
     encode,
 )
 from cbp.errors import AuthorCodeError, DiskFullError, InvariantError
-from cbp.model.dataflow.lanes import Lane
+from cbp.model.plan.lanes import Lane
 
 _FILE = ("counts", 3, "_runs/_bucket=3/ä.parquet", 7, 900)
 _FAILED = Failed.of(AuthorCodeError(stage="s", function="f", place="x.py:3", cause="KeyError: 'ü'"))

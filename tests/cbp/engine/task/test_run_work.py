@@ -18,8 +18,8 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 from cbp.errors import AuthorCodeError, CbpError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.explain import PhysicalLimits, explain
-from cbp.model.dataflow.fusion import choose_leaders
+from cbp.model.plan.explain import PhysicalLimits, explain
+from cbp.model.plan.fusion import choose_leaders
 from cbp.testing import check_split
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.cbp.engine.kept_runs import merging_limits

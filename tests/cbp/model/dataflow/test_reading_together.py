@@ -9,11 +9,9 @@ from typing import Any
 import pytest
 
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
-from cbp.model.dataflow.fusion import choose_leaders
 from cbp.model.dataflow.nodes import FileBatch
 from cbp.model.dataflow.reading_together import TOGETHER
 from cbp.model.dataflow.runnable import CountWindow, RunAll
-from cbp.model.dataflow.shape import shape_of
 from cbp.model.dataflow.stage import (
     InputSpec,
     LookupSpec,
@@ -26,6 +24,8 @@ from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Schema
+from cbp.model.plan.fusion import choose_leaders
+from cbp.model.version.shape import shape_of
 
 ONE = Schema.parse("k BIGINT")
 MANY = FileBatch()

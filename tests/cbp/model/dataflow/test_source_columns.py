@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cbp.model.dataflow.dataflow import SourceNode
-from cbp.model.dataflow.node_mistakes import source_mistakes
-from cbp.model.dataflow.source_columns import source_changes
+from cbp.model.dataflow.node_mistakes import source_changes, source_mistakes
 from cbp.model.flow.schema import Schema
 
 TABLE = {"table": "t"}

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.model.dataflow.publish_policy import PublishPolicy
+from cbp.model.dataflow.dataflow import PublishPolicy
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import due
 

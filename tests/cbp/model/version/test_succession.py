@@ -23,12 +23,12 @@ from cbp import (
     framed,
 )
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import choose_leaders, physical_stages
-from cbp.model.dataflow.shape import shape_of
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.position import Position, StagePosition
+from cbp.model.plan.fusion import choose_leaders, physical_stages
+from cbp.model.version.shape import shape_of
 from cbp.model.version.succession import Succession, succeed
 from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 

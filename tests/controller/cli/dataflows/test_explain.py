@@ -7,7 +7,7 @@ from pathlib import Path
 
 import pytest
 
-from cbp.model.dataflow.explain import PhysicalLimits
+from cbp.model.plan.explain import PhysicalLimits
 from tests.controller.cli.conftest import Cbp
 from tests.controller.live import Live, live
 from tests.controller.world import FUSED

@@ -9,8 +9,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
+from cbp.model.source.options import ReadOptions
 from controller.ingest.formats.bad_lines import Reading
 from controller.ingest.formats.columns import BatchBuilder
 from controller.ingest.formats.csv_records import CsvColumns, read_csv

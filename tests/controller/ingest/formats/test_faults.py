@@ -20,8 +20,8 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
+from cbp.model.source.options import ReadOptions
 from controller.ingest.formats.bad_lines import Reading
 from controller.ingest.formats.content import ClaimedContent, decompressed, sniff
 from controller.ingest.formats.csv_records import read_csv

@@ -10,8 +10,8 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cbp.model.dataflow.source_options import STRICT, ReadOptions, ValueRules
 from cbp.model.flow.schema import Schema
+from cbp.model.source.options import STRICT, ReadOptions, ValueRules
 from controller.ingest.formats.bad_lines import Notes, Reading
 from controller.ingest.formats.columns import BatchBuilder
 from controller.ingest.formats.jsonl import JsonColumns, read_jsonl

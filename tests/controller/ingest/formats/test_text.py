@@ -87,8 +87,8 @@ def test_a_declared_encoding_is_used(encoding: str, tmp_path: Path):
 def test_a_line_number_that_its_column_cannot_hold_is_a_mistake_of_the_line():
     """An INT ends at 2,147,483,647; no number wraps, and nothing fails without a reason."""
     from cbp.engine.columnar.arrow_types import arrow_schema
-    from cbp.model.dataflow.source_options import LineOptions
     from cbp.model.flow.schema import Schema
+    from cbp.model.source.options import LineOptions
     from controller.ingest.formats.bad_lines import BadLines
     from controller.ingest.formats.columns import OriginColumns
 

@@ -8,7 +8,7 @@ engine decides by the size of an increment, the plan shows the limit.
     [unit.stages for unit in plan.units]
 
 Guaranteed: every stage, input, state and output occurs once
-(tests/cbp/model/dataflow/test_explain.py).
+(tests/cbp/model/plan/test_explain.py).
 Absent on purpose: sizes of real increments. The figures of a run show what was done.
 """
 
@@ -21,11 +21,11 @@ from typing import Any, Literal
 from cbp.errors.counts import format_count
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import in_words
-from cbp.model.dataflow.fusion import PhysicalStage, physical_stages, split_phases
-from cbp.model.dataflow.lanes import Bypass
 from cbp.model.dataflow.nodes import BUCKETS_MAX, StageNode
 from cbp.model.dataflow.stage import Computed, InputSpec, LookupSpec
 from cbp.model.flow.framing import FrameBy
+from cbp.model.plan.fusion import PhysicalStage, physical_stages, split_phases
+from cbp.model.plan.lanes import Bypass
 
 Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffled", "every_task"]
 """How records of an input reach the groups:
@@ -380,7 +380,7 @@ def _way(
 
 
 def _lanes(limits: PhysicalLimits) -> str:
-    """Return a text that says which lane a job takes; see `cbp.model.dataflow.lanes`."""
+    """Return a text that says which lane a job takes; see `cbp.model.plan.lanes`."""
     bypass = limits.bypass
     if bypass is None:
         return "every job: `local`, in the service's process"

@@ -8,7 +8,7 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.errors import DataflowInvalidError
-from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
+from cbp.model.source.bad_records import QUARANTINE_FILE, BadRecords
 
 
 @pytest.mark.parametrize(

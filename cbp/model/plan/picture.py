@@ -12,7 +12,7 @@ read it. A rail that leads upwards closes a cycle:
     merge          ◀┴┘
 
 Guaranteed: the same graph gives the same text. Every flow with readers has one rail, and rails in
-one column share no line (tests/cbp/model/dataflow/test_picture.py).
+one column share no line (tests/cbp/model/plan/test_picture.py).
 """
 
 from __future__ import annotations
@@ -23,9 +23,9 @@ from itertools import chain
 from typing import Protocol
 
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import physical_stages
 from cbp.model.graph.cycles import components, predecessors
 from cbp.model.graph.drawing import FlowEdge
+from cbp.model.plan.fusion import physical_stages
 
 _NORTH, _EAST, _SOUTH, _WEST = 1, 2, 4, 8
 _CHARACTERS = {

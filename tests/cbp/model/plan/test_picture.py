@@ -8,8 +8,8 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import choose_leaders
-from cbp.model.dataflow.picture import dot, mermaid, picture
+from cbp.model.plan.fusion import choose_leaders
+from cbp.model.plan.picture import dot, mermaid, picture
 from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from tests.cbp.model.dataflow.random_graphs import random_flow

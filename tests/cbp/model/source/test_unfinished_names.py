@@ -8,7 +8,7 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.errors import DataflowInvalidError
-from cbp.model.dataflow.unfinished_names import (
+from cbp.model.source.unfinished_names import (
     ENDINGS_MAX,
     UNFINISHED,
     is_unfinished,

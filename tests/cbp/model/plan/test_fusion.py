@@ -11,10 +11,10 @@ from hypothesis import strategies as st
 
 from cbp.errors import InvariantError
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
-from cbp.model.dataflow.fusion import choose_leaders, physical_stages, split_phases
 from cbp.model.dataflow.runnable import RunAny
 from cbp.model.dataflow.stage import InputSpec, OutputSpec, RunnableSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
+from cbp.model.plan.fusion import choose_leaders, physical_stages, split_phases
 
 ONE = Schema.parse("k BIGINT")
 

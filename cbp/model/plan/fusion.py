@@ -26,7 +26,7 @@ The fusion is chosen once, when a dataflow is registered, and stored with it as 
 leaders, which own the epochs, queues and intentions. `physical_stages` derives the members: a stage
 that does not lead runs with the stage that writes its input.
 
-Invariants (tests/cbp/model/dataflow/test_fusion.py): every stage is a member of exactly one
+Invariants (tests/cbp/model/plan/test_fusion.py): every stage is a member of exactly one
 physical stage; all but the leader have one input, from an earlier member.
 
 Source: ours; the idea is from Dryad and FlumeJava, the limits come from increments.

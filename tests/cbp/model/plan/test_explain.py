@@ -13,10 +13,10 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, Translate, by, framed
 from cbp.errors import InvariantError
-from cbp.model.dataflow.explain import PhysicalLimits, Plan, StagePlan, buckets_advised, explain
-from cbp.model.dataflow.fusion import choose_leaders
-from cbp.model.dataflow.lanes import Bypass
 from cbp.model.dataflow.nodes import BUCKETS_MAX
+from cbp.model.plan.explain import PhysicalLimits, Plan, StagePlan, buckets_advised, explain
+from cbp.model.plan.fusion import choose_leaders
+from cbp.model.plan.lanes import Bypass
 from stages.flows.clustering_by_messages import clustering_by_messages as clustering
 from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
@@ -179,7 +179,7 @@ def test_what_frames_an_input_is_told():
     items, others = stages_of(explain(flow, choose_leaders(flow), SPARK))["stretches"].inputs
     assert (items.framed, items.memo, others.framed, others.frame_by) == (True, True, False, "")
     assert items.frame_by.startswith("stretch (")
-    assert "tests/cbp/model/dataflow/test_explain.py:" in items.frame_by
+    assert "tests/cbp/model/plan/test_explain.py:" in items.frame_by
     assert f"cut into frames by {items.frame_by}, in the order of its records" in items.words
     assert "frames" not in others.words
 
