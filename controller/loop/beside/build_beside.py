@@ -31,7 +31,7 @@ from cbp.engine.read.replay import Replay
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.dataflow.fusion import physical_stages
+from cbp.model.plan.fusion import physical_stages
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.generation import increments_dropped
 from cbp.model.flow.increment import Increment
