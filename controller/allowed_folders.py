@@ -12,8 +12,6 @@ from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 
-__all__ = ["AllowedFolders"]
-
 
 @dataclass(frozen=True, slots=True)
 class AllowedFolders:

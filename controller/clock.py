@@ -21,8 +21,6 @@ from typing import Any
 
 import structlog
 
-__all__ = ["LEAD_MAX", "SteadyClock", "bring_forward"]
-
 LEAD_MAX = timedelta(days=1)
 
 _PACE = 0.5

@@ -15,8 +15,6 @@ import configparser
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 
-__all__ = ["address_paths", "cloud_secrets"]
-
 _NAMES = ("aws_secret_access_key", "aws_session_token")
 _FILE, _DEFAULT_FILE = "AWS_SHARED_CREDENTIALS_FILE", "~/.aws/credentials"
 

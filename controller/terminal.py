@@ -21,23 +21,6 @@ from rich.text import Text
 from cbp.errors import CbpError
 from cbp.errors.counts import format_count
 
-__all__ = [
-    "age",
-    "bytes_text",
-    "clock",
-    "exact_clock",
-    "one_line",
-    "print_error",
-    "print_json",
-    "print_left_out",
-    "print_markdown",
-    "print_more",
-    "print_records",
-    "print_table",
-    "print_text",
-    "text",
-]
-
 _SECONDS = (("d", 86_400), ("h", 3_600), ("min", 60))
 _WHOLE_MAX = 29
 """Cells of up to so many characters are not wrapped, such as a time with its zone, or an id."""

@@ -1,6 +1,6 @@
 """Converts one value of JSON or CSV to its declared type; a value that does not fit is an error.
 
-This is the definition of what is accepted; `controller.ingest.formats.column_builder` is a
+This is the definition of what is accepted; `controller.ingest.formats.columns` is a
 faster way to the same result. No value is rounded, truncated, wrapped or guessed:
 
     type        JSON                                  CSV text

@@ -169,7 +169,7 @@ TESTS = {
     "tests/controller/cli/maintenance/test_doctor.py": 1,
     "tests/controller/ingest/folder/test_incoming_names.py": 2,
     "tests/controller/ingest/folder/test_strange_files.py": 1,
-    "tests/controller/ingest/reading/test_reader_pool.py": 2,
+    "tests/controller/ingest/reader/test_reader_pool.py": 2,
     "tests/controller/query/test_queries.py": 2,
     "tests/deploy/prometheus_server.py": 1,
     "tests/fixtures/earlier/rich_play.py": 2,

@@ -16,31 +16,6 @@ from functools import cache
 from types import NoneType
 from typing import Any, TypeVar, cast, get_args, get_origin, get_type_hints
 
-__all__ = [
-    "BulkItem",
-    "Claim",
-    "Column",
-    "Dataflow",
-    "DataflowDetail",
-    "DataflowFreshness",
-    "File",
-    "Freshness",
-    "GivenBack",
-    "Increment",
-    "Moment",
-    "Rollback",
-    "RollbackJob",
-    "RollbackPlan",
-    "Run",
-    "SetAside",
-    "Snapshot",
-    "SnapshotTable",
-    "Source",
-    "Stage",
-    "Validation",
-    "answer_of",
-]
-
 T = TypeVar("T")
 
 
@@ -290,6 +265,25 @@ class GivenBack:
     left: int
     epoch: int | None
     run: str | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveBackJob:
+    """How far a give-back is; the other attributes are those of `RollbackJob`.
+
+    Attributes:
+        given_back: What was done, once it is.
+    """
+
+    id: str
+    ended: bool
+    step: str
+    done: int
+    total: int
+    unit: str
+    seconds: float
+    given_back: GivenBack | None
+    error: Any | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -11,8 +11,6 @@ from cbp.client.answers import answer_of
 from cbp.client.pages import Pages, Rows
 from cbp.client.rest import NULL_PARAMETER, RestClient
 
-__all__ = ["Calls", "When", "instant", "key_parameters", "stage_and_name"]
-
 T = TypeVar("T")
 
 When = datetime | str | None

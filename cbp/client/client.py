@@ -12,8 +12,6 @@ from cbp.client.record_calls import RecordCalls
 from cbp.client.rest import ANSWER_SECONDS, RestClient, Retries
 from cbp.client.run_calls import RunCalls
 
-__all__ = ["Client"]
-
 RETRIES = Retries(attempts=5)
 
 

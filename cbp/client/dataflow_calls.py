@@ -21,8 +21,6 @@ from cbp.client.calls import Calls, When, instant
 from cbp.client.errors import StagesStoppedError, WaitEndedError
 from cbp.client.pages import Pages
 
-__all__ = ["DataflowCalls", "Document"]
-
 Document = Mapping[str, Any] | str | Path
 """A dataflow's document: its values, its YAML text, or its file (`.json`, else YAML)."""
 

@@ -21,21 +21,6 @@ from typing import Any
 
 from cbp.errors import CbpError, OperatingError
 
-__all__ = [
-    "AccessRefusedError",
-    "ConflictRefusedError",
-    "RequestRefusedError",
-    "ResourceMissingError",
-    "ServiceBusyError",
-    "ServiceFailedError",
-    "ServiceProblemError",
-    "ServiceUnreachableError",
-    "StagesStoppedError",
-    "TokenMissingError",
-    "WaitEndedError",
-    "problem_of",
-]
-
 
 class ServiceUnreachableError(OperatingError):
     """Nothing answers at the service's address."""

@@ -17,8 +17,6 @@ from typing import TYPE_CHECKING, Any, Generic, TypeVar
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["Pages", "Rows"]
-
 T = TypeVar("T")
 
 SHOWN = 20

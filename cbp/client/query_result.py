@@ -13,8 +13,6 @@ from cbp.client.answers import Column, answer_of
 if TYPE_CHECKING:
     import pyarrow as pa
 
-__all__ = ["QueryResult"]
-
 _DECIMAL = re.compile(r"DECIMAL\(([0-9]+),([0-9]+)\)")
 
 

@@ -11,8 +11,6 @@ from cbp.client.errors import ResourceMissingError
 from cbp.client.pages import Rows
 from cbp.client.query_result import QueryResult
 
-__all__ = ["RecordCalls"]
-
 
 class RecordCalls(Calls):
     """What a client can read.

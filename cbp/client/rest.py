@@ -25,16 +25,6 @@ from cbp.client.address import Address
 from cbp.client.errors import ServiceBusyError, ServiceUnreachableError, problem_of
 from cbp.clock import MACHINE, Clock
 
-__all__ = [
-    "ANSWER_SECONDS",
-    "LIVE_PATH",
-    "NULL_PARAMETER",
-    "PREFIX",
-    "USER_HEADER",
-    "RestClient",
-    "Retries",
-]
-
 # Copies of the API's constants: importing the API takes a second, and every command is a
 # client (tests/controller/cli/test_commands.py compares them).
 PREFIX = "/api/v1"

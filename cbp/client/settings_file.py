@@ -10,8 +10,6 @@ import yaml
 
 from cbp.errors import DefinitionError, Mistake
 
-__all__ = ["file_values"]
-
 
 def file_values(name: str | None) -> dict[str, Any]:
     """Return the values of a YAML or TOML file; none if there is no name.

@@ -8,8 +8,6 @@ from pathlib import Path
 
 from cbp.errors import DefinitionError, Mistake
 
-__all__ = ["read_token_file"]
-
 
 def read_token_file(file: Path) -> str | None:
     """Return the token, or `None` if there is no file.

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from decimal import Inexact
 from pathlib import Path
 
-__all__ = ["Columns", "advice"]
-
 Columns = Mapping[str, Sequence[str]]
 """What an author can emit: the parameters of `out.<name>(...)`, by name."""
 

@@ -11,38 +11,6 @@ from typing import Any
 
 from cbp.errors.base import CbpError
 
-__all__ = [
-    "AlignmentError",
-    "AnswerLateError",
-    "AuthorCodeError",
-    "AuthorMisuse",
-    "AuthorProcessError",
-    "AuthorStateError",
-    "AuthorUnsendableError",
-    "CycleUndrainedError",
-    "DecisionInvalidError",
-    "DestinationInvalidError",
-    "FramesScatteredError",
-    "FramingKeyError",
-    "IncrementAbsentError",
-    "InputReadTwiceError",
-    "LookupSeveralError",
-    "MemoInvalidError",
-    "OutputKeyForeignError",
-    "OutputKeyTwiceError",
-    "RecordsReturnedError",
-    "RemovalRefusedError",
-    "RouteFlowError",
-    "RouteKeyError",
-    "RunContextHiddenError",
-    "SetAsideFullError",
-    "StateExpiresRemoteError",
-    "StateKeptRemoteError",
-    "StateKeyForeignError",
-    "ViewKeyTwiceError",
-    "ViewRemoteError",
-]
-
 
 class AuthorCodeError(CbpError):
     """An author's function raised, or emitted what its output does not declare.
@@ -52,7 +20,7 @@ class AuthorCodeError(CbpError):
         place: `file.py:line` inside the author's file.
         key: the group's key, as text.
         inputs: the first records of the group, per flow, as text.
-        records: where the first record of an input lies: its increment, and its place there.
+        records: where the first record of an input is: its increment, and its place there.
         cause: the exception's type and text.
 
     Attributes:
@@ -224,6 +192,8 @@ class AlignmentError(DecisionInvalidError):
     """An aligned input's framing keys go backwards, or have no order."""
 
     code = "alignment_backwards"
+    index: int | None = None
+    """The number of the frame that came too late, for the process that found it."""
 
     def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
         behind = f"{before!r} of input {of!r}" if of else f"{before!r}"

@@ -12,8 +12,6 @@ from typing import Any, ClassVar
 
 from cbp.errors.masks import hide_secrets
 
-__all__ = ["CbpError", "InvariantError", "error_from_dict"]
-
 
 class CbpError(Exception):
     """An error that this library raises on purpose; the base class of all of them."""

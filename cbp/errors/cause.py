@@ -22,8 +22,6 @@ from cbp.errors.advice import Columns, advice
 from cbp.errors.author import AuthorMisuse
 from cbp.errors.message_limits import shortened
 
-__all__ = ["author_cause", "author_line", "is_authors", "text_of"]
-
 
 def is_authors(exc: BaseException) -> bool:
     """Tell whether the author's code raised an exception, and so is at fault.

@@ -2,8 +2,6 @@
 
 from __future__ import annotations
 
-__all__ = ["format_count", "format_times"]
-
 
 def format_count(number: int, noun: str, nouns: str = "") -> str:
     """Return a number and what it counts.

@@ -18,15 +18,6 @@ from dataclasses import dataclass
 from cbp.errors.base import InvariantError
 from cbp.errors.counts import format_count
 
-__all__ = [
-    "FileDamagedError",
-    "FileLostError",
-    "IncrementDamagedError",
-    "Place",
-    "own_name",
-    "place_of",
-]
-
 _AREAS = re.compile(
     r"/?(?P<dataflow>[^/_.][^/]*)/(?:"
     r"(?P<area>state|flows)/(?P<name>[A-Za-z_]\w*\.[A-Za-z_]\w*)(?P<below>/.*)?"

@@ -16,16 +16,6 @@ from cbp.errors.base import CbpError
 from cbp.errors.counts import format_count
 from cbp.errors.message_limits import MISTAKES_MAX, shortened
 
-__all__ = [
-    "ChangeRefusedError",
-    "CodeDriftedError",
-    "CodeNotLoadedError",
-    "DataflowInvalidError",
-    "DefinitionError",
-    "Mistake",
-]
-
-
 _WHERE_MAX, _NAME_MAX = 300, 100
 
 

@@ -11,17 +11,6 @@ from collections.abc import Iterable, Iterator
 from typing import Any
 from urllib.parse import unquote
 
-__all__ = [
-    "MASK",
-    "SECRET_NAME",
-    "Masker",
-    "hide_secrets",
-    "keep_secret",
-    "mask_credentials",
-    "mask_database_url",
-    "secrets_of_address",
-]
-
 MASK = "********"
 SECRET_NAME = re.compile(r"(?i)secret|passw|token|credential|accesskey|(^|[._-])key([._-]|$)")
 """Found in the names of settings whose values are secret."""

@@ -9,8 +9,6 @@ Guaranteed: `shortened` returns at most `most` characters
 
 from __future__ import annotations
 
-__all__ = ["MISTAKES_MAX", "listed", "shortened"]
-
 MISTAKES_MAX = 100
 """Mistakes that one error reports; a check stops once it has found one more."""
 

@@ -14,34 +14,6 @@ from typing import Any, ClassVar
 from cbp.errors.base import CbpError
 from cbp.errors.counts import format_count
 
-__all__ = [
-    "AddressSpaceError",
-    "AlreadyExistsError",
-    "DataflowBusyError",
-    "DataflowFailedError",
-    "DataflowsTooManyError",
-    "DiskFullError",
-    "EngineStartingError",
-    "FlowUnframedError",
-    "LeaseLostError",
-    "LogConflictError",
-    "NotFoundError",
-    "OperatingError",
-    "RebuildIncompleteError",
-    "RecordsAbsentError",
-    "ReplaceRefusedError",
-    "RollbackImpossibleError",
-    "RunCancelledError",
-    "RunGaveWayError",
-    "SparkJobError",
-    "SparkLostError",
-    "SparkSettingError",
-    "SparkUnauthenticatedError",
-    "SparkUnstartedError",
-    "TimeLimitError",
-    "WorkerEndedError",
-]
-
 
 class OperatingError(CbpError):
     """The environment failed: trying again later, or after a repair, can help."""

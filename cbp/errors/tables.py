@@ -12,20 +12,6 @@ from collections.abc import Sequence
 from cbp.errors.masks import mask_credentials
 from cbp.errors.operating import OperatingError
 
-__all__ = [
-    "FileSystemUnsafeError",
-    "ForeignWriterError",
-    "IncrementCollectedError",
-    "LookupTooLargeError",
-    "PlacementDiffersError",
-    "RepairImpossibleError",
-    "TableFeatureError",
-    "TableForeignError",
-    "TableReleasedError",
-    "VersionGoneError",
-    "VersionUnreadableError",
-]
-
 
 class TableForeignError(OperatingError):
     """A table's folder holds something that this engine did not create."""

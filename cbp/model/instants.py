@@ -7,8 +7,6 @@ from __future__ import annotations
 
 from datetime import UTC, datetime
 
-__all__ = ["zoned"]
-
 
 def zoned(given: datetime) -> datetime:
     """Return a time with its zone, which is UTC if it has none."""

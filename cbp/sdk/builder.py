@@ -35,8 +35,6 @@ from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.sdk.translate import Declared, spec_of
 
-__all__ = ["DataflowBuilder", "Flow", "StageFlows"]
-
 
 @dataclass(frozen=True, slots=True)
 class Flow:

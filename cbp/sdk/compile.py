@@ -31,7 +31,6 @@ from cbp.model.dataflow.stage import (
 )
 from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema, is_name
-from cbp.sdk.call_mistakes import parameters_mistake, unemitted_states
 from cbp.sdk.declare import (
     Input,
     Loopback,
@@ -40,17 +39,20 @@ from cbp.sdk.declare import (
     View,
     place_of,
 )
-from cbp.sdk.expiry import expiry_mistakes
-from cbp.sdk.form_mistakes import record_wise_mistakes, run_mistakes, sql_mistakes
+from cbp.sdk.form_mistakes import (
+    parameters_mistake,
+    record_wise_mistakes,
+    run_mistakes,
+    sql_mistakes,
+    supersteps_mistakes,
+    unemitted_states,
+)
 from cbp.sdk.input_spec import input_spec
 from cbp.sdk.lookups import Lookup, changes_input, lookup_mistakes, lookup_spec
 from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.output_keys import latest_by_mistakes, shared_key_mistakes
-from cbp.sdk.state_compiler import StateCompiler
-from cbp.sdk.supersteps import supersteps_mistakes
+from cbp.sdk.state_compiler import StateCompiler, expiry_mistakes
 from cbp.sdk.timers import outer_mistakes, reads_run, reads_run_table, writes_remote
-
-__all__ = ["Compiler"]
 
 _T = TypeVar("_T")
 

@@ -26,22 +26,6 @@ from cbp.model.flow.changes import ChangesRead
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import Schema
 
-__all__ = [
-    "Input",
-    "Loopback",
-    "Output",
-    "State",
-    "Timers",
-    "View",
-    "by",
-    "by_sql",
-    "framed",
-    "place_of",
-    "place_of_attribute",
-    "route",
-]
-
-
 # Up to Python 3.12, two threads that parse at the same time share a recursion depth: SystemError.
 _ONE_PARSES = threading.Lock()
 

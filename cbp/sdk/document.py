@@ -44,11 +44,20 @@ which producers write, in place of the usual ones (`cbp.model.dataflow.unfinishe
 Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
 (`cbp.model.run.publication`). Without it, every epoch is shown by itself.
 
-`sinks` publish flows and views outside of the dataflow's folder (`cbp.sdk.sink_document`).
+`sinks` publish flows and views outside of the dataflow's folder (`cbp.sdk.document`).
 
 A document only *names* translators; `resolve` turns a name and parameters into an instance. One
 pass finds all mistakes of a document; it ends once there are more than `MISTAKES_MAX`. A mapping
 cannot hold a key twice, so the parser passes the paths of duplicate keys in `duplicates`.
+
+Reads the sinks of a dataflow document.
+
+    sinks:
+      totals: {flow: count.totals, to: parquet, path: exports/totals}
+      counts: {view: count.counts, to: delta, path: /data/warehouse/counts}
+      calls: {flow: count.totals, to: webhook, url: "https://hooks.example.com/cbp", secret: hook}
+
+Options: `begin: now` publishes only what comes from now on; `paused: true` begins paused.
 """
 
 from __future__ import annotations
@@ -79,10 +88,7 @@ from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
 from cbp.sdk.rules import read_rule
-from cbp.sdk.sink_document import SINK_FIELDS, read_sink
 from cbp.sdk.translate import Declared
-
-__all__ = ["LATER_RULES", "Resolve", "dataflow_from_document"]
 
 Resolve = Callable[[str, Mapping[str, Any]], Declared]
 
@@ -125,7 +131,6 @@ _STAGE = {
     "on_error",
     "set_aside_max",
 }
-
 
 LATER_RULES = frozenset({"cycle_never_runs"})
 """Rules that grew stricter, so that a registered document may break them. It still opens."""
@@ -501,3 +506,30 @@ def _follows(mistake: Mistake, dataflow: Dataflow, unread: set[str]) -> bool:
     _, stage, _, input_ = mistake.where.split(".", 3)
     node = dataflow.stages[stage]
     return {**node.wiring, **node.lookups}[input_].partition(".")[0] in unread
+
+
+_TEXTS = ("to", "flow", "view", "path", "url", "secret", "begin")
+SINK_FIELDS = {*_TEXTS, "paused"}
+
+
+def read_sink(name: str, given: Mapping[str, Any]) -> tuple[SinkNode | None, list[Mistake]]:
+    """Return the sink that a document says, and what is wrong with its values.
+
+    Args:
+        name: The sink.
+        given: Its fields; those that are no `SINK_FIELDS` were reported already.
+    """
+    mistakes = list(_value_mistakes(name, given))
+    if mistakes:
+        return None, mistakes
+    texts = {field: given[field] for field in _TEXTS if field in given}
+    return SinkNode(name, paused=given.get("paused", False), **{"to": "", **texts}), []
+
+
+def _value_mistakes(name: str, given: Mapping[str, Any]) -> Iterator[Mistake]:
+    for field, value in given.items():
+        if field in _TEXTS and not isinstance(value, str):
+            yield Mistake("sink_invalid", f"sinks.{name}.{field}", f"expected text, got {value!r}")
+    if not isinstance(given.get("paused", False), bool):
+        message = f"expected true or false, got {given['paused']!r}"
+        yield Mistake("sink_invalid", f"sinks.{name}.paused", message)

@@ -2,15 +2,16 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator, Mapping, Sequence
+import inspect
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from types import FunctionType
 from typing import Any
 
-from cbp.model.dataflow.stage import Computed, InputSpec
+from cbp.model.author.bytecode import attributes_of_a_local
+from cbp.model.dataflow.stage import Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import is_name
 from cbp.sdk.declare import Input, Loopback, Output, State, Timers
 from cbp.sdk.lookups import Lookup
-
-__all__ = ["record_wise_mistakes", "run_mistakes", "sql_mistakes"]
 
 FormMistake = tuple[str, str, str]
 """The name that it is about, its code, its message."""
@@ -111,3 +112,103 @@ def sql_mistakes(
             continue
         if not is_name(name) or name in read:
             yield "queries", "query_name", f"{name!r} is an input, or no valid name; rename it"
+
+
+_PARAMETERS: Mapping[str, tuple[str, ...]] = {
+    "groupwise": ("key", "group", "out"),
+    "record": ("record", "out"),
+    "arrow": ("groups", "out"),
+    "run": ("tables", "out"),
+    "sql": ("frames", "out"),
+}
+"""What a `translate` of each form is called with."""
+
+
+def parameters_mistake(stage: Any, form: str) -> str:
+    """Return why a `translate` cannot be called; empty if it can.
+
+    Args:
+        stage: The translator.
+        form: Its form, or `record`.
+    """
+    names = _PARAMETERS[form]
+    try:
+        inspect.signature(stage.translate).bind(*names)
+    except TypeError:
+        given = inspect.signature(type(stage).translate)
+        return f"write def translate(self, {', '.join(names)}); got translate{given}"
+    return ""
+
+
+def unemitted_states(translate: Callable[..., Any], states: Collection[str]) -> Iterator[str]:
+    """Yield the states that a groupwise `translate` reads, and surely never emits.
+
+    Nothing is sure if `out` is handed on, or `group` is.
+
+    Args:
+        translate: The function of the class, with `self`.
+        states: The states of which a group keeps what it emits again.
+    """
+    if not isinstance(translate, FunctionType) or translate.__code__.co_argcount != 4:
+        return
+    _, _, group, out = translate.__code__.co_varnames[:4]
+    read = attributes_of_a_local(translate.__code__, group)
+    emitted = attributes_of_a_local(translate.__code__, out)
+    if read is not None and emitted is not None:
+        yield from (name for name in states if name in read - emitted)
+
+
+SUPERSTEPS_MAX = 1_000_000
+"""Most supersteps of a run; a loop that never ends is cut there, and goes on in another run."""
+
+
+def supersteps_mistakes(
+    inputs: Sequence[InputSpec], states: Sequence[StateSpec]
+) -> Iterator[tuple[str, str, str]]:
+    """Yield name, code and message of what is wrong with the supersteps of a translator.
+
+    Args:
+        inputs: Its inputs, loopbacks included.
+        states: Its states.
+    """
+    loopbacks = [spec for spec in inputs if spec.loopback]
+    for spec in loopbacks:
+        number = spec.supersteps
+        whole = isinstance(number, int) and not isinstance(number, bool)
+        if not whole or not 1 <= number <= SUPERSTEPS_MAX:
+            message = f"supersteps is {number!r}; give a whole number from 1 to {SUPERSTEPS_MAX}"
+            yield spec.name, "supersteps_invalid", message
+            return
+    first = loopbacks[0] if loopbacks else None
+    for spec in loopbacks:
+        if first is not None and spec.supersteps != first.supersteps:
+            message = (
+                f"supersteps is {spec.supersteps}, and {first.supersteps} for {first.name!r}: a "
+                "run has one number of supersteps, so give all loopbacks the same"
+            )
+            yield spec.name, "supersteps_differ", message
+    if any(spec.supersteps > 1 for spec in loopbacks):
+        yield from _unsupported(inputs, states)
+
+
+def _unsupported(
+    inputs: Sequence[InputSpec], states: Sequence[StateSpec]
+) -> Iterator[tuple[str, str, str]]:
+    code = "supersteps_unsupported"
+    for spec in inputs:
+        if spec.loopback and (spec.route_by is None or spec.has_several or spec.in_sql):
+            message = (
+                "a message of a superstep has exactly one receiver, found in Python: give route_by "
+                "columns or by(...), not route(...) or by_sql(...); or use supersteps=1"
+            )
+            yield spec.name, code, message
+        elif spec.route_by is None:
+            message = (
+                "single records have no groups that messages could reach in the same run: give "
+                "route_by, or use supersteps=1"
+            )
+            yield spec.name, code, message
+    for state in states:
+        if state.expire_ms:
+            message = "records expire by epochs (expire=...), not by supersteps: use supersteps=1"
+            yield state.name, code, message

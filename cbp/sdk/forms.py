@@ -37,8 +37,6 @@ from typing import Any, ClassVar
 from cbp.model.dataflow.stage import Form
 from cbp.sdk.translate import Declared
 
-__all__ = ["TranslateArrow", "TranslateRun", "TranslateSql"]
-
 
 class TranslateArrow(Declared):
     """A vectorised translator: called with Arrow tables of many whole groups at a time."""

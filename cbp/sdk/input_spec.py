@@ -13,9 +13,7 @@ from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import Schema
 from cbp.sdk.declare import Input, Loopback, place_of
 from cbp.sdk.option_reader import OptionReader
-from cbp.sdk.views import changes_mistakes
-
-__all__ = ["input_spec"]
+from cbp.sdk.state_compiler import changes_mistakes
 
 _FRAMING_KINDS = ("STRING", "BIGINT", "INT", "SMALLINT", "TINYINT", "DATE", "TIMESTAMP")
 """Types that a column in `frame_by` can have."""

@@ -2,8 +2,9 @@
 
 customers = Lookup("customer STRING, name STRING", by="customer")
 
-How it is wired is checked in `cbp.model.dataflow.lookups`. A run finds the records of its groups in
-`cbp.engine.task.bucket_work`, those for all groups (`by=()`) in `cbp.engine.task.whole_tables`.
+How it is wired is checked in `cbp.model.dataflow.node_mistakes`. A run finds the records of its
+groups in `cbp.engine.task.bucket_work`, those for all groups (`by=()`) in
+`cbp.engine.task.whole_tables`.
 """
 
 from __future__ import annotations
@@ -15,8 +16,6 @@ from typing import Any
 from cbp.model.dataflow.stage import CHANGES_OF, InputSpec, LookupSpec
 from cbp.model.flow.changes import changes_schema
 from cbp.model.flow.schema import Schema
-
-__all__ = ["Lookup", "changes_input", "lookup_mistakes", "lookup_spec"]
 
 CodedMessage = tuple[str, str]
 """Code and message of a mistake."""

@@ -15,8 +15,6 @@ from cbp.model.flow.attributes import attribute
 from cbp.model.flow.schema import DataType, Schema
 from cbp.sdk.declare import Output, State, place_of_attribute
 
-__all__ = ["OptionReader"]
-
 
 class OptionReader:
     """Reads options of the declarations of one class.

@@ -16,8 +16,6 @@ from cbp.model.dataflow.stage import InputSpec, OutputSpec
 from cbp.model.flow.schema import Schema
 from cbp.sdk.declare import Output
 
-__all__ = ["latest_by_mistakes", "shared_key_mistakes"]
-
 
 def latest_by_mistakes(
     declared: Output, schema: Schema, key: Sequence[str], latest_by: Sequence[str]

@@ -16,8 +16,6 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.dataflow.runnable import RULES, Rule
 from cbp.model.dataflow.stage import RunnableSpec
 
-__all__ = ["read_rule"]
-
 _NESTED = "rule"
 
 

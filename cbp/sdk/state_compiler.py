@@ -1,18 +1,24 @@
-"""Compiles the declarations of states, views and timers, once the stage's key is known."""
+"""Compiles the declarations of states, views and timers, once the stage's key is known.
+
+Checks of a view's declaration, and of inputs that read its changes.
+
+`View` is declared in `cbp.sdk.declare`. What a change is: `cbp.model.flow.changes`; how changes are
+made: `cbp.engine.kernel.view_changes`.
+"""
 
 from __future__ import annotations
 
+import re
+from collections.abc import Collection, Iterator, Sequence
 from typing import get_args
 
-from cbp.model.dataflow.stage import TIMER_COLUMN, Form, Grouping, StateSpec
+from cbp.model.dataflow.expiry import EXPIRY_SUFFIX
+from cbp.model.dataflow.stage import SECONDS_MAX, TIMER_COLUMN, Form, Grouping, InputSpec, StateSpec
+from cbp.model.flow.changes import CHANGE_COLUMNS, ChangesRead
 from cbp.model.flow.schema import Schema
 from cbp.sdk.declare import State, Timers, View
-from cbp.sdk.expiry import age_mistake, age_ms
 from cbp.sdk.option_reader import OptionReader
 from cbp.sdk.timers import timers_mistakes
-from cbp.sdk.views import view_mistakes
-
-__all__ = ["StateCompiler"]
 
 
 class StateCompiler:
@@ -154,3 +160,123 @@ class StateCompiler:
                 message += "; name columns of a type such as STRING, BIGINT or TIMESTAMP"
                 self._options.fail("order_by_type", name, message)
         return order
+
+
+CodedMessage = tuple[str, str]
+"""Code and message of a mistake."""
+
+
+def view_mistakes(
+    schema: Schema, key: Sequence[str] | None, route: Sequence[str]
+) -> Iterator[CodedMessage]:
+    """Yield what is wrong with the columns and the key of a view.
+
+    Args:
+        schema: The view's columns.
+        key: The columns that name a record; `None` for a bag, in which no column names one.
+        route: The columns that hold the stage's key.
+    """
+    for column in schema.names:
+        if column.lower() in CHANGE_COLUMNS:
+            message = (
+                f"the changes of a view have a column {column!r} of their own; rename this one"
+            )
+            yield "view_column_reserved", message
+    if key is None:
+        yield from _bag_mistakes(schema)
+        return
+    if missing := [column for column in route if column not in key]:
+        message = (
+            f"key={', '.join(key)!r} lacks {missing[0]!r}, by which the stage groups its records: "
+            f"add it, since two groups could otherwise emit records of one key"
+        )
+        yield "view_key_incomplete", message
+    for column in key:
+        if not schema[column].type.can_be_key:
+            message = f"column {column!r} is {schema[column].type}, which no key can have"
+            yield (
+                "view_key_type",
+                f"{message}; name columns of a type such as STRING, BIGINT or TIMESTAMP",
+            )
+
+
+def _bag_mistakes(schema: Schema) -> Iterator[CodedMessage]:
+    """Yield the columns by which the records of a bag cannot be distinguished and ordered."""
+    for column in schema.fields:
+        if not column.type.can_be_key:
+            message = f"column {column.name!r} is {column.type}, which cannot order a bag's records"
+            yield (
+                "view_bag_type",
+                f"{message}; name the columns of a key (key='...'), or keep its parts as columns",
+            )
+
+
+def changes_mistakes(changes: str, schema: Schema) -> Iterator[CodedMessage]:
+    """Yield what is wrong with how an input reads changes."""
+    choices = get_args(ChangesRead)
+    if changes not in choices:
+        yield "changes_invalid", f"changes={changes!r}; use 'signed' or 'after'"
+    if changes == "after":
+        for column in schema.names:
+            if column.lower() in CHANGE_COLUMNS:
+                message = f"changes='after' gives no {column!r}; leave it out, or use 'signed'"
+                yield "changes_columns", message
+
+
+_SECONDS = {"second": 1, "minute": 60, "hour": 3600, "day": 86_400, "week": 604_800}
+_AGE = re.compile(rf"([1-9][0-9]{{0,11}}) ({'|'.join(_SECONDS)})s?")
+
+
+def age_mistake(given: object) -> str | None:
+    """Return what is wrong with an age, for people; `None` if nothing is."""
+    match = _AGE.fullmatch(given) if isinstance(given, str) else None
+    if match is None or not 0 < _seconds(match) <= SECONDS_MAX:
+        units = ", ".join(f"{unit}s" for unit in _SECONDS)
+        message = f"expire={given!r} is not an age; give a whole number and one of {units}"
+        return f"{message}, such as '30 days', and ten years at most"
+    return None
+
+
+def age_ms(given: str) -> int:
+    """Return a checked age in milliseconds."""
+    match = _AGE.fullmatch(given)
+    assert match is not None, "checked before"
+    return 1000 * _seconds(match)
+
+
+def expiry_mistakes(
+    states: Sequence[StateSpec],
+    inputs: Sequence[InputSpec],
+    *,
+    key: Schema,
+    names: Collection[str],
+) -> Iterator[tuple[str, str, str]]:
+    """Yield the name of a state that cannot expire, with the code and the message.
+
+    Args:
+        states: The states that the author declared.
+        inputs: The inputs of the stage.
+        key: The stage's key.
+        names: The names of all declarations.
+    """
+    outer = next((one.name for one in states if one.grouping == "outer"), None)
+    single = next((one.name for one in inputs if one.route_by is None), None)
+    for state in states:
+        if not state.expire_ms:
+            continue
+        if TIMER_COLUMN in key:
+            message = f"the key has a column {TIMER_COLUMN!r}, as the hidden timers have"
+            yield state.name, "expire_unsupported", f"{message}; rename the key's column"
+        if outer is not None:
+            message = f"state {outer!r} is outer, so each epoch calls every group, and none ages"
+            yield state.name, "expire_unsupported", f"{message}; use 'inner', or leave out expire"
+        if single is not None:
+            message = f"records of input {single!r} have no group, so no age: give it route_by"
+            yield state.name, "expire_unsupported", f"{message}, or leave out expire"
+        if state.name + EXPIRY_SUFFIX in names:
+            message = f"{state.name + EXPIRY_SUFFIX!r} is the state of its timers"
+            yield state.name, "name_invalid", f"{message}; use another name for what you declare"
+
+
+def _seconds(match: re.Match[str]) -> int:
+    return int(match[1]) * _SECONDS[match[2]]

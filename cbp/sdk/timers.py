@@ -15,8 +15,6 @@ from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec
 from cbp.model.flow.schema import Schema
 from cbp.sdk.declare import Timers
 
-__all__ = ["outer_mistakes", "reads_run", "reads_run_table", "timers_mistakes"]
-
 CodedMessage = tuple[str, str]
 """Code and message of a mistake."""
 

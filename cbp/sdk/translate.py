@@ -48,8 +48,6 @@ from cbp.model.dataflow.stage import Form, TranslatorSpec
 from cbp.sdk.compile import Compiler
 from cbp.sdk.declare import place_of
 
-__all__ = ["Declared", "Translate", "TranslateRecords", "spec_of"]
-
 
 class Declared:
     """Base of all translators: compiles their declarations.

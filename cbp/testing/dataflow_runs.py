@@ -15,8 +15,6 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import identity
 from cbp.testing.result import Result, result_of
 
-__all__ = ["accepted", "run_accepted", "run_dataflow"]
-
 
 def run_dataflow(
     dataflow: Dataflow,

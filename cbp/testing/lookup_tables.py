@@ -19,8 +19,6 @@ from cbp.model.flow.schema import Schema
 from cbp.sdk.declare import Input, State, View
 from cbp.sdk.translate import Translate, spec_of
 
-__all__ = ["increment_of", "table_nodes", "table_of"]
-
 _TABLE = "records"
 
 

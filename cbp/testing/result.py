@@ -22,8 +22,6 @@ from cbp.model.dataflow.equality import (
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Result", "result_of"]
-
 _SHOWN_MAX = 20
 
 

@@ -33,9 +33,6 @@ from cbp.testing.translator_runs import (
     run_epochs,
 )
 
-__all__ = ["check_any_order", "check_split"]
-
-
 _Parts = Callable[[list[Any]], list[list[Any]]]
 
 

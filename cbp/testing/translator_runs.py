@@ -16,8 +16,6 @@ from cbp.testing.dataflow_runs import run_dataflow
 from cbp.testing.lookup_tables import increment_of, table_nodes, table_of
 from cbp.testing.result import Result
 
-__all__ = ["NO_TABLES", "Author", "Tables", "by_input", "outside", "run_epochs"]
-
 _STAGE = "stage"
 
 Author = Declared | type[Declared]

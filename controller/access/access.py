@@ -17,9 +17,7 @@ from controller.access.oidc import provider_tokens
 from controller.access.sessions import SessionLimits, Sessions
 from controller.access.tokens import Tokens
 from controller.settings import Settings
-from controller.store.access import AccessStore
-
-__all__ = ["FLUSH_SECONDS", "FORGET_SECONDS", "Access"]
+from controller.store.base import Store
 
 FLUSH_SECONDS = 60.0
 """Time between two entries of the audit log that count refused requests."""
@@ -53,7 +51,7 @@ class Access:
     def __init__(
         self,
         settings: Settings,
-        store: AccessStore,
+        store: Store,
         *,
         now: Callable[[], datetime] = MACHINE.now,
         monotonic: Callable[[], float] = MACHINE.seconds,

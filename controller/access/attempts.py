@@ -9,8 +9,6 @@ from collections.abc import Callable
 
 from controller.access.errors import TooManyAttemptsError
 
-__all__ = ["ATTEMPTS_MAX", "WINDOW_SECONDS", "Attempts"]
-
 ATTEMPTS_MAX = 10
 WINDOW_SECONDS = 60.0
 _ADDRESSES_MAX = 1_000

@@ -17,10 +17,9 @@ from datetime import datetime, timedelta
 import structlog
 
 from cbp.errors import CbpError
-from controller.store.access import AccessStore, AuditFilter, AuditRecord
+from controller.store.access import AuditFilter, AuditRecord
+from controller.store.base import Store
 from controller.store.records import Page
-
-__all__ = ["KINDS_MAX", "OTHERS", "Audit"]
 
 KINDS_MAX = 100
 """Kinds of refused requests that are counted apart between two flushes."""
@@ -43,7 +42,7 @@ class Audit:
 
     def __init__(
         self,
-        store: AccessStore,
+        store: Store,
         now: Callable[[], datetime],
         *,
         keep: timedelta,

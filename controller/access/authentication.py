@@ -23,9 +23,8 @@ from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.access.secret_text import TOKEN_START, digest, is_provider_token, mark_of
 from controller.access.sessions import SessionLimits
-from controller.store.access import AccessStore, SessionRecord, TokenRecord
-
-__all__ = ["REMEMBERED_SECONDS", "Authentication"]
+from controller.store.access import SessionRecord, TokenRecord
+from controller.store.base import Store
 
 REMEMBERED_SECONDS = 2.0
 USE_NOTED_EVERY = timedelta(minutes=1)
@@ -56,7 +55,7 @@ class Authentication:
 
     def __init__(
         self,
-        store: AccessStore,
+        store: Store,
         held: HeldSignIns,
         *,
         token: str,

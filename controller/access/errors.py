@@ -8,19 +8,6 @@ from typing import Literal
 from cbp.errors import CbpError, OperatingError
 from controller.access.scopes import Scope
 
-__all__ = [
-    "CodeRefusedError",
-    "DataflowNotGrantedError",
-    "IdentityProviderError",
-    "OidcPackagesMissingError",
-    "ScopeTooLowError",
-    "TokenEndedError",
-    "TokenNeededError",
-    "TokensTooManyError",
-    "TooManyAttemptsError",
-    "UnauthenticatedError",
-]
-
 Reason = Literal["missing", "unknown", "expired", "revoked", "session_ended", "provider"]
 
 _WHY: dict[Reason, str] = {

@@ -18,8 +18,6 @@ from datetime import datetime
 
 from controller.store.access import CodeRecord, SessionRecord
 
-__all__ = ["HELD_MAX", "HeldSignIns"]
-
 HELD_MAX = 20
 """Held codes, and held sessions; a further one ends the oldest."""
 

@@ -7,8 +7,6 @@ from datetime import datetime
 
 from controller.access.scopes import Scope
 
-__all__ = ["TOKEN_FILE", "Identity"]
-
 TOKEN_FILE = "token-file"
 """The actor that has the token of the token file, or of `CBP_TOKEN`."""
 

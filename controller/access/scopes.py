@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from enum import StrEnum
 
-__all__ = ["Scope"]
-
 
 class Scope(StrEnum):
     """How much a caller may do: `viewer` < `operator` < `admin`."""

@@ -15,18 +15,6 @@ from typing import Any
 
 from cbp.errors.masks import MASK
 
-__all__ = [
-    "MARK_LENGTH",
-    "TOKEN_START",
-    "NewToken",
-    "digest",
-    "is_provider_token",
-    "mark_of",
-    "mask_tokens",
-    "new_id",
-    "new_secret",
-]
-
 TOKEN_START = "cbp_"
 """How every named token begins; scanners for leaked secrets look for such beginnings."""
 

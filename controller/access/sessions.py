@@ -17,10 +17,9 @@ from controller.access.held_sign_ins import HeldSignIns
 from controller.access.identity import Identity
 from controller.access.scopes import Scope
 from controller.access.secret_text import digest, new_id, new_secret
-from controller.store.access import AccessStore, CodeRecord, SessionRecord
+from controller.store.access import CodeRecord, SessionRecord
+from controller.store.base import Store
 from controller.store.records import Page
-
-__all__ = ["CODE_LIFE", "SESSIONS_MAX", "SessionLimits", "Sessions"]
 
 CODE_LIFE = timedelta(minutes=10)
 SESSIONS_MAX = 1_000
@@ -50,7 +49,7 @@ class Sessions:
 
     def __init__(
         self,
-        store: AccessStore,
+        store: Store,
         held: HeldSignIns,
         now: Callable[[], datetime],
         limits: SessionLimits,

@@ -11,8 +11,6 @@ import os
 import tempfile
 from typing import Self
 
-__all__ = ["SharedChanges"]
-
 _BYTES = 8
 
 

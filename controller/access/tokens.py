@@ -11,10 +11,9 @@ from controller.access.errors import TokenEndedError, TokensTooManyError
 from controller.access.identity import TOKEN_FILE
 from controller.access.scopes import Scope
 from controller.access.secret_text import NewToken
-from controller.store.access import AccessStore, TokenRecord
+from controller.store.access import TokenRecord
+from controller.store.base import Store
 from controller.store.records import Page
-
-__all__ = ["TOKENS_MAX", "Tokens"]
 
 TOKENS_MAX = 500
 """Named tokens that may exist, those that were revoked lately included."""
@@ -31,7 +30,7 @@ class Tokens:
 
     def __init__(
         self,
-        store: AccessStore,
+        store: Store,
         now: Callable[[], datetime],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:

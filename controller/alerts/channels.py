@@ -29,8 +29,6 @@ from controller.outbound.addresses import AddressRules
 from controller.outbound.errors import AddressRefusedError, OutboundFailedError
 from controller.outbound.web_client import outbound_client
 
-__all__ = ["Channel", "EmailChannel", "WebhookChannel"]
-
 SECONDS_MAX = 10.0
 _SUBJECT_MAX = 150
 

@@ -13,8 +13,6 @@ from typing import Literal
 
 from cbp.errors.counts import format_count
 
-__all__ = ["Alert", "AlertKind", "DataflowHealth", "alerts_of"]
-
 AlertKind = Literal["stopped", "broken", "retrying", "late", "quarantine", "set_aside", "test"]
 HealthState = Literal["ok", "paused", "retrying", "stopped", "broken"]
 

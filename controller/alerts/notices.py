@@ -17,8 +17,6 @@ from typing import Literal
 
 from controller.alerts.conditions import Alert
 
-__all__ = ["AlertLimits", "Book", "Notice", "Standing", "decide"]
-
 
 @dataclass(frozen=True, slots=True)
 class AlertLimits:

@@ -21,8 +21,6 @@ from controller.alerts.channels import Channel
 from controller.alerts.conditions import Alert, DataflowHealth, alerts_of
 from controller.alerts.notices import AlertLimits, Book, Notice, Standing, decide, observe
 
-__all__ = ["AlertWatch", "Delivery", "silent_watch"]
-
 LOOK_SECONDS = 30.0
 PAUSES_PER_LOOK = 20
 DELIVERIES_MAX = 100

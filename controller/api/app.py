@@ -41,49 +41,49 @@ from controller.api.requests.idempotency import IdempotencyKeys
 from controller.api.requests.metric_sources import MetricSources
 from controller.api.requests.present_state import OwnState, PresentState
 from controller.api.requests.request_counts import RequestCounter, RequestCounts
-from controller.api.routes import (
+from controller.api.routes.access import audit, sessions, tokens
+from controller.api.routes.dataflows import (
     activity,
-    audit,
-    claims,
-    corrections,
     dataflows,
-    disk_use,
-    drop_folders,
-    events,
     explain,
-    flows,
     freshness,
-    garbage,
-    guides,
-    health,
-    increments,
-    metrics,
-    quarantine,
-    queries,
-    recoveries,
-    rejects,
-    replacements,
     rollbacks,
     run_logs,
     runs,
-    scrubs,
-    sessions,
-    set_aside,
     sinks,
-    snapshots,
-    sources,
     stages,
-    state_history,
-    states,
-    tokens,
-    translators,
     verifications,
     versions,
 )
-from controller.api.routes import (
-    alerts as alert_routes,
+from controller.api.routes.maintenance import alerts as alert_routes
+from controller.api.routes.maintenance import (
+    disk_use,
+    events,
+    garbage,
+    guides,
+    health,
+    metrics,
+    recoveries,
+    scrubs,
+    translators,
 )
-from controller.api.routes import settings as settings_routes
+from controller.api.routes.maintenance import settings as settings_routes
+from controller.api.routes.records import (
+    claims,
+    corrections,
+    drop_folders,
+    flows,
+    increments,
+    quarantine,
+    queries,
+    rejects,
+    replacements,
+    set_aside,
+    snapshots,
+    sources,
+    state_history,
+    states,
+)
 from controller.api.routing.dependencies import Parts
 from controller.api.routing.route_index import IndexedRouter
 from controller.api.routing.routers import PREFIX, router
@@ -96,8 +96,6 @@ from controller.query import Queries, QueryLimits
 from controller.run_logs import run_logs_of
 from controller.settings import Settings
 from controller.store.base import Store
-
-__all__ = ["create_api", "describe_api"]
 
 Lifespan = Callable[[FastAPI], AbstractAsyncContextManager[None]]
 

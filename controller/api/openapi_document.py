@@ -13,8 +13,6 @@ from pathlib import Path
 import controller
 from controller.api.app import describe_api
 
-__all__ = ["DOCUMENT", "document_text"]
-
 DOCUMENT = Path(controller.__file__).parent / "ui" / "openapi.json"
 """The document's place in the sources."""
 

@@ -22,8 +22,6 @@ from starlette.types import Scope
 import controller
 from cbp.errors import NotFoundError
 
-__all__ = ["BUNDLE", "is_open", "page_router", "prefers_page"]
-
 BUNDLE = Path(controller.__file__).parent / "ui" / "bundle"
 """Where the build puts the page; absent if it was not built."""
 

@@ -11,7 +11,7 @@
 """
 
 from controller.app.asgi import api_of, create_app
-from controller.app.engine_choice import engine_for
+from controller.app.construction import engine_for
 from controller.app.logs import configure_logging
 from controller.app.service import Service
 

@@ -2,6 +2,8 @@
 
 from __future__ import annotations
 
+from collections.abc import AsyncIterator, Callable
+from contextlib import AbstractAsyncContextManager, asynccontextmanager
 from urllib.parse import urlsplit
 
 from fastapi import FastAPI
@@ -10,8 +12,6 @@ from controller.api import create_api
 from controller.app.logs import configure_logging
 from controller.app.service import Service
 from controller.settings import Settings, load_settings
-
-__all__ = ["api_of", "create_app"]
 
 
 def create_app(settings: Settings | None = None, sign_in_code: str = "") -> FastAPI:
@@ -32,11 +32,32 @@ def create_app(settings: Settings | None = None, sign_in_code: str = "") -> Fast
     if sign_in_code:
         access = service.access
         access.sessions.make_code(access.authentication.admin, code=sign_in_code)
-    return api_of(service)
+    return api_of(service, lifespan=_warmed(service))
 
 
-def api_of(service: Service) -> FastAPI:
-    """Return a service as an ASGI application; it works while its lifespan lasts."""
+def _warmed(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
+    """Return the lifespan of a service whose first file finds its processes started."""
+
+    @asynccontextmanager
+    async def lifespan(app: FastAPI) -> AsyncIterator[None]:
+        async with service.lifespan(app):
+            service.warm()
+            yield
+
+    return lifespan
+
+
+def api_of(
+    service: Service,
+    *,
+    lifespan: Callable[[FastAPI], AbstractAsyncContextManager[None]] | None = None,
+) -> FastAPI:
+    """Return a service as an ASGI application; it works while its lifespan lasts.
+
+    Args:
+        service: The service.
+        lifespan: Replaces the service's own.
+    """
     api = create_api(
         controller=service.controller,
         store=service.store,
@@ -46,7 +67,7 @@ def api_of(service: Service) -> FastAPI:
         standing=service.leadership.standing,
         alerts=service.alerts,
         now=service.clock,
-        lifespan=service.lifespan,
+        lifespan=lifespan or service.lifespan,
         allowed_hosts=[urlsplit(service.settings.advertise_url).hostname or ""],
     )
 

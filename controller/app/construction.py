@@ -10,20 +10,22 @@ from pathlib import Path
 
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
-from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files, LocalFiles, local_path
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.places import Places
 from controller.allowed_folders import AllowedFolders
-from controller.ingest import DropFolder, IngestLimits, ReaderPool
-from controller.ingest.admission.table_feed import table_mistakes
-from controller.ingest.bucket.locations import AllowedLocations, location_mistakes
-from controller.ingest.bucket.s3_store import S3Store
-from controller.ingest.bucket_intake import Buckets
-from controller.ingest.reading.file_batch import read_batch
-from controller.ingest.reading.file_reader import read_file
+from controller.ingest.drop_folder import DropFolder
+from controller.ingest.folder.bucket_feed import Buckets
+from controller.ingest.folder.bucket_listing import AllowedLocations, location_mistakes
+from controller.ingest.folder.object_store import S3Store
+from controller.ingest.folder.table_feed import table_mistakes
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import read_files
+from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import Environment, LoopLimits, RetryPolicy
 from controller.loop.assembly import Parts
 from controller.loop.housekeeping.input_retention import Keep
@@ -36,8 +38,6 @@ from controller.sinks import SinkNotes, SinkPlaces, Sinks
 from controller.sinks.mirroring import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import Store
-
-__all__ = ["drop_folder_for", "environment_for", "sink_places_for", "sinks_for"]
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads so much Parquet at most takes a fraction of a second, as a rule."""
@@ -77,8 +77,7 @@ def drop_folder_for(
         on_close=on_close,
         settle_seconds=settings.settle_seconds,
         limits=_limits(settings, limits or IngestLimits()),
-        reader=read_file if readers is None else readers,
-        batch_reader=read_batch if readers is None else readers.read_batch,
+        reader=read_files if readers is None else readers,
         stuck_readers=tuple if readers is None else readers.stuck,
         keep=FlowRetention(settings.keep_finished_hours * 3600, settings.keep_finished_bytes),
         faults=faults,
@@ -251,3 +250,38 @@ def _limits(settings: Settings, others: IngestLimits) -> IngestLimits:
         seconds_max=settings.file_seconds_max,
         memory_bytes_max=settings.file_memory_bytes_max,
     )
+
+
+def engine_for(
+    settings: Settings, *, faults: Faults = NO_FAULTS, limits: EngineLimits = DEFAULT_LIMITS
+) -> Engine:
+    """Return the engine that the settings name; imports Spark only if needed.
+
+    Args:
+        settings: `engine`, `cache`, and the settings that begin with `spark_` or `worker_`.
+        faults: Called at every durable effect.
+        limits: The engine's limits.
+    """
+    cache = str(settings.cache)
+    if settings.engine == "local":
+        from cbp.engine.direct import LocalEngine
+        from cbp.engine.workers.executor import WorkerExecutor
+
+        workers = WorkerExecutor(
+            free_max=settings.parallel_runs_max + 1,  # one for the express place
+            memory_bytes_max=settings.worker_memory_bytes_max,
+        )
+        executor = workers if settings.worker_processes else None
+        return LocalEngine(cache=cache, executor=executor, faults=faults, limits=limits)
+    from cbp.engine.spark import SparkEngine, SparkSettings
+
+    session = SparkSettings(
+        master=settings.spark_master,
+        conf=settings.spark_conf,
+        driver_memory=settings.spark_driver_memory,
+        resident_workers=settings.resident_workers,
+        job_start_seconds=settings.job_start_seconds,
+        plan_optimisations=settings.plan_optimisations,
+        scratch=True,
+    )
+    return SparkEngine(session, cache=cache, deferred=True, faults=faults, limits=limits)

@@ -10,8 +10,6 @@ from controller.settings import Settings
 from controller.store.base import Store
 from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
 
-__all__ = ["run_feed_for"]
-
 
 def run_feed_for(
     settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]

@@ -11,12 +11,21 @@ Guaranteed: a listing that fails or hangs keeps no other dataflow waiting, and i
 once (tests/controller/app/test_service.py). A watch that fails begins again after a pause
 (tests/controller/app/test_leader_duties.py). What is idle is not listed, and an event that was
 lost, or came while its dataflow was held, is made up for (tests/controller/app/test_idle.py).
+
+Which drop folders are listed at an interval, without an event and before a timer.
+
+    another revision   a file was taken in, a resume lets files in, a version has other sources
+    missed             it was held when an event or a timer came, or its last listing failed
+    without events     only listings find the files of a source, as on a network file system
+    its turn           an event can be lost: each dataflow has its turn in 300 intervals
+
+So a service with few dataflows lists one of them each interval, and one with a thousand lists four.
 """
 
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Iterator
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping
 from contextlib import contextmanager, suppress
 from datetime import UTC, datetime
 from typing import Any
@@ -29,17 +38,18 @@ from apscheduler.schedulers.background import BackgroundScheduler
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.schedule.backoff import Backoff
 from cbp.model.schedule.places import Places
-from controller.app.due_listings import DueListings
+from cbp.model.schedule.rest import next_in_turn
+from controller.app.background_rounds import Rounds
 from controller.clock import SteadyClock, bring_forward
-from controller.ingest import DropFolder, IntakeStoppedError, Rounds, ScanReport
+from controller.ingest.drop_folder import DropFolder
+from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.folder.folder_report import ScanReport
 from controller.loop import Controller
 from controller.loop.runs.threads import Threads
 from controller.run_logs import run_logs_of
 from controller.settings import Settings
 from controller.sinks import Sinks
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["LeaderDuties"]
 
 CLEAN_SECONDS = 600.0
 FORGET_SECONDS = 30.0
@@ -56,10 +66,8 @@ more than an orderly fetch takes."""
 SINKS = Places(4, slow_seconds=10.0, slow_most=12)
 """Sinks that are written to at a time; one that hangs occupies a place for ten seconds."""
 
-
 WATCH_AGAIN = Backoff((0.2, 1.0), 60.0)
 """Pauses before folders are watched again, such as when the system gives no handle."""
-
 
 _log = structlog.get_logger(__name__)
 
@@ -380,3 +388,49 @@ class _OneOfEach(JobThreads):  # type: ignore[misc]  # it has no types
         """See APScheduler, which would log a warning at each such time."""
         with suppress(MaxInstancesReachedError):
             super().submit_job(job, run_times)
+
+
+class DueListings:
+    """Remembers what was listed; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._revisions: Mapping[str, int] = {}
+        self._missed: set[str] = set()
+        self._polled: set[str] = set()
+        self._turn = ""
+
+    def begin(self) -> None:
+        """Begin a term: nothing was listed."""
+        with self._lock:
+            self._revisions, self._missed, self._polled = {}, set(), set()
+
+    def miss(self, names: Iterable[str]) -> None:
+        """Note that dataflows could not be listed when they were due."""
+        with self._lock:
+            self._missed.update(names)
+
+    def poll(self, name: str, needed: bool) -> None:
+        """Note whether a dataflow has a source whose files only listings find."""
+        with self._lock:
+            if needed:
+                self._polled.add(name)
+            else:
+                self._polled.discard(name)
+
+    def due(self, revisions: Mapping[str, int], held: Collection[str]) -> list[str]:
+        """Return the dataflows to list now, by name; those that are held are listed later.
+
+        Args:
+            revisions: Of all dataflows, by name.
+            held: During a version change files wait, to be checked by the new version.
+        """
+        with self._lock:
+            turn = next_in_turn(list(revisions), self._turn)
+            self._turn = turn[-1] if turn else ""
+            known, self._revisions = self._revisions, dict(revisions)
+            changed = {name for name, one in revisions.items() if known.get(name) != one}
+            self._polled &= revisions.keys()
+            wanted = (changed | self._missed | self._polled | set(turn)) & revisions.keys()
+            self._missed = wanted.intersection(held)
+            return sorted(wanted.difference(held))

@@ -16,8 +16,6 @@ from controller.access.secret_text import mask_tokens
 from controller.run_logs import RunLogHandler, run_logs_of
 from controller.settings import Settings
 
-__all__ = ["configure_logging"]
-
 Entry = MutableMapping[str, Any]
 SECRET_LENGTH_MIN = 6
 """A shorter secret would be found in ordinary words."""

@@ -20,14 +20,12 @@ from controller.api import create_api
 from controller.api.requests.present_state import Answers, Part, ToldState
 from controller.app.construction import drop_folder_for, environment_for
 from controller.clock import SteadyClock
-from controller.loop import DEFAULT_LOOP_LIMITS, Controller, Fence, assemble
+from controller.loop import DEFAULT_LOOP_LIMITS, Controller, Fence, Parts
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
-from controller.store.sql import open_beside
-
-__all__ = ["ReadingService"]
+from controller.store.base import open_beside
 
 _WHY = "this process only reads"
 
@@ -80,7 +78,7 @@ class ReadingService:
         )
         self.access = Access(settings, store)
         self.api = create_api(
-            controller=Controller(assemble(environment)),
+            controller=Controller(Parts(environment)),
             store=store,
             drop_folder=drop_folder,
             settings=settings,

@@ -33,28 +33,25 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.alerting import alert_watch_for
-from controller.app.construction import drop_folder_for, environment_for, sinks_for
-from controller.app.engine_choice import engine_for
+from controller.app.construction import drop_folder_for, engine_for, environment_for, sinks_for
 from controller.app.exporting import run_feed_for
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
-from controller.ingest import ReaderPool
+from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (
     DEFAULT_LOOP_LIMITS,
     Controller,
     Fence,
     Leadership,
     LoopLimits,
-    assemble,
+    Parts,
 )
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.loop.records.dataflow_folder import warn_of_other_places
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
-from controller.store.sql import open_store
-
-__all__ = ["Service"]
+from controller.store.base import open_store
 
 _log = structlog.get_logger(__name__)
 
@@ -141,7 +138,7 @@ class Service:
             faults=faults,
             limits=limits,
         )
-        self.parts = assemble(environment)
+        self.parts = Parts(environment)
         self.controller = Controller(self.parts)
         self.sinks = sinks_for(settings, self.parts, faults=faults)
         self._stop, self._released = threading.Event(), threading.Event()
@@ -296,6 +293,15 @@ class Service:
                 self._duties.end()
             finally:
                 self._duties_lock.release()
+
+    def warm(self) -> None:
+        """Start what the first file would wait for: a reader, a worker. Returns at once."""
+        for name, begin in (("worker", self._engine.control.warm), ("reader", self._warm_readers)):
+            threading.Thread(target=begin, name=f"warm-{name}", daemon=True).start()
+
+    def _warm_readers(self) -> None:
+        if self._readers is not None:
+            self._readers.warm()
 
     # leadership
 

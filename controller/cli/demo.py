@@ -9,8 +9,6 @@ import typer
 
 from controller.cli.session import AsJson
 
-__all__ = ["demo_command"]
-
 Keep = Annotated[bool, typer.Option("--keep", help="Leave the service running.")]
 Root = Annotated[
     Path | None, typer.Option(help="Create the working folder in this one, and keep it.")

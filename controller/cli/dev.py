@@ -31,8 +31,6 @@ from controller.registry import Registry
 from controller.settings import Settings
 from controller.terminal import print_json, print_text
 
-__all__ = ["DevelopmentLoop", "dev_command"]
-
 LOOK_SECONDS = 0.25
 ROUNDS_MAX = 50
 """Plans of one change: each names at least one stage more."""

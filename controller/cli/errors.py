@@ -9,13 +9,6 @@ from typing import Any
 from cbp.errors import OperatingError
 from cbp.errors.counts import format_count
 
-__all__ = [
-    "ChecksFailedError",
-    "DamagesFoundError",
-    "FilesRefusedError",
-    "FolderUnwritableError",
-]
-
 
 class ChecksFailedError(OperatingError):
     """A check of `cbp doctor` failed."""

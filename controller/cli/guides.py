@@ -10,8 +10,6 @@ from controller.cli.session import AsJson
 from controller.guides import GROUPS, find_guide, guides
 from controller.terminal import print_json, print_markdown, print_text
 
-__all__ = ["help_command"]
-
 Name = Annotated[
     str | None,
     typer.Argument(help="Name of the guide; without it, all are listed.", show_default=False),

@@ -25,7 +25,6 @@ from controller.cli.access import audit, link, tokens
 from controller.cli.dataflows import (
     backfill,
     control,
-    events,
     explain,
     library,
     logs,
@@ -35,16 +34,13 @@ from controller.cli.dataflows import (
     stage,
     status,
     top,
-    verifications,
     verify,
 )
 from controller.cli.maintenance import (
     alerts,
-    disk,
     doctor,
     fence,
     gc,
-    intentions,
     recover,
     sbom,
     scrub,
@@ -55,11 +51,8 @@ from controller.cli.records import (
     drop,
     edit,
     flows,
-    increment,
     infer,
     quarantine,
-    rejects,
-    replace,
     set_aside,
     sinks,
     snapshot,
@@ -69,8 +62,6 @@ from controller.cli.records import (
 )
 from controller.cli.session import Session
 from controller.terminal import print_error, print_text
-
-__all__ = ["app", "main"]
 
 _STATUSES = """
 \b
@@ -131,16 +122,16 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "versions": library.versions_command,
         "explain": explain.explain_command,
         "verify": verify.verify_command,
-        "verifications": verifications.verifications_command,
-        "differences": verifications.differences_command,
+        "verifications": verify.verifications_command,
+        "differences": verify.differences_command,
     },
     "Bring data in": {
         "drop": drop.drop_command,
-        "replace": replace.replace_command,
-        "retract": replace.retract_command,
+        "replace": drop.replace_command,
+        "retract": drop.retract_command,
         "infer": infer.infer_command,
         "sources": sources.sources_command,
-        "rejects": rejects.rejects_command,
+        "rejects": quarantine.rejects_command,
         "claims": sources.claims_command,
         "backfill": backfill.backfill_command,
         "close": control.close_command,
@@ -153,7 +144,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "records": flows.records_command,
         "series": flows.series_command,
         "increments": flows.increments_command,
-        "increment": increment.increment_command,
+        "increment": flows.increment_command,
         "snapshot": snapshot.snapshot_command,
     },
     "See how it goes": {
@@ -163,8 +154,8 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "stage": stage.stage_command,
         "runs": runs.runs_command,
         "logs": logs.logs_command,
-        "events": events.events_command,
-        "disk": disk.disk_command,
+        "events": logs.events_command,
+        "disk": gc.disk_command,
         "alerts": alerts.alerts_command,
     },
     "Steer": {
@@ -196,8 +187,8 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "repair": fence.repair_command,
         "recover": recover.recover_command,
         "release": fence.release_command,
-        "recoveries": intentions.recoveries_command,
-        "intentions": intentions.intentions_command,
+        "recoveries": recover.recoveries_command,
+        "intentions": recover.intentions_command,
     },
 }
 _SUBCOMMANDS = {

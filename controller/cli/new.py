@@ -13,8 +13,6 @@ from controller.cli.session import AsJson
 from controller.development.starter_project import check_project_name, starter_files
 from controller.terminal import print_json, print_text
 
-__all__ = ["new_command"]
-
 Name = Annotated[str, typer.Argument(help="Of the project, its folder and its dataflow.")]
 
 

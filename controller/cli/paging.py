@@ -14,8 +14,6 @@ import typer
 from controller.client.service_client import ServiceClient
 from controller.terminal import print_left_out
 
-__all__ = ["AsCsv", "FileLimit", "print_csv", "read_pages"]
-
 Query = list[tuple[str, str]]
 
 T = TypeVar("T")

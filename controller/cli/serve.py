@@ -17,8 +17,6 @@ from controller.server.port import check_port
 from controller.settings import Settings, load_settings
 from controller.terminal import print_json, print_text
 
-__all__ = ["Engine", "Host", "Port", "serve", "serve_command"]
-
 SIGN_IN_PATH = "/ui/sign-in"
 """A copy of the API's constant, which takes a second to import."""
 

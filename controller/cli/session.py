@@ -6,7 +6,7 @@ import re
 from dataclasses import dataclass, field
 from datetime import datetime, timedelta
 from functools import cached_property
-from typing import Annotated
+from typing import Annotated, Any
 
 import httpx
 import typer
@@ -17,25 +17,7 @@ from cbp.errors import CbpError
 from cbp.model.instants import zoned
 from controller.client.service_client import ServiceClient
 from controller.settings import Settings, load_settings
-
-__all__ = [
-    "TIME_FORMATS",
-    "AsJson",
-    "At",
-    "Cursor",
-    "DataflowName",
-    "DryRun",
-    "Epoch",
-    "Limit",
-    "Session",
-    "Since",
-    "Stage",
-    "Until",
-    "Waits",
-    "complete_dataflows",
-    "moment",
-    "session",
-]
+from controller.terminal import print_json, print_text
 
 COMPLETION_SECONDS = 2.0
 """How long the completion of a name waits for the service."""
@@ -152,6 +134,30 @@ def session(context: typer.Context) -> Session:
     if not isinstance(context.obj, Session):
         context.obj = Session()
     return context.obj
+
+
+def fetch(context: typer.Context, as_json: bool, *path: str, **query: Any) -> Any:
+    """Return what the service answers to a GET; with `--json` print it, and end the command.
+
+    Args:
+        context: The call of the command.
+        as_json: Whether `--json` was given.
+        path: Parts of the path after `/api/v1`.
+        query: Parameters; those with the value `None` are left out.
+    """
+    with session(context).connect() as service:
+        answer = service.get(*path, **query)
+    if as_json:
+        print_json(answer)
+        raise typer.Exit
+    return answer
+
+
+def send(context: typer.Context, as_json: bool, done: str, *path: str, **query: Any) -> None:
+    """Send a POST without a body, and print what is done then, or with `--json` the answer."""
+    with session(context).connect() as service:
+        answer = service.post(*path, query=query)
+    print_json(answer) if as_json else print_text(done, "green")
 
 
 def complete_dataflows(context: typer.Context, incomplete: str) -> list[str]:

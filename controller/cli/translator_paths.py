@@ -11,8 +11,6 @@ from cbp.errors import DefinitionError
 from controller.registry.translator_paths import canonical_name, project_name, project_points
 from controller.settings import Settings
 
-__all__ = ["Translators", "project_here"]
-
 Translators = Annotated[
     list[Path] | None,
     typer.Option(

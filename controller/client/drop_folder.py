@@ -22,8 +22,6 @@ from pathlib import Path
 from cbp.errors import DiskFullError
 from controller.client.errors import FileUnreadableError, FileWaitsError
 
-__all__ = ["Advance", "Copied", "chunks", "copy_into"]
-
 CHUNK_BYTES = 1 << 20
 
 Advance = Callable[[int], object]

@@ -6,8 +6,6 @@ from pathlib import Path
 
 from cbp.errors import OperatingError
 
-__all__ = ["FileUnreadableError", "FileWaitsError"]
-
 
 class FileUnreadableError(OperatingError):
     """A file that a command names cannot be read."""

@@ -14,8 +14,6 @@ from cbp.client.errors import ServiceUnreachableError
 from cbp.clock import MACHINE
 from controller.client.service_client import ServiceClient
 
-__all__ = ["Message", "follow_events", "messages"]
-
 RETRY_SECONDS = 2.0
 
 

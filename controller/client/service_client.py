@@ -6,14 +6,11 @@ import ssl
 
 import httpx
 
-from cbp.client.address import Address
-from cbp.client.authorities import trusted_authorities
+from cbp.client.address import Address, trusted_authorities
 from cbp.client.errors import TokenMissingError
 from cbp.client.rest import ANSWER_SECONDS, RestClient
 from cbp.clock import MACHINE, Clock
 from controller.settings import Settings
-
-__all__ = ["ServiceClient", "authorities_of"]
 
 
 class ServiceClient(RestClient):

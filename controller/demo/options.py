@@ -9,8 +9,6 @@ from typing import Literal
 
 from cbp.errors import OperatingError
 
-__all__ = ["DemoOptions", "FolderUnusableError", "new_folder"]
-
 
 @dataclass(frozen=True, slots=True)
 class DemoOptions:

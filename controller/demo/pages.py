@@ -25,18 +25,6 @@ from typing import Any
 
 from cbp.errors import OperatingError
 
-__all__ = [
-    "LAST",
-    "CorpusTooSmallError",
-    "Page",
-    "expected_touched",
-    "find_modules",
-    "installed_folders",
-    "read_page",
-    "split",
-    "standard_library",
-]
-
 LAST = 10
 """Pages of the last increment, which shows what a small arrival costs."""
 

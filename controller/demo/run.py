@@ -52,8 +52,6 @@ from controller.registry import Registry
 from controller.server.service_process import ServiceProcess, choose_port, settings_of
 from controller.terminal import print_json, print_table, print_text
 
-__all__ = ["NAME", "CheckFailedError", "document", "run_demo"]
-
 NAME = "crawl_queue"
 PLAIN_WIDTH = 100
 

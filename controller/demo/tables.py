@@ -23,8 +23,6 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.equality import identity, view_difference
 from cbp.testing import Result
 
-__all__ = ["by_delta_rs", "by_polars", "first_difference", "histories", "read_tables", "records_in"]
-
 EPOCH = "_epoch"
 
 Frame = Callable[[str, Sequence[str]], pl.DataFrame]

@@ -17,8 +17,6 @@ from typing import Any, Literal
 
 from cbp.errors.counts import format_count
 
-__all__ = ["NOTHING_CHOSEN", "Chosen", "OnChange", "choose_next", "describe_change"]
-
 OnChange = Literal["rebuild", "keep"]
 
 _FOLLOWS = frozenset(

@@ -9,8 +9,6 @@ from __future__ import annotations
 import os
 from collections.abc import Iterable
 
-__all__ = ["SavedFiles"]
-
 _Look = tuple[int, int, int] | None
 
 

@@ -15,8 +15,6 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.author.siblings import is_installed
 from cbp.model.flow.schema import is_name
 
-__all__ = ["NAME_MAX", "check_project_name", "starter_files"]
-
 NAME_MAX = 40
 _TAKEN = frozenset({"test", "tests", "records", "src"})
 """Names that the files of a project have themselves, or that tools give a meaning."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from cbp.errors import OperatingError
 
-__all__ = ["EventStreamsExhaustedError", "EventsGoneError"]
-
 
 class EventStreamsExhaustedError(OperatingError):
     """As many clients follow the events as may at a time."""

@@ -7,7 +7,7 @@ A client is a place in the stream and no queue: it takes events from the ring, o
 behind the ring, from the store. So a client that reads slowly takes no memory.
 
 Where a client that connects again goes on, and when it has to read everything anew (`reset`), is
-decided by the route: `controller.api.routes.events`.
+decided by the route: `controller.api.routes.maintenance.events`.
 
 Guaranteed: each client gets every event once, in order, or learns that some are gone
 (tests/controller/events/test_feed.py).
@@ -27,8 +27,6 @@ from starlette.concurrency import run_in_threadpool
 
 from controller.events.errors import EventsGoneError, EventStreamsExhaustedError
 from controller.store.base import EventCursor, EventRecord, Store
-
-__all__ = ["EventFeed", "FeedLimits"]
 
 _log = structlog.get_logger(__name__)
 

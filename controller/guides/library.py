@@ -11,8 +11,6 @@ from types import MappingProxyType
 
 from cbp.errors import NotFoundError
 
-__all__ = ["GROUPS", "PAGES", "Guide", "find_guide", "guides"]
-
 PAGES = Path(__file__).parent / "pages"
 
 GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(

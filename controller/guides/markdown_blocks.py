@@ -15,8 +15,6 @@ from typing import Literal, TypeAlias
 from markdown_it import MarkdownIt
 from markdown_it.tree import SyntaxTreeNode
 
-__all__ = ["Block", "Code", "Heading", "Listing", "Paragraph", "Span", "Table", "blocks_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class Span:

@@ -26,7 +26,7 @@ If the store was lost, a recovery also restores the claims of quarantined files.
 Guaranteed:
 - One pass per source at a time in this object.
 - A failure of one file affects only that file, and a failure of one source affects only that
-  source (`source_troubles`).
+  source (`SourceTroubles`).
 - On a full disk the file stays claimed and is tried again; later files wait behind it.
 
 Not guaranteed: order between files of different listings, other than that of their claims;
@@ -48,23 +48,11 @@ from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, FlowRetention
 from controller.allowed_folders import AllowedFolders
-from controller.ingest.admission.batches import Batches
-from controller.ingest.admission.claims import Claims, PathLocks
-from controller.ingest.admission.identity import Identities, NamedContent
-from controller.ingest.admission.intake import Intake
-from controller.ingest.admission.lost_quarantine import restore_quarantined
-from controller.ingest.admission.readmission import Author, Decided, Decisions
-from controller.ingest.admission.rejects_table import RejectsTables
-from controller.ingest.admission.replacement_requests import ReplacementRequests
-from controller.ingest.admission.source_log import SourceLog
-from controller.ingest.admission.table_feed import TableFeeds
-from controller.ingest.admission.uploads import Uploads
-from controller.ingest.admission.vanished_files import ASKED_MAX
-from controller.ingest.bucket.bucket_feed import BucketFeed
-from controller.ingest.bucket.object_claims import ObjectClaims
-from controller.ingest.bucket_intake import BucketIntake, Buckets
 from controller.ingest.errors import DataflowDrainsError, IntakeStoppedError, device_errors
-from controller.ingest.folder.finished_files import plan_finished, remove_finished
+from controller.ingest.folder.bucket_feed import BucketFeed, Buckets
+from controller.ingest.folder.claims import Claims, PathLocks
+from controller.ingest.folder.file_excerpt import QuarantinedFile, inspect_file, open_kept
+from controller.ingest.folder.finished import FinishedFiles, plan_finished, remove_finished
 from controller.ingest.folder.folder_check import (
     FolderOwners,
     prepare_source,
@@ -72,20 +60,32 @@ from controller.ingest.folder.folder_check import (
     require_folders,
     require_real,
 )
-from controller.ingest.folder.growth import Growth
+from controller.ingest.folder.folder_report import (
+    ASKED_MAX,
+    ScanReport,
+    SourceTroubles,
+    count_arriving,
+    report_folder,
+)
 from controller.ingest.folder.incoming_watch import IncomingWatch
-from controller.ingest.folder.source_folders import SourcePlace, evidence
+from controller.ingest.folder.source_place import SourcePlace, evidence
+from controller.ingest.folder.table_feed import TableFeeds
 from controller.ingest.formats.content import never
 from controller.ingest.formats.record_batches import check_options
+from controller.ingest.identity import NamedContent
+from controller.ingest.intake import Intake
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reading.file_batch import BatchReader, read_batch
-from controller.ingest.reading.file_reader import FileReader, StuckReader, read_file
+from controller.ingest.ports import Ports
+from controller.ingest.quarantine import Decided, Quarantine, restore_quarantined
+from controller.ingest.reader.file_reader import (
+    FileReader,
+    StuckReader,
+    read_files,
+)
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.reports.file_excerpt import QuarantinedFile, inspect_file, open_kept
-from controller.ingest.reports.folder_report import count_arriving, report_folder
-from controller.ingest.reports.scan_report import ScanReport
-from controller.ingest.reports.source_troubles import SourceTroubles
+from controller.ingest.source_log import SourceLog
 from controller.ingest.source_pass import SourcePass, Tally
+from controller.ingest.uploads import Author, ReplacementRequests, Uploads
 from controller.store.base import ClaimRecord, DataflowRecord, Judged, Store, Uploaded
 
 __all__ = ["DropFolder"]
@@ -107,8 +107,7 @@ class DropFolder:
         on_close: Closes the open frames of a source, `(dataflow, source, key)`, once per key. The
             close is durable when it returns. None: close markers are not processed.
         settle_seconds: How long a file must be unchanged; see `listing`.
-        reader: Reads one file; by default in the calling thread, without time limits.
-        batch_reader: Reads many small files for one increment; likewise.
+        reader: Reads files; by default in the calling thread, without time limits.
         stuck_readers: Returns the readers that make no progress.
         keep: How long finished files stay.
         tables: Folders that may hold the Delta tables which sources read.
@@ -131,8 +130,7 @@ class DropFolder:
         on_close: Callable[[str, str, str], object] | None = None,
         settle_seconds: float = 1.0,
         limits: IngestLimits | None = None,
-        reader: FileReader = read_file,
-        batch_reader: BatchReader = read_batch,
+        reader: FileReader = read_files,
         stuck_readers: Callable[[], Sequence[StuckReader]] = tuple,
         keep: FlowRetention = SEVEN_DAYS,
         tables: AllowedFolders = NO_TABLES,
@@ -142,95 +140,37 @@ class DropFolder:
     ) -> None:
         self._store, self._files, self._clock, self._faults = store, files, clock, faults
         self._root, self._on_accept, self._keep = drop_root, on_accept, keep
-        self._stuck_readers = stuck_readers
-        self._limits = limits or IngestLimits()
-        new_id = new_id or self._timed_id
-        self._intake = Intake(
-            store=store,
-            files=files,
-            clock=clock,
-            limits=self._limits,
-            faults=faults,
-            reader=reader,
-        )
-        self._claims = Claims(store=store, files=files, clock=clock, faults=faults)
-        self._growth = Growth(store=store, files=files, clock=clock, faults=faults)
+        self._stuck_readers, self._limits = stuck_readers, limits or IngestLimits()
+        ports = Ports(store, files, clock, faults, self._limits, new_id or self._timed_id)
+        self._intake, self._claims = Intake(ports, reader), Claims(ports)
+        self._finished, self._watch = FinishedFiles(ports), IncomingWatch()
         self._passing, self.troubles = PathLocks(), SourceTroubles(clock)
-        self._watch, self._owners = IncomingWatch(), FolderOwners()
+        self._owners = FolderOwners()
         self._pass = SourcePass(
+            ports,
             intake=self._intake,
-            batches=Batches(
-                intake=self._intake,
-                store=store,
-                files=files,
-                clock=clock,
-                limits=self._limits,
-                faults=faults,
-                reader=batch_reader,
-            ),
             claims=self._claims,
-            growth=self._growth,
-            files=files,
-            faults=faults,
-            limits=self._limits,
-            clock=clock,
-            new_id=new_id,
+            finished=self._finished,
+            watch=self._watch,
             on_accept=on_accept,
             on_close=on_close,
             settle_seconds=settle_seconds,
-            watch=self._watch,
-            rejects=RejectsTables(files, clock, store.next_index),
         )
         # Sources whose recovery failed: a file of theirs could take a lost increment's number.
         self._unrecovered: set[Path] = set()
-        self._identities = Identities(store)
-        self._uploads = Uploads(
-            store=store,
-            files=files,
-            claims=self._claims,
-            intake=self._intake,
-            identities=self._identities,
-            limits=self._limits,
-            clock=clock,
-            new_id=new_id,
-        )
+        self._uploads = Uploads(ports, self._claims, self._intake)
+        self._quarantine = Quarantine(ports, self._uploads)
         self.replacements = ReplacementRequests(
-            store, self._uploads, self._intake, self._open_place, self._called, new_id
+            ports, self._uploads, self._intake, self._open_place, self._called
         )
-        self._feeds = TableFeeds(store, files, self._uploads, tables)
-        self.buckets = BucketIntake(
-            BucketFeed(
-                store=store,
-                files=files,
-                claims=ObjectClaims(
-                    store,
-                    self._uploads,
-                    self._claims,
-                    self._limits,
-                    buckets.limits,
-                    clock,
-                    buckets.monotonic,
-                    new_id,
-                ),
-                clock=clock,
-                monotonic=buckets.monotonic,
-                allowed=buckets.allowed,
-                make_store=buckets.make_store,
-                executor=buckets.executor,
-                limits=buckets.limits,
-            ),
-            clock=clock,
-            seconds=buckets.seconds,
+        self._feeds = TableFeeds(ports, self._uploads.receive, tables)
+        self.buckets = BucketFeed(
+            ports,
+            claims=self._claims,
+            receive=self._uploads.receive_as,
+            buckets=buckets,
             drop_root=drop_root,
             on_claim=self._watch.call,
-        )
-        self._decisions = Decisions(
-            store=store,
-            files=files,
-            uploads=self._uploads,
-            clock=clock,
-            faults=faults,
-            new_id=new_id,
         )
 
     def prepare(self, record: DataflowRecord, dataflow: Dataflow) -> None:
@@ -295,7 +235,7 @@ class DropFolder:
     ) -> dict[str, Expiry]:
         """Remove finished files that are old enough; return, per source, what is removed.
 
-        First compares the finished files with what was read (`growth`); `stopping` is called while
+        First compares them with what was read (`finished`); `stopping` is called while
         a file is read again. Also seals old entries of the source logs. May be interrupted and
         repeated. A source that fails does not stop the others; its error is raised after them.
         """
@@ -315,7 +255,7 @@ class DropFolder:
     ) -> Expiry:
         require_real(place)
         if not dry_run:  # compared before anything is removed
-            self._growth.look_at_all(place, stopping)
+            self._finished.look_at_all(place, stopping)
         opened = self._store.open_claims(place.dataflow, place.name)
         plan = plan_finished(
             place,
@@ -387,19 +327,19 @@ class DropFolder:
             OperatingError: As for `upload`.
         """
         place = self._open_place(record, dataflow, source)
-        return self._called(place, self._decisions.readmit(place, claim, mended, author))
+        return self._called(place, self._quarantine.readmit(place, claim, mended, author))
 
     def discard(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str, author: Author
     ) -> Decided:
         """Take a file out of quarantine, unused; arguments and errors as for `readmit`."""
-        return self._decisions.discard(self._place(record, dataflow, source), claim, author)
+        return self._quarantine.discard(self._place(record, dataflow, source), claim, author)
 
     def restore(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: str
     ) -> Decided:
-        """Put a file back into quarantine; see `Decisions.restore`."""
-        return self._decisions.restore(self._place(record, dataflow, source), claim)
+        """Put a file back into quarantine; see `Quarantine.restore`."""
+        return self._quarantine.restore(self._place(record, dataflow, source), claim)
 
     def inspect(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, claim: ClaimRecord
@@ -425,7 +365,7 @@ class DropFolder:
             NotFoundError: The dataflow has no such source.
         """
         place = self._place(record, dataflow, source)
-        return self._identities.foresee(place, NamedContent(evidence(name), sha256))[0]
+        return self._intake.identities.foresee(place, NamedContent(evidence(name), sha256))[0]
 
     def _called(self, place: SourcePlace, answer: Answer) -> Answer:
         """Return the answer, after the listing was called: a claimed file waits for it."""
@@ -474,7 +414,7 @@ class DropFolder:
         arriving = {}
         for place in self._places(record, dataflow):
             bucket = self.buckets.report(place)
-            count = count_arriving(place) + (0 if bucket is None else bucket.waiting)
+            count = count_arriving(place) + (0 if bucket is None else bucket["waiting"])
             if count:
                 arriving[place.name] = count
         return arriving
@@ -493,7 +433,7 @@ class DropFolder:
                     *(one.words for one in stuck if Path(one.path).is_relative_to(place.root)),
                     self._watch.problem(place.incoming),
                 ],
-            ).to_json()
+            )
             for place in self._places(record, dataflow)
         ]
 
@@ -540,7 +480,7 @@ class DropFolder:
         source = place.source
         polled = bool(source.location) or source.format == "delta"
         return ScanReport(
-            again_at=self._growth.next_look(place),
+            again_at=self._finished.next_look(place),
             polled=polled or not self._watch.sees(place.incoming),
         )
 
@@ -579,7 +519,7 @@ class DropFolder:
             self._pass.bring_copies(place)
         if checked:
             restore_quarantined(place, self._store, self._faults)
-            if self._decisions.finish(place):
+            if self._quarantine.finish(place):
                 restore_quarantined(place, self._store, self._faults)
             newest = self._store.claims(place.dataflow, place.name, limit=ASKED_MAX)
             self._claims.gone.restore(place.root, newest.items)

@@ -1,13 +1,8 @@
-"""Errors of the drop folder beyond those of `cbp.errors`.
+"""Errors of ingestion beyond those of `cbp.errors`; an operator is shown each with advice.
 
-OperatingError
-|- DropFolderError        the folders cannot be used: device, rights, a failed disk
-|- SourceFailedError      a pass over a source failed with an unexpected error
-|- UploadTooLargeError    an upload is larger than the service accepts
-|- FileDecidedError       a file is not in quarantine any more
-|- ReadmitRefusedError    a quarantined file cannot be admitted as it is
-|- DataflowDrainsError    a dataflow takes in no files, since it is drained
-'- IntakeStoppedError     a file is not read: the service is stopping, or no longer leads
+Those of tables and buckets are shown at their source. None touches what was taken in, and each pass
+looks again. An object that is gone or has changed ends only its own fetch: the next listing shows
+what is there by then. No message has a credential.
 """
 
 from __future__ import annotations
@@ -18,12 +13,27 @@ from contextlib import contextmanager
 from cbp.errors import DiskFullError, OperatingError
 
 __all__ = [
+    "BucketDeniedError",
+    "BucketFailedError",
+    "BucketGoneError",
+    "BucketPackagesError",
     "DataflowDrainsError",
     "DropFolderError",
+    "FeedDisabledError",
+    "FeedHaltedError",
     "FileDecidedError",
     "IntakeStoppedError",
+    "LocationRefusedError",
+    "ObjectChangedError",
+    "ObjectGoneError",
+    "ObjectSlowError",
     "ReadmitRefusedError",
     "SourceFailedError",
+    "TableGoneError",
+    "TablePlaceError",
+    "TableReplacedError",
+    "TableUnreadableError",
+    "TableVersionGoneError",
     "UploadTooLargeError",
     "device_errors",
 ]
@@ -141,3 +151,222 @@ def device_errors(path: str) -> Iterator[None]:
         if DiskFullError.is_disk_full(exc):
             raise DiskFullError(path) from exc
         raise DropFolderError(path, exc.strerror or str(exc)) from exc
+
+
+_ANEW = (
+    "To take in the table as it is now, rename the source in the document and register that: it "
+    "begins with all rows of the table"
+)
+
+
+class TablePlaceError(OperatingError):
+    """The service's settings do not allow the folder of a source's table."""
+
+    code = "delta_place_refused"
+    retryable = False
+
+    def __init__(self, source: str, why: str) -> None:
+        super().__init__(f"the table of source {source!r}: {why}", source=source, cause=why)
+
+
+class TableGoneError(OperatingError):
+    """There is no Delta table in the folder that a source names."""
+
+    code = "delta_table_gone"
+
+    def __init__(self, source: str, table: str) -> None:
+        super().__init__(
+            f"there is no Delta table in {table}, which source {source!r} reads; mount its disk, "
+            "put it back, or correct `table` in the document",
+            source=source,
+            path=table,
+        )
+
+
+class TableReplacedError(OperatingError):
+    """The folder holds another table, or the table's history went back."""
+
+    code = "delta_table_replaced"
+    retryable = False
+
+    def __init__(self, source: str, table: str, why: str) -> None:
+        super().__init__(
+            f"{table} is another table than the one that source {source!r} has read: {why}. Put "
+            f"the former back. {_ANEW}",
+            source=source,
+            path=table,
+            cause=why,
+        )
+
+
+class FeedDisabledError(OperatingError):
+    """A table does not record its changes."""
+
+    code = "delta_feed_disabled"
+    retryable = False
+
+    def __init__(self, source: str, table: str, version: int, *, began: bool) -> None:
+        advice = (
+            f"what changes since then is not recorded. {_ANEW}, once they are recorded again"
+            if began
+            else "call ALTER TABLE ... SET TBLPROPERTIES (delta.enableChangeDataFeed = true)"
+        )
+        super().__init__(
+            f"version {version} of {table}, which source {source!r} reads, has no change data "
+            f"feed; {advice}",
+            source=source,
+            path=table,
+            version=version,
+        )
+
+
+class TableUnreadableError(OperatingError):
+    """A table uses a feature of Delta that is not read."""
+
+    code = "delta_unsupported"
+    retryable = False
+
+    def __init__(self, source: str, table: str, version: int, why: str) -> None:
+        super().__init__(
+            f"version {version} of {table}, which source {source!r} reads, uses {why}, which is "
+            "not read here; drop the feature from the table, or let its writer export Parquet "
+            "files",
+            source=source,
+            path=table,
+            version=version,
+            cause=why,
+        )
+
+
+class TableVersionGoneError(OperatingError):
+    """The log entry of the next version was removed before it was read."""
+
+    code = "delta_version_gone"
+    retryable = False
+
+    def __init__(self, source: str, table: str, version: int) -> None:
+        super().__init__(
+            f"version {version} of {table} comes next for source {source!r}, and its log entry "
+            "was removed: the log is kept for a shorter time "
+            f"(delta.logRetentionDuration) than the source was behind. {_ANEW}",
+            source=source,
+            path=table,
+            version=version,
+        )
+
+
+class FeedHaltedError(OperatingError):
+    """Versions of a table are in quarantine; those behind them wait, so that none is left out."""
+
+    code = "delta_changes_refused"
+    retryable = False
+
+    def __init__(self, source: str, file: str, claim: str) -> None:
+        super().__init__(
+            f"source {source!r} waits: {file} is in quarantine, and later versions of its table "
+            "come behind it. See its reason there; admit it again once that is mended, or discard "
+            "it to go on without these versions",
+            source=source,
+            file=file,
+            claim=claim,
+        )
+
+
+class LocationRefusedError(OperatingError):
+    """The service's settings do not allow the location of a source."""
+
+    code = "location_refused"
+    retryable = False
+
+    def __init__(self, source: str, why: str) -> None:
+        super().__init__(f"the location of source {source!r}: {why}", source=source, cause=why)
+
+
+class BucketPackagesError(OperatingError):
+    """A location needs packages of the extra `cbp[s3]`."""
+
+    code = "s3_packages_missing"
+    retryable = False
+
+    def __init__(self, package: str) -> None:
+        super().__init__(
+            f"the location of a source needs the package {package}, which is not installed; "
+            "install `cbp[s3]` and restart the service",
+            package=package,
+        )
+
+
+class BucketGoneError(OperatingError):
+    """There is no such bucket."""
+
+    code = "bucket_gone"
+
+    def __init__(self, bucket: str) -> None:
+        super().__init__(
+            f"there is no bucket {bucket!r}; make it, correct `location` in the document, or "
+            "correct CBP_S3_ENDPOINT",
+            bucket=bucket,
+        )
+
+
+class BucketDeniedError(OperatingError):
+    """The key may not list or read a bucket, or is no valid key."""
+
+    code = "bucket_denied"
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(
+            f"{what} may not be read: {why}. Allow ListBucket and GetObject to the key of "
+            "CBP_S3_ACCESS_KEY_ID, or correct the key",
+            object=what,
+            cause=why,
+        )
+
+
+class BucketFailedError(OperatingError):
+    """The service that has a bucket is away, or answers with an error."""
+
+    code = "bucket_failed"
+
+    def __init__(self, what: str, why: str) -> None:
+        super().__init__(
+            f"{what} could not be read: {why}. It is tried again by itself; if this goes on, look "
+            "after the service that has the bucket, or correct CBP_S3_ENDPOINT",
+            object=what,
+            cause=why,
+        )
+
+
+class ObjectSlowError(OperatingError):
+    """An object comes too slowly."""
+
+    code = "object_too_slow"
+
+    def __init__(self, what: str, seconds: float) -> None:
+        super().__init__(
+            f"{what} had not come after {seconds:.0f} s; it is tried again by itself. Look after "
+            "the network, or raise CBP_FILE_SECONDS_MAX",
+            object=what,
+            seconds=seconds,
+        )
+
+
+class ObjectGoneError(OperatingError):
+    """An object was deleted since it was listed."""
+
+    code = "object_gone"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(f"{what} was deleted since it was listed", object=what)
+
+
+class ObjectChangedError(OperatingError):
+    """An object was written anew since it was listed."""
+
+    code = "object_changed"
+
+    def __init__(self, what: str) -> None:
+        super().__init__(
+            f"{what} was written anew since it was listed; the next listing takes it in as it is",
+            object=what,
+        )

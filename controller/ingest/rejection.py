@@ -28,7 +28,6 @@ from cbp.errors import CbpError
 __all__ = [
     "BadLine",
     "FileRejectedError",
-    "RejectedRow",
     "manifest_refused",
     "place_of",
     "unforeseen",
@@ -39,38 +38,28 @@ _SAID_MAX = 300
 
 @dataclass(frozen=True, slots=True)
 class BadLine:
-    """One mistake of a file; the attributes are those of `FileRejectedError`."""
+    """One mistake of a file; the attributes are those of `FileRejectedError`.
+
+    Attributes:
+        text: Of a record that was put aside while the others were taken in, cut to a limit.
+    """
 
     line: int
     column: str | None
     rule: str
     message: str
     cause: str = ""
-
-
-@dataclass(frozen=True, slots=True)
-class RejectedRow:
-    """A record that was put aside while the others of its file were taken in.
-
-    Attributes:
-        line, column, code, message: As in `BadLine`.
-        text: The record, cut to a limit.
-    """
-
-    line: int
-    column: str | None
-    code: str
-    message: str
-    text: str
+    text: str = ""
 
     def to_json(self) -> list[Any]:
-        """Return plain JSON values; `from_json` is the inverse."""
-        return [self.line, self.column, self.code, self.message, self.text]
+        """Return a record that was put aside as JSON values; `from_json` is the inverse."""
+        return [self.line, self.column, self.rule, self.message, self.text]
 
     @classmethod
-    def from_json(cls, value: Sequence[Any]) -> RejectedRow:
+    def from_json(cls, value: Sequence[Any]) -> BadLine:
         """Read what `to_json` wrote."""
-        return cls(*value)
+        line, column, rule, message, text = value
+        return cls(line, column, rule, message, text=text)
 
 
 class FileRejectedError(CbpError):
@@ -164,12 +153,7 @@ def place_of(error: BaseException) -> str:
 
 
 def manifest_refused(file: str, error: FileRejectedError) -> FileRejectedError:
-    """Return why a sound file is rejected together with another one that its manifest names.
-
-    Args:
-        file: The other file, as evidence.
-        error: What is wrong with it.
-    """
+    """Return why a sound file is rejected together with another one that its manifest names."""
     message = (
         "files of a manifest become one increment or none, and one of them is not taken in: "
         f"{error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Mend that file, then drop "

@@ -3,7 +3,7 @@
     open claims    their copies brought to `claimed` after a crash or a stop, taken in first
     manifests      the files of each that was sealed, as one increment
     close markers  that were sealed and not settled
-    recent files   compared once more with what was read (`growth`)
+    recent files   compared once more with what was read (`finished`)
     eligible files claimed in groups, read one by one, settled and moved away in groups;
                    or read together, if the source says so (`batches`); before them a manifest
                    that is complete now
@@ -15,7 +15,6 @@ its time is over or when the service stops; the next one continues, also with it
 
 from __future__ import annotations
 
-import json
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime, timedelta
@@ -23,36 +22,33 @@ from pathlib import Path
 
 import structlog
 
-from cbp.engine.storage.failpoints import Faults
-from cbp.engine.storage.files import Files
 from cbp.errors import FlowUnframedError
-from controller.ingest.admission.announced_files import announced_claims, gather_files
-from controller.ingest.admission.batches import Batches
-from controller.ingest.admission.claims import Claims, OpenClaims
-from controller.ingest.admission.file_groups import groups
-from controller.ingest.admission.intake import Group, Intake, Outcome
-from controller.ingest.admission.rejects_table import RejectsTables
+from controller.ingest.batches import Batches
 from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.folder.claims import Claims, OpenClaims, groups
+from controller.ingest.folder.finished import FinishedFiles, Stamp
 from controller.ingest.folder.folder_check import require_folders
-from controller.ingest.folder.growth import Growth, Stamp
-from controller.ingest.folder.incoming_names import Candidate
-from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.folder_report import Outcome, ScanReport, old_hint
+from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
 from controller.ingest.folder.listing import (
     CLOSE_NAME,
     Listed,
-    Settler,
+    Listings,
+    announced_claims,
+    gather_files,
     sealed_close_name,
 )
 from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, sealed_name
-from controller.ingest.folder.source_folders import (
+from controller.ingest.folder.source_place import (
     SourcePlace,
     kept_name,
     move,
-    reason_path,
+    move_to_quarantine,
 )
+from controller.ingest.intake import Intake, Known, Pending
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reports.folder_report import old_hint
-from controller.ingest.reports.scan_report import ScanReport
+from controller.ingest.ports import Ports
+from controller.ingest.rejects_table import RejectsTables
 from controller.store.base import ClaimRecord
 
 __all__ = ["SourcePass", "Tally"]
@@ -97,63 +93,55 @@ class _Left:
 
 
 @dataclass(slots=True)
-class _Taking:
-    """Files of one source that were read, and are settled together.
+class _Group:
+    """Files of one source that were read one by one, and are settled together.
 
     Attributes:
-        group: Makes the increments of the files durable at once.
+        pending, known: What was read.
         waiting: Each file's claim, its path, and its stamp from before it was read.
+        since: When the first of them was read.
     """
 
-    group: Group
+    pending: list[Pending] = field(default_factory=list)
+    known: list[Known] = field(default_factory=list)
     waiting: list[tuple[ClaimRecord, Path, Stamp | None]] = field(default_factory=list)
+    since: datetime | None = None
 
 
 class SourcePass:
     """Makes passes over sources; the caller makes one at a time of each source.
 
     Args:
+        ports: What ingestion uses of the outside.
         intake: Reads claimed files and settles them.
-        batches: The same for many files that become one increment.
         claims: The claims of all sources.
-        growth: Remembers which files were finished in the last minutes.
-        clock: Returns an aware time in UTC.
-        new_id: Returns a unique `[a-z0-9]+` that sorts by time.
+        finished: Compares files with what was read of them.
+        watch: Knows which files were renamed in.
         on_accept: Called after increments became visible to their consumers.
         on_close: Closes the open frames of a source, `(dataflow, source, key)`. None: the source
             cannot be closed.
         settle_seconds: How long a file must be unchanged; see `listing`.
-        watch: Knows which files were renamed in.
-        rejects: Shows the records that were put aside.
     """
 
     def __init__(
         self,
+        ports: Ports,
         *,
         intake: Intake,
-        batches: Batches,
         claims: Claims,
-        growth: Growth,
-        files: Files,
-        faults: Faults,
-        limits: IngestLimits,
-        clock: Callable[[], datetime],
-        new_id: Callable[[], str],
+        finished: FinishedFiles,
+        watch: IncomingWatch,
         on_accept: Callable[[], None],
         on_close: Callable[[str, str, str], object] | None,
         settle_seconds: float,
-        watch: IncomingWatch,
-        rejects: RejectsTables,
     ) -> None:
-        self._rejects = rejects
-        self._watch = watch
-        self._intake, self._claims, self._growth = intake, claims, growth
-        self._batches = batches
-        self._files, self._faults, self._limits = files, faults, limits
-        self._clock, self._new_id = clock, new_id
-        self._on_accept, self._on_close = on_accept, on_close
+        self._files, self._faults, self._limits = ports.files, ports.faults, ports.limits
+        self._clock, self._new_id = ports.clock, ports.new_id
+        self._intake, self._claims, self._finished = intake, claims, finished
+        self._batches, self._rejects = Batches(ports, intake), RejectsTables(ports)
+        self._watch, self._on_accept, self._on_close = watch, on_accept, on_close
         self._settle_seconds = settle_seconds
-        self._settlers: dict[Path, Settler] = {}
+        self._settlers: dict[Path, Listings] = {}
         self._left: dict[Path, _Left] = {}
         self._warned: dict[Path, str] = {}
 
@@ -189,7 +177,7 @@ class SourcePass:
                 self._take_manifest(place, manifest, opened, listed, tally)
         for identity in listed.closes if tally.claims else ():
             self._close(place, identity, tally)
-        changed = self._growth.look_at_recent(place, tally.stopping)
+        changed = self._finished.look_at_recent(place, tally.stopping)
         tally.report += ScanReport(quarantined=changed)
         if tally.claims:
             self._claim_listed(place, left, opened, tally)
@@ -244,19 +232,18 @@ class SourcePass:
             return
         if tally.stopping():
             raise IntakeStoppedError(str(manifest.path))
-        claimed = [(claim, copies[claim.path]) for claim in gathered.claims]
-        if gathered.candidates:
-            claimed += self._claim_all(place, gathered.candidates, opened.reusable)
-        if len(claimed) < len(gathered.claims) + len(gathered.candidates):
+        claims, candidates, missing = gathered
+        claimed = [(claim, copies[claim.path]) for claim in claims]
+        if candidates:
+            claimed += self._claim_all(place, candidates, opened.reusable)
+        if len(claimed) < len(claims) + len(candidates):
             tally.report += ScanReport(waiting=len(claimed), ready=1)
             return  # one was written to since the listing
         if claimed:
             turns = {path: turn for turn, path in enumerate(manifest.promises)}
             claimed.sort(key=lambda one: turns[one[0].path])
             before = [Stamp.of(path) for _, path in claimed]
-            outcomes = self._batches.take_whole(
-                place, claimed, manifest, gathered.missing, tally.stopping
-            )
+            outcomes = self._batches.take_whole(place, claimed, manifest, missing, tally.stopping)
             if not outcomes:
                 tally.report += ScanReport(ready=1)
                 return
@@ -312,7 +299,7 @@ class SourcePass:
         When the time of the pass is over, the rest stay claimed; the next pass begins with them.
         Whatever fails: the files that were read before are settled.
         """
-        taking = _Taking(self._intake.begin(place))
+        group = _Group()
         try:
             for number, (claim, path) in enumerate(claimed):
                 if tally.stopping():
@@ -321,23 +308,30 @@ class SourcePass:
                 if tally.done and now >= tally.until:
                     tally.report += ScanReport(ready=len(claimed) - number)
                     break
-                if taking.group.since and now - taking.group.since >= SETTLE_WITHIN:
-                    self._settle(place, taking, tally)
+                if group.since and now - group.since >= SETTLE_WITHIN:
+                    read, group = group, _Group()
+                    self._settle(place, read, tally)
                 tally.done += 1
                 before = Stamp.of(path)
-                if taking.group.take(claim, path, tally.stopping):
-                    taking.waiting.append((claim, path, before))
-                else:
+                one = self._intake.read(place, claim, path, tally.stopping, group.pending)
+                if one is None:
                     self._settled(place, claim, "quarantined", tally)
+                    continue
+                if isinstance(one, Pending):
+                    group.pending.append(one)
+                else:
+                    group.known.append(one)
+                group.waiting.append((claim, path, before))
+                group.since = group.since or self._clock()
         except Exception:
-            self._settle(place, taking, tally)
+            self._settle(place, group, tally)
             raise
-        self._settle(place, taking, tally)
+        self._settle(place, group, tally)
 
-    def _settle(self, place: SourcePlace, taking: _Taking, tally: Tally) -> None:
+    def _settle(self, place: SourcePlace, group: _Group, tally: Tally) -> None:
         """Settle the files that were read, and move them away."""
-        waiting, taking.waiting = taking.waiting, []
-        self._put_away(place, waiting, taking.group.settle(), tally)
+        outcomes = self._intake.settle(place, group.pending, group.known)
+        self._put_away(place, group.waiting, outcomes, tally)
 
     def _put_away(
         self,
@@ -354,7 +348,7 @@ class SourcePass:
         left = [one for one in waiting if outcomes[one[0].id] != "quarantined"]
         self._intake.finish(place, [(claim, path) for claim, path, _ in left])
         for claim, _, before in left:
-            changed = self._growth.finished(place, claim, before, tally.stopping)
+            changed = self._finished.finished(place, claim, before, tally.stopping)
             tally.report += ScanReport(quarantined=changed)
 
     def _settled(
@@ -433,9 +427,7 @@ class SourcePass:
             self._on_close(place.dataflow, place.name, identity)
         except FlowUnframedError as error:
             target = place.quarantine / file_name
-            data = json.dumps(error.as_dict(), ensure_ascii=True, indent=2).encode()
-            self._files.write_durable(str(reason_path(target)), data)
-            move(marker, target, self._files, self._faults)
+            move_to_quarantine(marker, target, error.as_dict(), self._files, self._faults)
             tally.report += ScanReport(quarantined=1)
             return
         move(marker, place.finished / file_name, self._files, self._faults)
@@ -455,15 +447,8 @@ class SourcePass:
             source = incoming / candidate.name
             if not candidate.is_at(source):  # gone, or changed since the listing
                 continue
-            earlier = reusable.get(candidate.path) or ClaimRecord(
-                id=self._new_id(),
-                dataflow=place.dataflow,
-                source=place.name,
-                sequence=0,
-                path=candidate.path,
-                bytes=0,
-                status="claiming",
-                created_at=self._clock(),
+            earlier = reusable.get(candidate.path) or place.new_claim(
+                self._new_id(), candidate.path, 0, "claiming", self._clock()
             )
             wanted.append((source, replace(earlier, bytes=candidate.bytes), candidate))
         claimed = self._claims.make_all(place, wanted, {one.id for one in reusable.values()})
@@ -478,9 +463,9 @@ class SourcePass:
                 folder = str(place.incoming)
                 _log.warning("incoming.unclaimed", dataflow=place.dataflow, folder=folder, why=hint)
 
-    def _settler(self, place: SourcePlace) -> Settler:
+    def _settler(self, place: SourcePlace) -> Listings:
         if place.root not in self._settlers:
-            self._settlers[place.root] = Settler(
+            self._settlers[place.root] = Listings(
                 place.incoming,
                 clock=self._clock,
                 settle_seconds=self._settle_seconds,

@@ -1,6 +1,6 @@
 """The control loop: decide what runs, run it and record it; safe against a kill at any moment."""
 
-from controller.loop.assembly import Environment, Parts, assemble
+from controller.loop.assembly import Environment, Parts
 from controller.loop.controller import Controller
 from controller.loop.leadership.fence import Fence
 from controller.loop.leadership.lease_keeper import Leadership
@@ -18,5 +18,4 @@ __all__ = [
     "LoopLimits",
     "Parts",
     "RetryPolicy",
-    "assemble",
 ]

@@ -1,21 +1,28 @@
 """Constructs the parts of a controller and connects them.
 
-All parts share one catalog, one table of the work in flight and one lock of the tick. Only this
-module knows which part needs which. A part gets what it needs in its constructor. Where two parts
-need each other, one of them gets a function.
+Each part is a property of `Parts`, made when it is first asked for. Its constructor names what it
+needs: the parts and the things given of the same names, each of its type. What is called otherwise
+is given here. All share one catalog, one table of the work in flight and one lock of the tick.
+Where two parts need each other, one of them gets a function.
 
-Guaranteed: `assemble` reads and writes nothing.
+Guaranteed: to make a part reads and writes nothing; a part gets what its constructor declares
+(tests/controller/loop/test_assembly.py).
 Absent on purpose: what the parts do. Threads are absent too; the environment supplies them.
 """
+
+# ruff: noqa: D102 - each part's module describes it
 
 from __future__ import annotations
 
 import secrets
 import threading
-from collections.abc import Callable, Iterable
+from collections.abc import Callable, Collection, Iterable
 from concurrent.futures import Executor
 from dataclasses import dataclass
 from datetime import datetime
+from functools import cached_property
+from inspect import signature
+from typing import Any, TypeVar
 
 from cbp.engine.commit.garbage_collection import ONE_DAY
 from cbp.engine.commit.intention_log import IntentionLog
@@ -24,7 +31,7 @@ from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import Mistake
-from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.schedule.places import Places
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
@@ -41,6 +48,7 @@ from controller.loop.leadership.terms import Terms
 from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
+from controller.loop.operations.give_back_jobs import GiveBackJobs
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.registration import Arrivals, Versions
 from controller.loop.operations.rollback_jobs import RollbackJobs
@@ -49,6 +57,7 @@ from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reading
 from controller.loop.reading.rebuilding import Rebuilding
+from controller.loop.reading.set_aside_counts import SetAsideCounts
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.records.catalog import Catalog
@@ -61,15 +70,13 @@ from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.dataflow_locks import Exclusion
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.failures import Failures
-from controller.loop.runs.finisher import Finisher
-from controller.loop.runs.in_flight import InFlight
+from controller.loop.runs.finisher import Finisher, ParkedRuns
+from controller.loop.runs.in_flight import InFlight, RunPhases
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import Keeping
-from controller.loop.runs.parked import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry import RetryPolicy
-from controller.loop.runs.run_phases import RunPhases
 from controller.loop.runs.runner import Runner
 from controller.loop.runs.starvation import Starving
 from controller.loop.runs.threads import Here
@@ -85,9 +92,11 @@ from controller.loop.tick.ticker import Ticker, TickSteps
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
 from controller.loop.verification.jobs import Verifications
 from controller.registry import Registry
-from controller.store.base import Store
+from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Environment", "Parts", "assemble"]
+__all__ = ["Environment", "Parts"]
+
+T = TypeVar("T")
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -149,427 +158,309 @@ class Environment:
     refused: Callable[[Dataflow], Iterable[Mistake]] = lambda dataflow: ()
 
 
-@dataclass(frozen=True, slots=True, kw_only=True)
 class Parts:
     """The parts of a controller; each part's module describes it.
 
-    Attributes:
+    Args:
         given: What the parts work with.
-        woken: Set when the next tick may start at once.
-        open_log: Returns the intention log of a folder.
+
+    Attributes:
+        woken: Set by `wake`: the next tick may start at once.
         exclusion: The locks of the dataflows.
     """
 
-    given: Environment
-    woken: threading.Event
-    open_log: Callable[[str], IntentionLog]
-    exclusion: Exclusion
-    catalog: Catalog
-    isolation: Isolation
-    term: CurrentTerm
-    in_flight: InFlight
-    parked: ParkedRuns
-    failures: Failures
-    publisher: Publisher
-    finisher: Finisher
-    runner: Runner
-    lane_counts: LaneCounts
-    run_counts: RunCounts
-    run_phases: RunPhases
-    terms: Terms
-    punctuations: Punctuations
-    priorities: Priorities
-    framer: Framer
-    answers: Answers
-    recovery: Recovery
-    journal: Journal
-    holds: Holds
-    ticker: Ticker
-    versions: Versions
-    deletion: Deletion
-    amendments: Amendments
-    rollback_jobs: RollbackJobs
-    housekeeping: Housekeeping
-    retained: RetainedInputs
-    reading: Reading
-    explaining: Explaining
-    snapshots: Snapshots
-    rebuilding: Rebuilding
-    stage_facts: StageFacts
-    lineages: Lineages
-    verifications: Verifications
-    scrubs: Scrubs
-    disk_uses: DiskUses
+    def __init__(self, given: Environment) -> None:
+        self.given = given
+        self.woken, self.exclusion, self.term = threading.Event(), Exclusion(), CurrentTerm()
+        self.parked, self.holds = ParkedRuns(), Holds()
+        self.lane_counts, self.run_counts = LaneCounts(), RunCounts()
+        self.wake = self.woken.set
 
+    def _make(self, kind: type[T], **more: Any) -> T:
+        """Construct a part: it gets `more`, and what its parameters name."""
+        for name in signature(kind).parameters.keys() - more.keys():
+            if hasattr(type(self), name) or name in vars(self):
+                more[name] = getattr(self, name)
+            elif hasattr(self.given, name):
+                more[name] = getattr(self.given, name)
+        return kind(**more)
 
-def assemble(given: Environment) -> Parts:
-    """Construct the parts of one controller from what it works with."""
-    store, engine, files, clock = given.store, given.engine, given.files, given.clock
-    limits = given.limits
-    woken, exclusion, term = threading.Event(), Exclusion(), CurrentTerm()
-    catalog = Catalog(store, given.registry, Descriptions(files))
-    isolation = Isolation(clock=clock, on_conflict=term.depose, draw=given.draw)
+    # what every part shares
 
-    def open_log(folder: str) -> IntentionLog:
-        return IntentionLog(folder, files, given.faults, positions_kept=limits.positions_kept)
+    @cached_property
+    def descriptions(self) -> Descriptions:
+        return self._make(Descriptions)
 
-    in_flight = InFlight(
-        executor=given.executor,
-        clock=clock,
-        wake=woken.set,
-        stop=lambda run: engine.control.cancel(run),
-        isolation=isolation,
-    )
-    parked, lane_counts, run_counts = ParkedRuns(), LaneCounts(), RunCounts()
-    run_phases = RunPhases(clock)
-    dropped_files = DroppedFiles(store, catalog)
-    failures = Failures(
-        store=store,
-        clock=clock,
-        retry=given.retry,
-        draw=given.draw,
-        run_phases=run_phases,
-        run_counts=run_counts,
-        newer_files=lambda run: catalog.newer_files_of_run(run.dataflow, run.stage),
-        dropped_files=dropped_files,
-    )
-    publisher = Publisher(
-        tables=engine.publisher,
-        catalog=catalog,
-        log=open_log,
-        begins=Descriptions(files).begins,
-    )
-    sink_reads = SinkReads(store)
-    keeping = Keeping(catalog, open_log, sink_reads)
-    finisher = Finisher(
-        store=store,
-        files=files,
-        clock=clock,
-        retry=given.retry,
-        draw=given.draw,
-        catalog=catalog,
-        open_log=open_log,
-        publisher=publisher,
-        in_flight=in_flight,
-        parked=parked,
-        term=term,
-        isolation=isolation,
-        lane_counts=lane_counts,
-        run_counts=run_counts,
-    )
-    retained = RetainedInputs(store, files, catalog, Descriptions(files), open_log)
-    runner = Runner(
-        store=store,
-        preparer=engine.preparer,
-        clock=clock,
-        in_flight=in_flight,
-        publisher=publisher,
-        finisher=finisher,
-        failures=failures,
-        keeping=keeping,
-        retained=retained,
-        term=term,
-        run_phases=run_phases,
-        seconds_max=given.run_seconds_max,
-    )
-    terms = Terms(
-        store=store,
-        files=files,
-        root=given.tables_root,
-        random_hex=given.random_hex,
-        faults=given.faults,
-    )
-    punctuations = Punctuations(store=store, files=files, terms=terms, clock=clock, catalog=catalog)
-    framer = Framer(
-        store=store,
-        increments=engine.increments,
-        punctuations=punctuations,
-        clock=clock,
-        threads=given.framers or given.executor,
-        wake=woken.set,
-        places=given.places,
-        isolation=isolation,
-        seconds_max=given.run_seconds_max,
-    )
-    answers = Answers(
-        store=store,
-        clock=clock,
-        threads=given.answerers or Here(),
-        wake=woken.set,
-        isolation=isolation,
-        seconds_max=given.runnable_seconds_max,
-    )
-    rollbacks = Rollbacks(
-        store=store,
-        tables=engine.publisher,
-        increments=engine.increments,
-        files=files,
-        catalog=catalog,
-        open_log=open_log,
-        publisher=publisher,
-        finisher=finisher,
-        framer=framer,
-        punctuations=punctuations,
-        terms=terms,
-        clock=clock,
-    )
-    journal = Journal(files=files, root=given.tables_root, clock=clock)
-    recovery = Recovery(
-        store=store,
-        files=files,
-        catalog=catalog,
-        open_log=open_log,
-        in_flight=in_flight,
-        parked=parked,
-        failures=failures,
-        publisher=publisher,
-        finisher=finisher,
-        framer=framer,
-        punctuations=punctuations,
-        rollbacks=rollbacks,
-        isolation=isolation,
-        journal=journal,
-        clock=clock,
-    )
-    holds = Holds()
-    ids = RunIds(store=store, clock=clock, random_hex=given.random_hex)
-    steps = TickSteps(
-        UnfinishedRuns(store, clock, in_flight, parked, finisher, runner, isolation, holds),
-        recovery,
-        Starving(control=engine.control, clock=clock, places=given.places),
-        KeptDataflows(store, clock, isolation),
-        InputFraming(catalog, framer, isolation, holds),
-        StageViews(catalog, terms, parked, failures, holds),
-        Decisions(store, isolation, answers, given.places, limits.turns_max),
-        RunStarts(
-            store,
-            clock,
-            catalog,
-            recovery,
-            publisher,
-            runner,
-            ids,
-            slots=lambda: engine.preparer.limits().slots,
-            places=given.places,
-            dropped_files=dropped_files,
-        ),
-        Drains(store, catalog, in_flight, parked, exclusion, woken.set),
-    )
-    ticker = Ticker(
-        clock=clock, term=term, in_flight=in_flight, isolation=isolation, holds=holds, steps=steps
-    )
-    changes = Changes(
-        store=store,
-        tables=engine.tables,
-        increments=engine.increments,
-        files=files,
-        catalog=catalog,
-        open_log=open_log,
-        publisher=publisher,
-        finisher=finisher,
-        terms=terms,
-        clock=clock,
-        compile_=given.registry.compile_registered,
-        prepare=given.arrivals.prepare,
-        new_id=ids.new_id,
-        set_aside=lambda record, node: engine.records.set_aside(record.folder, node),
-    )
-    priorities = Priorities(store, files, catalog, holds)
-    versions = Versions(
-        store=store,
-        files=files,
-        catalog=catalog,
-        changes=changes,
-        open_log=open_log,
-        in_flight=in_flight,
-        term=term,
-        holds=holds,
-        framer=framer,
-        answers=answers,
-        punctuations=punctuations,
-        priorities=priorities,
-        recovery=recovery,
-        exclusion=exclusion,
-        isolation=isolation,
-        arrivals=given.arrivals,
-        most=given.dataflows_max,
-        change_seconds=limits.change_seconds,
-    )
-    amendments = Amendments(
-        store=store,
-        open_log=open_log,
-        in_flight=in_flight,
-        finisher=finisher,
-        term=term,
-        holds=holds,
-        rollbacks=rollbacks,
-        corrections=Corrections(
-            store=store,
-            set_aside=lambda record, node: engine.records.set_aside(record.folder, node),
-            preparer=engine.preparer,
-            files=files,
-            catalog=catalog,
-            open_log=open_log,
-            parked=parked,
-            publisher=publisher,
-            finisher=finisher,
-            term=term,
-            clock=clock,
-            new_id=ids.new_id,
-        ),
-        exclusion=exclusion,
-        isolation=isolation,
-        wake=woken.set,
-        cancel_seconds=limits.cancel_seconds,
-    )
-    deletion = Deletion(
-        store=store,
-        tables=engine.tables,
-        files=files,
-        catalog=catalog,
-        in_flight=in_flight,
-        finisher=finisher,
-        holds=holds,
-        ids=ids,
-        framer=framer,
-        answers=answers,
-        punctuations=punctuations,
-        amendments=amendments,
-        exclusion=exclusion,
-        isolation=isolation,
-        faults=given.faults,
-        cancel_seconds=limits.cancel_seconds,
-    )
-    snapshots = Snapshots(
-        history=engine.history,
-        catalog=catalog,
-        open_log=open_log,
-        retention=given.retention,
-        clock=clock,
-    )
-    rebuilding = Rebuilding(catalog, Descriptions(files), snapshots)
-    housekeeping = Housekeeping(
-        store=store,
-        garbage=engine.garbage,
-        catalog=catalog,
-        open_log=open_log,
-        publisher=publisher,
-        parked=parked,
-        keeping=keeping,
-        punctuations=punctuations,
-        exclusion=exclusion,
-        isolation=isolation,
-        held=lambda: holds.held,
-        epochs=ticker.epochs,
-        retention=given.retention,
-        rebuilding=rebuilding,
-        inputs=Inputs(
-            store=store,
-            increments=engine.increments,
-            files=files,
-            catalog=catalog,
-            open_log=open_log,
-            clock=clock,
-            keep=given.keep,
-            sinks=sink_reads,
-        ),
-        every=given.collect_every,
-        records_kept=limits.records_kept,
-        clock=clock,
-        scrubbing=lambda needed: Scrubbing(
-            files=files,
+    @cached_property
+    def catalog(self) -> Catalog:
+        return self._make(Catalog)
+
+    @cached_property
+    def isolation(self) -> Isolation:
+        return self._make(Isolation, on_conflict=self.term.depose)
+
+    @cached_property
+    def in_flight(self) -> InFlight:
+        return self._make(InFlight, stop=lambda run: self.given.engine.control.cancel(run))
+
+    @cached_property
+    def ids(self) -> RunIds:
+        return self._make(RunIds)
+
+    @cached_property
+    def terms(self) -> Terms:
+        return self._make(Terms, root=self.given.tables_root)
+
+    def open_log(self, folder: str) -> IntentionLog:
+        """Return the intention log of a folder."""
+        given = self.given
+        kept = given.limits.positions_kept
+        return IntentionLog(folder, given.files, given.faults, positions_kept=kept)
+
+    def _set_aside(self, record: DataflowRecord, node: StageNode) -> list[dict[str, Any]]:
+        return self.given.engine.records.set_aside(record.folder, node)
+
+    # author
+
+    @cached_property
+    def punctuations(self) -> Punctuations:
+        return self._make(Punctuations)
+
+    @cached_property
+    def framer(self) -> Framer:
+        return self._make(
+            Framer,
+            increments=self.given.engine.increments,
+            threads=self.given.framers or self.given.executor,
+            seconds_max=self.given.run_seconds_max,
+            origin=self.dropped_files.words_of,
+        )
+
+    @cached_property
+    def answers(self) -> Answers:
+        return self._make(
+            Answers,
+            threads=self.given.answerers or Here(),
+            seconds_max=self.given.runnable_seconds_max,
+        )
+
+    # runs
+
+    @cached_property
+    def run_phases(self) -> RunPhases:
+        return self._make(RunPhases)
+
+    @cached_property
+    def dropped_files(self) -> DroppedFiles:
+        return self._make(DroppedFiles)
+
+    @cached_property
+    def failures(self) -> Failures:
+        return self._make(
+            Failures,
+            newer_files=lambda run: self.catalog.newer_files_of_run(run.dataflow, run.stage),
+        )
+
+    @cached_property
+    def publisher(self) -> Publisher:
+        return self._make(
+            Publisher,
+            tables=self.given.engine.publisher,
+            log=self.open_log,
+            begins=self.descriptions.begins,
+        )
+
+    @cached_property
+    def sink_reads(self) -> SinkReads:
+        return self._make(SinkReads)
+
+    @cached_property
+    def keeping(self) -> Keeping:
+        return self._make(Keeping, log=self.open_log, sinks=self.sink_reads)
+
+    @cached_property
+    def finisher(self) -> Finisher:
+        return self._make(Finisher)
+
+    @cached_property
+    def retained(self) -> RetainedInputs:
+        return self._make(RetainedInputs)
+
+    @cached_property
+    def runner(self) -> Runner:
+        return self._make(
+            Runner, preparer=self.given.engine.preparer, seconds_max=self.given.run_seconds_max
+        )
+
+    # reading
+
+    @cached_property
+    def snapshots(self) -> Snapshots:
+        return self._make(Snapshots, history=self.given.engine.history)
+
+    @cached_property
+    def rebuilding(self) -> Rebuilding:
+        return self._make(Rebuilding)
+
+    @cached_property
+    def reading(self) -> Reading:
+        return self._make(
+            Reading, records=self.given.engine.records, increments=self.given.engine.increments
+        )
+
+    @cached_property
+    def explaining(self) -> Explaining:
+        return self._make(
+            Explaining, preparer=self.given.engine.preparer, history=self.given.engine.history
+        )
+
+    @cached_property
+    def set_aside_counts(self) -> SetAsideCounts:
+        return self._make(SetAsideCounts)
+
+    @cached_property
+    def lineages(self) -> Lineages:
+        return self._make(Lineages)
+
+    @cached_property
+    def stage_facts(self) -> StageFacts:
+        return self._make(StageFacts, records=self.given.engine.records)
+
+    # recovery
+
+    @cached_property
+    def journal(self) -> Journal:
+        return self._make(Journal, root=self.given.tables_root)
+
+    @cached_property
+    def rollbacks(self) -> Rollbacks:
+        return self._make(
+            Rollbacks, tables=self.given.engine.publisher, increments=self.given.engine.increments
+        )
+
+    @cached_property
+    def corrections(self) -> Corrections:
+        return self._make(
+            Corrections,
+            set_aside=self._set_aside,
+            preparer=self.given.engine.preparer,
+            new_id=self.ids.new_id,
+        )
+
+    @cached_property
+    def recovery(self) -> Recovery:
+        return self._make(Recovery)
+
+    # the tick
+
+    @cached_property
+    def ticker(self) -> Ticker:
+        return self._make(Ticker, steps=self._steps())
+
+    def _steps(self) -> TickSteps:
+        engine, make = self.given.engine, self._make
+        return TickSteps(
+            unfinished=make(UnfinishedRuns),
+            recovery=self.recovery,
+            starving=make(Starving, control=engine.control),
+            kept=make(KeptDataflows),
+            framing=make(InputFraming),
+            views=make(StageViews),
+            decisions=make(Decisions, turns_max=self.given.limits.turns_max),
+            starts=make(RunStarts, slots=lambda: engine.preparer.limits().slots),
+            drains=make(Drains),
+        )
+
+    # operations
+
+    @cached_property
+    def changes(self) -> Changes:
+        return self._make(
+            Changes,
+            tables=self.given.engine.tables,
+            increments=self.given.engine.increments,
+            compile_=self.given.registry.compile_registered,
+            prepare=self.given.arrivals.prepare,
+            new_id=self.ids.new_id,
+            set_aside=self._set_aside,
+        )
+
+    @cached_property
+    def priorities(self) -> Priorities:
+        return self._make(Priorities)
+
+    @cached_property
+    def versions(self) -> Versions:
+        return self._make(
+            Versions, most=self.given.dataflows_max, change_seconds=self.given.limits.change_seconds
+        )
+
+    @cached_property
+    def amendments(self) -> Amendments:
+        return self._make(Amendments, cancel_seconds=self.given.limits.cancel_seconds)
+
+    @cached_property
+    def rollback_jobs(self) -> RollbackJobs:
+        return self._make(RollbackJobs)
+
+    @cached_property
+    def give_back_jobs(self) -> GiveBackJobs:
+        return self._make(GiveBackJobs)
+
+    @cached_property
+    def deletion(self) -> Deletion:
+        return self._make(
+            Deletion,
+            tables=self.given.engine.tables,
+            cancel_seconds=self.given.limits.cancel_seconds,
+        )
+
+    # housekeeping
+
+    @cached_property
+    def inputs(self) -> Inputs:
+        return self._make(Inputs, increments=self.given.engine.increments, sinks=self.sink_reads)
+
+    @cached_property
+    def housekeeping(self) -> Housekeeping:
+        return self._make(
+            Housekeeping,
+            garbage=self.given.engine.garbage,
+            held=lambda: self.holds.held,
+            epochs=self.ticker.epochs,
+            every=self.given.collect_every,
+            records_kept=self.given.limits.records_kept,
+            scrubbing=self._scrubbing,
+        )
+
+    def _scrubbing(self, needed: Callable[[DataflowRecord], Collection[str]]) -> Scrubbing:
+        given = self.given
+        return self._make(
+            Scrubbing,
             root=given.tables_root,
-            clock=clock,
-            dataflows=store.dataflows,
+            dataflows=given.store.dataflows,
             needed=needed,
             round_seconds=given.scrub_seconds,
             executor=given.removers or Here(),
-        ),
-    )
-    verifications = Verifications(
-        store=store,
-        engine=engine,
-        catalog=catalog,
-        open_log=open_log,
-        in_flight=in_flight,
-        snapshots=snapshots,
-        files=files,
-        tables_root=given.tables_root,
-        random_hex=given.random_hex,
-        faults=given.faults,
-        executor=given.verifier or given.executor,
-        retained=changes.retained,
-        reference_records_max=limits.reference_records_max,
-        clock=clock,
-    )
-    return Parts(
-        given=given,
-        woken=woken,
-        open_log=open_log,
-        exclusion=exclusion,
-        catalog=catalog,
-        isolation=isolation,
-        term=term,
-        in_flight=in_flight,
-        parked=parked,
-        failures=failures,
-        publisher=publisher,
-        finisher=finisher,
-        runner=runner,
-        lane_counts=lane_counts,
-        run_counts=run_counts,
-        run_phases=run_phases,
-        terms=terms,
-        punctuations=punctuations,
-        priorities=priorities,
-        framer=framer,
-        answers=answers,
-        recovery=recovery,
-        journal=journal,
-        holds=holds,
-        ticker=ticker,
-        versions=versions,
-        deletion=deletion,
-        amendments=amendments,
-        rollback_jobs=RollbackJobs(
-            amendments=amendments,
-            executor=given.executor,
-            random_hex=given.random_hex,
-            clock=clock,
-        ),
-        housekeeping=housekeeping,
-        retained=retained,
-        reading=Reading(
-            store=store,
-            records=engine.records,
-            increments=engine.increments,
-            catalog=catalog,
-            snapshots=snapshots,
-        ),
-        explaining=Explaining(
-            store=store,
-            preparer=engine.preparer,
-            history=engine.history,
-            catalog=catalog,
-            open_log=open_log,
-            in_flight=in_flight,
-            descriptions=Descriptions(files),
-        ),
-        snapshots=snapshots,
-        lineages=Lineages(store=store, catalog=catalog),
-        stage_facts=StageFacts(
-            catalog=catalog,
-            records=engine.records,
-            descriptions=Descriptions(files),
-            open_log=open_log,
-        ),
-        verifications=verifications,
-        rebuilding=rebuilding,
-        disk_uses=DiskUses(files=files, clock=clock),
-        scrubs=Scrubs(
-            store=store,
-            scrubbing=housekeeping.scrubbing,
-            clock=clock,
-            executor=given.removers or Here(),
-        ),
-    )
+        )
+
+    @cached_property
+    def scrubs(self) -> Scrubs:
+        return self._make(
+            Scrubs, scrubbing=self.housekeeping.scrubbing, executor=self.given.removers or Here()
+        )
+
+    @cached_property
+    def disk_uses(self) -> DiskUses:
+        return self._make(DiskUses)
+
+    # verification
+
+    @cached_property
+    def verifications(self) -> Verifications:
+        return self._make(
+            Verifications,
+            executor=self.given.verifier or self.given.executor,
+            retained=self.changes.retained,
+            reference_records_max=self.given.limits.reference_records_max,
+        )

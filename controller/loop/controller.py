@@ -1,6 +1,6 @@
 """The controller: the operations that an operator can ask for, and the tick that runs dataflows.
 
-A facade over its parts; `assembly` constructs them and gives each what it needs. Nothing in memory
+A facade over its parts, which `assembly` makes. Nothing in memory
 is needed after a crash: the store and the folders hold everything.
 
 Guaranteed: when a method returns, its effect is durable
@@ -33,10 +33,10 @@ from controller.loop.counts.lane_counts import LaneCount
 from controller.loop.counts.run_counts import Counts
 from controller.loop.operations.rebuild import bring_back
 from controller.loop.operations.version_change import Changed
-from controller.loop.reading.compactions import read_compactions
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
 from controller.loop.reading.recovery_preview import Outlook, look_out
+from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
 from controller.loop.runs.finisher import PUBLISHED
@@ -57,12 +57,14 @@ class Controller:
     """Controls all dataflows of one service; safe to use from several threads.
 
     Args:
-        parts: What `assemble` constructed.
+        parts: Those that it is made of.
 
     Attributes:
         registry: The translators that a document may name.
         amendments: Roll-backs and corrections.
         rollback_jobs: Start roll-backs, and report their progress.
+        give_back_jobs: Give back what stages had set aside, in the same way.
+        set_aside_counts: Count what stages have set aside.
         housekeeping: Removes files and records that nothing needs any more.
         explaining: Explains plans and past runs.
         isolation: Knows which dataflows are in trouble.
@@ -98,7 +100,8 @@ class Controller:
         self._run_phases = parts.run_phases
         self.reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
-        self.rollback_jobs = parts.rollback_jobs
+        self.rollback_jobs, self.give_back_jobs = parts.rollback_jobs, parts.give_back_jobs
+        self.set_aside_counts = parts.set_aside_counts
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
         self.stage_facts, self.lineages = parts.stage_facts, parts.lineages
         self.verifications, self.scrubs = parts.verifications, parts.scrubs

@@ -19,8 +19,6 @@ from ipaddress import IPv4Address, IPv6Address
 
 from controller.outbound.errors import AddressRefusedError, OutboundFailedError
 
-__all__ = ["AddressRules", "Resolve", "resolve_name"]
-
 Address = IPv4Address | IPv6Address
 Resolve = Callable[[str, int], list[str]]
 """Returns the addresses of a host and port; raises `OSError` if there are none."""

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from cbp.errors import CbpError, OperatingError
 
-__all__ = ["AddressRefusedError", "OutboundFailedError"]
-
 
 class AddressRefusedError(CbpError):
     """An address is none that this service may send requests to."""

@@ -18,8 +18,6 @@ import httpx
 from controller.outbound.addresses import AddressRules
 from controller.outbound.errors import AddressRefusedError, OutboundFailedError
 
-__all__ = ["ANSWER_BYTES_MAX", "fetch_json", "outbound_client"]
-
 ANSWER_BYTES_MAX = 1 << 20
 SECONDS_MAX = 10.0
 

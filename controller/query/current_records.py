@@ -16,8 +16,6 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.schema import Schema
 from controller.query.sql_types import column_types, quoted
 
-__all__ = ["ORDER", "CurrentTable", "current_table"]
-
 ORDER = "_order"
 """Column of the order of a flow's records, in the order in which the flow is read."""
 

@@ -19,8 +19,6 @@ from controller.query.current_records import ORDER
 from controller.query.limits import QueryLimits
 from controller.query.sql_types import quoted, sql_type
 
-__all__ = ["add_table", "lock", "open_database", "parse"]
-
 _HIDDEN = frozenset({"_hash", "_bucket"})
 
 

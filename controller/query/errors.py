@@ -4,16 +4,6 @@ from __future__ import annotations
 
 from cbp.errors import CbpError, OperatingError
 
-__all__ = [
-    "NOT_HELD",
-    "QueriesBusyError",
-    "QueryFailedError",
-    "QueryInvalidError",
-    "QueryRefusedError",
-    "QueryTimeError",
-    "QueryTooLargeError",
-]
-
 NOT_HELD = "an answer cannot hold {}; cast it in the query, such as: CAST(x AS VARCHAR)"
 
 

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from dataclasses import dataclass
 
-__all__ = ["SQL_CHARACTERS_MAX", "QueryLimits"]
-
 SQL_CHARACTERS_MAX = 20_000
 
 

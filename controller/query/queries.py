@@ -36,8 +36,6 @@ from controller.query.errors import (
 from controller.query.limits import QueryLimits
 from controller.query.request import Request
 
-__all__ = ["Answer", "Queries", "Question"]
-
 _CODE = "import sys; sys.path.append({path!r}); from {module} import main; main()"
 _OWN = {"PYTHONSAFEPATH": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
 _log = logging.getLogger(__name__)

@@ -30,8 +30,6 @@ from controller.query.sql_types import unheld_type
 from controller.query.statement import tables_of
 from controller.query.table_names import is_flow, sql_names
 
-__all__ = ["main"]
-
 _BATCH_ROWS = 1_000
 _LATER_SECONDS = 5
 _ROOM_BYTES = 2 << 30

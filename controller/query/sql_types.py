@@ -11,8 +11,6 @@ from duckdb.sqltypes import DuckDBPyType
 from cbp.engine.delta.columns import schema_string
 from cbp.model.flow.schema import Schema
 
-__all__ = ["column_types", "quoted", "sql_type", "unheld_type"]
-
 _ATOMS = {
     "string": "VARCHAR",
     "boolean": "BOOLEAN",

@@ -13,8 +13,6 @@ from typing import Any
 
 from controller.query.errors import QueryInvalidError, QueryRefusedError
 
-__all__ = ["TABLE_FUNCTIONS", "tables_of"]
-
 TABLE_FUNCTIONS = frozenset({"generate_series", "range", "repeat", "unnest"})
 """Functions that may stand where a table does; all others read something of the engine's own."""
 

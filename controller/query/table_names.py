@@ -12,8 +12,6 @@ from __future__ import annotations
 
 from collections.abc import Iterable
 
-__all__ = ["CHANGES", "is_flow", "sql_names"]
-
 CHANGES = "_changes"
 """Ends the name of the changes of a view."""
 

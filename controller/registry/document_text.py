@@ -15,8 +15,6 @@ import yaml
 
 from controller.registry.text import is_plain_text
 
-__all__ = ["LINES_MAX", "difference", "document_text"]
-
 LINES_MAX = 5_000
 """Lines of a document up to which versions are compared; the comparison's time is quadratic."""
 

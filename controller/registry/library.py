@@ -10,8 +10,6 @@ from controller.registry.document_text import document_text
 from controller.registry.ready_dataflows import ReadyDataflow
 from controller.registry.translators import Registry
 
-__all__ = ["describe_example", "describe_translator"]
-
 
 def describe_example(one: ReadyDataflow) -> dict[str, Any]:
     """Return a ready dataflow with its document as YAML; empty if it cannot be loaded."""

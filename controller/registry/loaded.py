@@ -20,8 +20,6 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["LoadedFiles"]
-
 _Signature = tuple[int, int, int]
 
 

@@ -19,8 +19,6 @@ from typing import Any
 
 from cbp.errors import NotFoundError
 
-__all__ = ["GROUP", "ReadyDataflow", "load_ready"]
-
 GROUP = "cbp.dataflows"
 
 

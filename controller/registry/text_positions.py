@@ -22,8 +22,6 @@ import yaml
 from cbp.errors import DataflowInvalidError, Mistake
 from controller.registry.yaml_events import read_events
 
-__all__ = ["TextPositions", "add_positions"]
-
 Place = tuple[int, int]
 
 _IN_TEXT = re.compile(r"line (\d+), column (\d+)\Z")

@@ -43,8 +43,6 @@ from controller.registry.translator_paths import (
     translators_mistake,
 )
 
-__all__ = ["Factory", "TranslatorFiles", "author_of", "changed_files"]
-
 Factory = Callable[..., Any]
 
 

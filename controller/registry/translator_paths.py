@@ -19,20 +19,6 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.model.author.siblings import is_installed
 from cbp.model.author.source_modules import SourceModule
 
-__all__ = [
-    "PROJECT",
-    "GivenPath",
-    "canonical_name",
-    "given_path",
-    "is_current",
-    "is_taken",
-    "module_file",
-    "project_name",
-    "project_points",
-    "read_module",
-    "translators_mistake",
-]
-
 ENTRY_POINTS = "cbp.translators"
 PROJECT = "pyproject.toml"
 SOURCES_BYTES_MAX = 2 << 20

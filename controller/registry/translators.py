@@ -27,9 +27,8 @@ from cbp.model.author.fingerprint import modules_of
 from cbp.model.author.source_modules import travelling
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.stage import TranslatorSpec
-from cbp.sdk import dataflow_from_document
 from cbp.sdk.declare import place_of
-from cbp.sdk.document import LATER_RULES
+from cbp.sdk.document import LATER_RULES, dataflow_from_document
 from cbp.sdk.translate import Declared, spec_of
 from controller.registry import ready_dataflows
 from controller.registry.loaded import LoadedFiles
@@ -41,8 +40,6 @@ from controller.registry.translator_files import (
     changed_files,
 )
 from controller.registry.translator_paths import canonical_name
-
-__all__ = ["GROUP", "Registry", "TranslatorInfo"]
 
 GROUP = "cbp.translators"
 NEAR_MAX, NAME_MAX = 3, 100

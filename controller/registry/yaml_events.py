@@ -16,8 +16,6 @@ import yaml
 
 from cbp.errors import DataflowInvalidError, Mistake
 
-__all__ = ["DEPTH_MAX", "DIRECTIVES_MAX", "event_place", "read_events"]
-
 DEPTH_MAX = 32
 DIRECTIVES_MAX = 8
 """Limit of lines that begin with `%`, such as `%TAG`."""

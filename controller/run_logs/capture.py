@@ -16,8 +16,6 @@ import structlog
 
 from controller.run_logs.files import RunLogs
 
-__all__ = ["RunLogHandler"]
-
 Entry = MutableMapping[str, Any]
 
 

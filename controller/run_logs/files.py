@@ -21,8 +21,6 @@ from typing import Any
 
 from controller.settings import Settings
 
-__all__ = ["RunLogLimits", "RunLogPage", "RunLogs", "run_logs_of"]
-
 FOLDER = "logs"
 _NAME = re.compile(r"[A-Za-z0-9_][A-Za-z0-9_.-]{0,199}")
 _TRUNCATED = "log.truncated"

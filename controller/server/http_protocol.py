@@ -21,8 +21,6 @@ from uvicorn.protocols.http.h11_impl import H11Protocol
 from controller.api.answers.problems import MEDIA_TYPE
 from controller.api.security.guard import SECURITY_HEADERS
 
-__all__ = ["CONNECTIONS_MAX", "BoundedProtocol", "ConnectionLimits", "connections_max"]
-
 CONNECTIONS_MAX = 500
 _SHARE_OF_FILES = 4
 

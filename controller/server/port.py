@@ -6,8 +6,6 @@ import socket
 
 from cbp.errors import OperatingError
 
-__all__ = ["PortTakenError", "check_port"]
-
 
 class PortTakenError(OperatingError):
     """Another process listens on the service's port."""

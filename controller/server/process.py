@@ -27,8 +27,6 @@ from controller.server.tls import TlsFiles
 from controller.settings import Settings
 from controller.terminal import print_text
 
-__all__ = ["run_server", "watchdog"]
-
 FORCED_AFTER_SECONDS = 10.0
 """How long a stop may take beyond `drain_seconds` before it is forced."""
 

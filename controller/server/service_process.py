@@ -17,7 +17,7 @@ import socket
 import subprocess
 import sys
 from collections import deque
-from collections.abc import Callable
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from pathlib import Path
 from types import MappingProxyType
@@ -25,11 +25,9 @@ from types import MappingProxyType
 import httpx
 
 from cbp.clock import MACHINE, Clock
-from controller.server.errors import ServiceFailedError
+from cbp.errors import OperatingError
 from controller.server.port import PortTakenError, check_port
 from controller.settings import Settings, load_settings
-
-__all__ = ["ServiceProcess", "choose_port", "free_port", "settings_of"]
 
 READY_SECONDS_MAX = 300.0
 """Long, since Spark's first start may download the Delta jars."""
@@ -218,3 +216,17 @@ def _stop_with_parent() -> None:
     """Make Linux send a SIGTERM when the parent dies; does nothing elsewhere."""
     with suppress(OSError, AttributeError):
         ctypes.CDLL(None).prctl(_PR_SET_PDEATHSIG, signal.SIGTERM)
+
+
+class ServiceFailedError(OperatingError):
+    """A service that a command started did not come up, or ended."""
+
+    code = "demo_service_failed"
+
+    def __init__(self, what: str, *, log: str, last_lines: Sequence[str]) -> None:
+        shown = "\n".join(last_lines) or "(the log is empty)"
+        super().__init__(
+            f"the service {what}; the end of {log}:\n{shown}",
+            log=log,
+            last_lines=list(last_lines),
+        )

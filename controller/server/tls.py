@@ -21,8 +21,6 @@ import structlog
 
 from cbp.errors import DefinitionError, Mistake
 
-__all__ = ["RELOAD_SECONDS", "TlsFiles"]
-
 RELOAD_SECONDS = 10.0
 """Time between two looks whether the files were replaced."""
 

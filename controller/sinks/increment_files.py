@@ -29,8 +29,7 @@ import pyarrow.parquet as pq
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Exists, Files
 from cbp.model.dataflow.sinks import FILE_SUFFIXES
-from cbp.model.flow.generation import Generation
-from cbp.model.flow.sink_position import first_of, home_of_increment
+from cbp.model.flow.generation import Generation, first_of, home_of_increment
 from controller.sinks.errors import SinkForeignError, SinkTargetError, target_errors
 from controller.sinks.notes import SinkNote
 from controller.sinks.target import Shipment

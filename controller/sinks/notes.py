@@ -27,7 +27,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files, local_path
 from cbp.errors import InvariantError, NotFoundError, OperatingError
 from cbp.model.dataflow.sinks import SinkNode
-from cbp.model.flow.sink_position import SinkPosition
+from cbp.model.flow.generation import SinkPosition
 from controller.sinks.errors import target_errors
 
 __all__ = ["FOLDER", "SinkNote", "SinkNotes", "identity_of"]

@@ -31,8 +31,7 @@ from cbp.engine.interface.increment_reader import IncrementReader
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode
-from cbp.model.flow.generation import Generation
-from cbp.model.flow.sink_position import home_of_increment
+from cbp.model.flow.generation import Generation, home_of_increment
 from cbp.model.schedule.rest import next_in_turn
 from controller.loop.reading.flow_increments import FlowIncrements
 from controller.loop.records.catalog import Catalog

@@ -1,5 +1,5 @@
-"""The metadata store: `base` defines its interface, `sql` opens the implementation.
+"""The metadata store: `base` opens it, `records` has what it keeps.
 
-Nothing is imported here: a reader's process, which knows the records of `base`, does without
+Nothing is imported here: a reader's process, which knows `records`, does without
 SQLAlchemy, whose import takes longer than all others of it.
 """

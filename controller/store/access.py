@@ -6,22 +6,10 @@ not name the lease, since every instance signs people in and writes down what it
 
 from __future__ import annotations
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from dataclasses import dataclass, field
 from datetime import datetime
-from typing import Literal, Protocol
-
-from controller.store.records import Page
-
-__all__ = [
-    "AccessStore",
-    "AuditFilter",
-    "AuditRecord",
-    "CodeRecord",
-    "Outcome",
-    "SessionRecord",
-    "TokenRecord",
-]
+from typing import Literal
 
 Outcome = Literal["done", "failed", "refused"]
 
@@ -150,100 +138,3 @@ class AuditFilter:
     action: str | None = None
     dataflow: str | None = None
     outcome: Outcome | None = None
-
-
-class AccessStore(Protocol):
-    """See the module header."""
-
-    # tokens
-
-    def add_token(self, token: TokenRecord) -> None:
-        """Add a token; raises `AlreadyExistsError` if its name is taken."""
-        ...
-
-    def tokens(self, *, cursor: str | None = None, limit: int = 100) -> Page[TokenRecord]:
-        """List tokens, newest first."""
-        ...
-
-    def token(self, name: str) -> TokenRecord:
-        """Return one token; raises `NotFoundError`."""
-        ...
-
-    def find_token(self, sha256: str) -> TokenRecord | None:
-        """Return the token that has this digest, now or before its last rotation."""
-        ...
-
-    def replace_token(self, token: TokenRecord) -> None:
-        """Replace a token by name, and end the sessions and codes that were made from it.
-
-        Raises:
-            NotFoundError: If there is no such token.
-        """
-        ...
-
-    def use_token(self, name: str, at: datetime) -> None:
-        """Set when a token was last used."""
-        ...
-
-    # sessions
-
-    def add_code(self, code: CodeRecord) -> None:
-        """Add a sign-in code."""
-        ...
-
-    def take_code(self, sha256: str) -> CodeRecord | None:
-        """Remove a code and return it; `None` if there is none. Two callers never both get it."""
-        ...
-
-    def add_session(self, session: SessionRecord, *, most: int) -> None:
-        """Add a session, and end the oldest ones beyond `most`."""
-        ...
-
-    def find_session(self, sha256: str) -> SessionRecord | None:
-        """Return the session with this digest."""
-        ...
-
-    def use_session(self, id_: str, at: datetime) -> None:
-        """Set when a session was last used."""
-        ...
-
-    def sessions(self, *, cursor: str | None = None, limit: int = 100) -> Page[SessionRecord]:
-        """List sessions, newest first."""
-        ...
-
-    def end_session(self, id_: str) -> bool:
-        """Remove a session; return whether there was one."""
-        ...
-
-    # audit
-
-    def add_audit(self, entries: Sequence[AuditRecord]) -> None:
-        """Append entries (>= 1), in order."""
-        ...
-
-    def audit(
-        self, chosen: AuditFilter, *, cursor: str | None = None, limit: int = 100
-    ) -> Page[AuditRecord]:
-        """List entries, newest first."""
-        ...
-
-    # upkeep
-
-    def forget_access(self, now: datetime, *, before: datetime, seen_before: datetime) -> int:
-        """Remove what cannot be used any more; return how many rows.
-
-        Args:
-            now: Codes and sessions that have expired go.
-            before: Tokens that were revoked, or expired, before this time go.
-            seen_before: Sessions that were last seen before this time go.
-        """
-        ...
-
-    def forget_audit(self, before: datetime, *, rows_max: int) -> int:
-        """Remove the oldest entries, at most some thousand; return how many.
-
-        Args:
-            before: Entries before this time go.
-            rows_max: Only so many of the others stay, the newest.
-        """
-        ...

@@ -16,16 +16,6 @@ from __future__ import annotations
 
 from cbp.errors import OperatingError
 
-__all__ = [
-    "CursorInvalidError",
-    "DatabaseDamagedError",
-    "DatabaseInUseError",
-    "DatabaseNewerError",
-    "DatabaseSilentError",
-    "DatabaseUrlError",
-    "StagePausedError",
-]
-
 
 class CursorInvalidError(OperatingError):
     """A cursor was not handed out by this listing."""

@@ -16,30 +16,6 @@ from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.priority import NORMAL, Priority
 
-__all__ = [
-    "PAUSED_BY_HAND",
-    "ClaimRecord",
-    "ClaimStatus",
-    "DataflowDesired",
-    "DataflowRecord",
-    "Desired",
-    "Event",
-    "EventCursor",
-    "EventKind",
-    "EventRecord",
-    "GaugeRows",
-    "IncrementRecord",
-    "Judged",
-    "Page",
-    "QueueGauge",
-    "RunRecord",
-    "SinkRecord",
-    "StageGauge",
-    "StageRecord",
-    "Uploaded",
-    "has_stopped",
-]
-
 Desired = Literal["running", "paused"]
 DataflowDesired = Literal["running", "paused", "draining", "drained"]
 """`draining`: takes in no more files, and works off what it has; then it is `drained`."""
@@ -237,7 +213,7 @@ class ClaimRecord:
         reason: Why a file is quarantined: `{"code", "message", "file", "line"}`.
         key: The Idempotency-Key of its upload; `""` if there is none.
         same_as: The earlier file with this content or name: `{"by", "claim", "file", "index"}`; see
-            `controller.ingest.admission.identity`.
+            `controller.ingest.identity`.
     """
 
     id: str
@@ -257,7 +233,7 @@ class ClaimRecord:
 
 @dataclass(frozen=True, slots=True)
 class Judged:
-    """Whether a file repeats an earlier one; see `controller.ingest.admission.identity`.
+    """Whether a file repeats an earlier one; see `controller.ingest.identity`.
 
     Attributes:
         outcome: What becomes of the file if it is valid for its source.
@@ -398,7 +374,7 @@ class SinkRecord:
     Attributes:
         identity: Names its target; a sink with another one is another sink.
         flow: The flow that it follows.
-        generation, next: See `cbp.model.flow.sink_position`.
+        generation, next: See `cbp.model.flow.generation`.
         desired: `running` or `paused`.
         choice: What to do with what is no longer true: `rewrite`, `keep`, or `""`.
         standing: Figures and the last error, as JSON values; the store does not look into them.

@@ -23,8 +23,6 @@ from cbp.model.flow.schema import Schema
 from controller.telemetry.packages import TelemetryPackagesMissingError
 from controller.telemetry.run_feed import EndedRun
 
-__all__ = ["LineageExporter"]
-
 NAMESPACE = "cbp"
 PRODUCER = "urn:cbp:service"
 _RUN_IDS = uuid.uuid5(uuid.NAMESPACE_URL, PRODUCER)

@@ -4,8 +4,6 @@ from __future__ import annotations
 
 from cbp.errors import OperatingError
 
-__all__ = ["TelemetryPackagesMissingError"]
-
 
 class TelemetryPackagesMissingError(OperatingError):
     """A setting needs packages of the extra `cbp[telemetry]`."""

@@ -18,8 +18,6 @@ from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.store.base import EventCursor, RunRecord, Store
 
-__all__ = ["EndedRun", "RunExporter", "RunFeed"]
-
 POLL_SECONDS = 1.0
 _PAGE = 500
 

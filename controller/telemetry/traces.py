@@ -18,8 +18,6 @@ from cbp.model.run.timeline import is_begin, timeline
 from controller.telemetry.packages import TelemetryPackagesMissingError
 from controller.telemetry.run_feed import EndedRun
 
-__all__ = ["TraceExporter"]
-
 _FLUSH_MILLISECONDS = 2_000
 
 

@@ -29,8 +29,8 @@ from unittest.mock import patch
 from cbp.model.flow.schema import Schema
 from controller.ingest.formats.content import ClaimedContent
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reading.file_reader import ReadRequest, read_file
-from controller.ingest.reading.increment_parts import PartWriter
+from controller.ingest.reader.file_reader import ClaimedFile, ReadRequest, read_files
+from controller.ingest.reader.increment_parts import PartWriter
 
 REPO = Path(__file__).resolve().parents[2]
 PARTS = ("read", "parse", "write")
@@ -87,15 +87,13 @@ def clocked(method: Callable[..., Any], spent: list[float]) -> Callable[..., Any
 def seconds_of(path: Path, kind: str, target: Path) -> dict[str, float]:
     """Return what each part takes for one file."""
     request = ReadRequest(
-        path=str(path),
-        size=path.stat().st_size,
+        files=(ClaimedFile(str(path), path.stat().st_size, "c", path.name),),
         source="s",
         format=path.suffix[1:],
         schema=Schema.parse(SCHEMAS[kind]),
         options={},
         folder=str(target),
         index=0,
-        claim="c",
         limits=IngestLimits(),
     )
     read, write = list[float](), list[float]()
@@ -105,7 +103,7 @@ def seconds_of(path: Path, kind: str, target: Path) -> dict[str, float]:
         patch.object(PartWriter, "_close_part", clocked(PartWriter._close_part, write)),
     ):
         begun = time.process_time()
-        read_file(request)
+        read_files(request)
         whole = time.process_time() - begun
     return {"read": sum(read), "parse": whole - sum(read) - sum(write), "write": sum(write)}
 

@@ -12,7 +12,7 @@ import structlog
 from sqlalchemy import create_engine, text
 
 from cbp.engine.storage.failpoints import Faults
-from controller.store.sql import SqlStore, open_store
+from controller.store.base import Store, open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
 from tests.conformance.records import CHAIN, a_dataflow
 from tests.machine import needs, needs_postgres_driver
@@ -72,14 +72,14 @@ def database(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFa
 
 
 @pytest.fixture(scope="session")
-def opened(database: str) -> Iterator[SqlStore]:
+def opened(database: str) -> Iterator[Store]:
     """Give the one store of a backend; making a database takes longer than a test."""
     with closing(open_store(database)) as store:
         yield store
 
 
 @pytest.fixture
-def store(opened: SqlStore) -> SqlStore:
+def store(opened: Store) -> Store:
     """Give an empty store."""
     for record in opened.dataflows():
         opened.delete(record.name)
@@ -87,7 +87,7 @@ def store(opened: SqlStore) -> SqlStore:
 
 
 @pytest.fixture
-def store_with_faults(store: SqlStore, database: str) -> Iterator[Callable[[Faults], SqlStore]]:
+def store_with_faults(store: Store, database: str) -> Iterator[Callable[[Faults], Store]]:
     """Give a function that opens the database of `store` once more, with faults."""
     with ExitStack() as stack:
         yield lambda faults: stack.enter_context(
@@ -96,7 +96,7 @@ def store_with_faults(store: SqlStore, database: str) -> Iterator[Callable[[Faul
 
 
 @pytest.fixture
-def chain(store: SqlStore) -> SqlStore:
+def chain(store: Store) -> Store:
     """Give a store with the dataflow `d`: source a -> stage s -> stage t, and a -> t."""
     store.register(a_dataflow(), CHAIN)
     return store

@@ -8,8 +8,7 @@ from typing import Any
 
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import Intention, RunStatus
-from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, RunRecord
-from controller.store.sql import SqlStore
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, RunRecord, Store
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CHAIN = {"s": {"i": "a"}, "t": {"j": "s.out", "k": "a"}}
@@ -88,7 +87,7 @@ def an_intention(run: RunRecord, *outputs: Increment, **more: Any) -> Intention:
 
 
 def arrive(
-    store: SqlStore,
+    store: Store,
     flow: str = "a",
     *,
     dataflow: str = "d",
@@ -104,7 +103,7 @@ def arrive(
     return increment
 
 
-def waiting(store: SqlStore, dataflow: str = "d") -> dict[str, dict[str, list[str]]]:
+def waiting(store: Store, dataflow: str = "d") -> dict[str, dict[str, list[str]]]:
     """Return stage -> input -> names of what waits; a read mark shows as `*`."""
     return {
         stage: {

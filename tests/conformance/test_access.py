@@ -7,14 +7,15 @@ from concurrent.futures import ThreadPoolExecutor
 from contextlib import closing
 from dataclasses import replace
 from datetime import timedelta
+from typing import cast
 
 import pytest
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import AlreadyExistsError, NotFoundError
-from controller.store.access import AccessStore, AuditFilter, AuditRecord, Outcome
+from controller.store.access import AuditFilter, AuditRecord, Outcome
+from controller.store.base import Store, open_store
 from controller.store.errors import CursorInvalidError
-from controller.store.sql import SqlStore, open_store
 from tests.conformance.access_records import FOREVER, LONG_AGO, a_code, a_session, a_token
 from tests.conformance.records import START, at
 from tests.controller.api.fake_access import FakeAccessStore
@@ -25,10 +26,10 @@ from tests.controller.api.fake_access import FakeAccessStore
 )
 def kept(
     request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFactory
-) -> Iterator[AccessStore]:
+) -> Iterator[Store]:
     """Give the one store of each kind; the fake is what tests of the API use in its place."""
     if request.param == "fake":
-        yield FakeAccessStore()
+        yield cast(Store, FakeAccessStore())
         return
     url = f"sqlite:///{tmp_path_factory.mktemp('access')}/cbp.db"
     if request.param == "postgresql":
@@ -38,7 +39,7 @@ def kept(
 
 
 @pytest.fixture
-def access(kept: AccessStore) -> AccessStore:
+def access(kept: Store) -> Store:
     """Give an empty store."""
     for token in kept.tokens(limit=500).items:
         kept.replace_token(replace(token, revoked_at=LONG_AGO))
@@ -61,7 +62,7 @@ def an_entry(n: int, **more: object) -> AuditRecord:
     return replace(entry, **more)  # type: ignore[arg-type]
 
 
-def test_a_token_comes_back_as_it_went_in(access: AccessStore) -> None:
+def test_a_token_comes_back_as_it_went_in(access: Store) -> None:
     """Every field, with and without a limit to dataflows."""
     first = a_token("ci", dataflows=("a", "b"), expires_at=at(90), last_used_at=at(1))
     second = a_token("all", revoked_at=at(3), rotated_at=at(2), old_sha256="o", old_until=at(4))
@@ -72,14 +73,14 @@ def test_a_token_comes_back_as_it_went_in(access: AccessStore) -> None:
     assert access.tokens().items == [second, first]
 
 
-def test_a_name_is_taken_once(access: AccessStore) -> None:
+def test_a_name_is_taken_once(access: Store) -> None:
     """The audit log names tokens: one name is one token, revoked or not."""
     access.add_token(a_token("ci", revoked_at=at(1)))
     with pytest.raises(AlreadyExistsError):
         access.add_token(a_token("ci", sha256="other"))
 
 
-def test_a_token_is_looked_up_by_its_digests(access: AccessStore) -> None:
+def test_a_token_is_looked_up_by_its_digests(access: Store) -> None:
     """The present one and the one before its rotation; nothing else is a token."""
     access.add_token(a_token("ci", sha256="new", old_sha256="old", old_until=at(1)))
     access.add_token(a_token("other", sha256="x"))
@@ -91,7 +92,7 @@ def test_a_token_is_looked_up_by_its_digests(access: AccessStore) -> None:
     assert access.find_token("NEW") is None
 
 
-def test_an_unknown_token_is_not_made_up(access: AccessStore) -> None:
+def test_an_unknown_token_is_not_made_up(access: Store) -> None:
     """Neither shown nor replaced."""
     with pytest.raises(NotFoundError):
         access.token("nobody")
@@ -99,7 +100,7 @@ def test_an_unknown_token_is_not_made_up(access: AccessStore) -> None:
         access.replace_token(a_token("nobody"))
 
 
-def test_replacing_a_token_ends_what_was_made_from_it(access: AccessStore) -> None:
+def test_replacing_a_token_ends_what_was_made_from_it(access: Store) -> None:
     """Its sessions and codes go; those of other tokens stay."""
     access.add_token(a_token("ci"))
     for token in ("ci", ""):
@@ -112,7 +113,7 @@ def test_replacing_a_token_ends_what_was_made_from_it(access: AccessStore) -> No
     assert access.take_code("c") == a_code("c", token="")
 
 
-def test_the_last_use_is_all_that_a_use_changes(access: AccessStore) -> None:
+def test_the_last_use_is_all_that_a_use_changes(access: Store) -> None:
     """The rest of a token and of a session stays."""
     access.add_token(a_token("ci"))
     access.add_session(a_session("s1"), most=10)
@@ -122,7 +123,7 @@ def test_the_last_use_is_all_that_a_use_changes(access: AccessStore) -> None:
     assert access.find_session("digest-s1") == a_session("s1", last_seen_at=at(8))
 
 
-def test_a_code_is_taken_once(access: AccessStore) -> None:
+def test_a_code_is_taken_once(access: Store) -> None:
     """One of two that take it gets it, whichever instance they ask."""
     for n in range(5):
         access.add_code(a_code(f"c{n}"))
@@ -131,14 +132,14 @@ def test_a_code_is_taken_once(access: AccessStore) -> None:
         assert [one for one in taken if one is not None] == [a_code(f"c{n}")]
 
 
-def test_the_oldest_sessions_end_beyond_the_limit(access: AccessStore) -> None:
+def test_the_oldest_sessions_end_beyond_the_limit(access: Store) -> None:
     """So the table is bounded, and the newest sign-in always works."""
     for n in range(5):
         access.add_session(a_session(f"s{n}"), most=3)
     assert [one.id for one in access.sessions().items] == ["s4", "s3", "s2"]
 
 
-def test_a_session_ends_once(access: AccessStore) -> None:
+def test_a_session_ends_once(access: Store) -> None:
     """The second end finds nothing."""
     access.add_session(a_session("s1", agent='a\x00b "c" \udcff'), most=10)
     assert access.end_session("s1")
@@ -146,7 +147,7 @@ def test_a_session_ends_once(access: AccessStore) -> None:
     assert access.find_session("digest-s1") is None
 
 
-def test_what_cannot_be_used_any_more_is_forgotten(access: AccessStore) -> None:
+def test_what_cannot_be_used_any_more_is_forgotten(access: Store) -> None:
     """Expired codes and sessions at once, idle sessions, dead tokens after their time."""
     access.add_code(a_code("c0", expires_at=at(10)))
     access.add_code(a_code("c1", expires_at=at(11)))
@@ -164,7 +165,7 @@ def test_what_cannot_be_used_any_more_is_forgotten(access: AccessStore) -> None:
     assert access.take_code("c1") is not None
 
 
-def test_pages_follow_each_other(access: AccessStore) -> None:
+def test_pages_follow_each_other(access: Store) -> None:
     """Every listing turns its pages without a repetition or a gap, and refuses foreign cursors."""
     for n in range(5):
         access.add_token(a_token(f"t{n}"))
@@ -191,7 +192,7 @@ def test_pages_follow_each_other(access: AccessStore) -> None:
             listing(cursor="zzzz")
 
 
-def test_an_audit_entry_comes_back_as_it_went_in(access: AccessStore) -> None:
+def test_an_audit_entry_comes_back_as_it_went_in(access: Store) -> None:
     """Every field, whatever characters the request had; its number rises."""
     strange = an_entry(
         1, user='a\x00 "', dataflow="\udcff", target={"stage": "\x00"}, reason="ü\n", count=3
@@ -221,9 +222,7 @@ def test_an_audit_entry_comes_back_as_it_went_in(access: AccessStore) -> None:
         (AuditFilter(actor="token:c"), []),
     ],
 )
-def test_the_audit_log_is_filtered(
-    access: AccessStore, chosen: AuditFilter, expected: list[int]
-) -> None:
+def test_the_audit_log_is_filtered(access: Store, chosen: AuditFilter, expected: list[int]) -> None:
     """By time (the end is left out), actor, action, dataflow and outcome, also together."""
     refused: Outcome = "refused"
     access.add_audit(
@@ -238,7 +237,7 @@ def test_the_audit_log_is_filtered(
     assert actual == expected
 
 
-def test_the_audit_log_is_bounded_by_age_and_by_number(access: AccessStore) -> None:
+def test_the_audit_log_is_bounded_by_age_and_by_number(access: Store) -> None:
     """Old entries go, then the oldest beyond the limit; the newest stay."""
     access.add_audit([an_entry(n) for n in range(10)])
     assert access.forget_audit(at(3), rows_max=1000) == 3
@@ -248,7 +247,7 @@ def test_the_audit_log_is_bounded_by_age_and_by_number(access: AccessStore) -> N
 
 
 def test_another_instance_sees_a_session_and_takes_a_code(
-    opened: SqlStore, store_with_faults: Callable[[Faults], SqlStore]
+    opened: Store, store_with_faults: Callable[[Faults], Store]
 ) -> None:
     """What one instance writes the others accept, also while one of them is fenced."""
     other = store_with_faults(lambda _: None)

@@ -10,10 +10,9 @@ from sqlalchemy import update
 from cbp.errors import AlreadyExistsError, InvariantError, NotFoundError
 from cbp.model.flow.connector import Queued
 from cbp.model.flow.increment import DataFile
-from controller.store.base import ClaimStatus
+from controller.store.base import ClaimStatus, Store
 from controller.store.methods import queues
 from controller.store.schema.tables import increments
-from controller.store.sql import SqlStore
 from tests.conformance.records import (
     a_claim,
     a_dataflow,
@@ -27,7 +26,7 @@ from tests.conformance.records import (
 )
 
 
-def test_claims_of_a_source_are_numbered_from_0(chain: SqlStore) -> None:
+def test_claims_of_a_source_are_numbered_from_0(chain: Store) -> None:
     """The sequence counts per source, whatever the caller wrote into it."""
     sources = ["a", "a", "b", "a"]
     got = [
@@ -37,7 +36,7 @@ def test_claims_of_a_source_are_numbered_from_0(chain: SqlStore) -> None:
     assert got == [0, 1, 0, 2]
 
 
-def test_claims_that_come_together_are_numbered_in_their_order(chain: SqlStore) -> None:
+def test_claims_that_come_together_are_numbered_in_their_order(chain: Store) -> None:
     """Behind those that there are; all of them or none."""
     chain.add_claim(a_claim("c0"))
     got = chain.add_claims([a_claim("c9"), a_claim("c1"), a_claim("c5")])
@@ -53,7 +52,7 @@ def test_claims_that_come_together_are_numbered_in_their_order(chain: SqlStore) 
     assert len(chain.open_claims("d", "a")) == 4
 
 
-def test_increments_that_come_together_wait_in_their_order(chain: SqlStore) -> None:
+def test_increments_that_come_together_wait_in_their_order(chain: Store) -> None:
     """Behind those that wait; all of them or none; a repetition changes nothing."""
     arrive(chain)
     added = chain.add_claims([a_claim(f"c{n}") for n in range(1, 5)])
@@ -79,7 +78,7 @@ def test_increments_that_come_together_wait_in_their_order(chain: SqlStore) -> N
     }
 
 
-def test_what_waits_is_parsed_once(chain: SqlStore, monkeypatch: pytest.MonkeyPatch) -> None:
+def test_what_waits_is_parsed_once(chain: Store, monkeypatch: pytest.MonkeyPatch) -> None:
     """However often the queues are loaded: at each tick, while thousands wait."""
     parsed, parse = list[tuple[str, int]](), queues._parsed
 
@@ -101,7 +100,7 @@ def test_what_waits_is_parsed_once(chain: SqlStore, monkeypatch: pytest.MonkeyPa
 
 
 @pytest.mark.parametrize("column", ["files", "bindings", "framing_key"])
-def test_what_was_loaded_before_hides_no_change(chain: SqlStore, column: str) -> None:
+def test_what_was_loaded_before_hides_no_change(chain: Store, column: str) -> None:
     """A roll-back gives an index to another increment; a retention moves an increment's files."""
     arrive(chain)
     before = chain.connectors("d")["s"]["i"].queue[0].increment
@@ -111,17 +110,17 @@ def test_what_was_loaded_before_hides_no_change(chain: SqlStore, column: str) ->
     after = chain.connectors("d")["s"]["i"].queue[0].increment
     assert after != before
     assert after.to_json() == before.to_json() | {column: values[column]}
-    assert chain.connectors("d") == SqlStore(chain._database).connectors("d")
+    assert chain.connectors("d") == Store(chain._database).connectors("d")
 
 
-def test_an_id_of_a_claim_is_used_once(chain: SqlStore) -> None:
+def test_an_id_of_a_claim_is_used_once(chain: Store) -> None:
     """A second claim of an id is refused."""
     chain.add_claim(a_claim())
     with pytest.raises(AlreadyExistsError):
         chain.add_claim(a_claim())
 
 
-def test_known_claims_are_those_that_are_stored(chain: SqlStore) -> None:
+def test_known_claims_are_those_that_are_stored(chain: Store) -> None:
     """They are of any source and in any status; no ids, no claims."""
     chain.add_claim(a_claim("c1"))
     chain.add_claim(a_claim("c2", source="b", status="quarantined"))
@@ -129,7 +128,7 @@ def test_known_claims_are_those_that_are_stored(chain: SqlStore) -> None:
     assert chain.known_claims([]) == set()
 
 
-def test_claims_are_found_by_their_ids(chain: SqlStore) -> None:
+def test_claims_are_found_by_their_ids(chain: Store) -> None:
     """They are of any source and in any status, as they are stored; no ids, no claims."""
     one = chain.add_claim(a_claim("c1"))
     other = chain.add_claim(a_claim("c2", source="b", status="quarantined"))
@@ -137,7 +136,7 @@ def test_claims_are_found_by_their_ids(chain: SqlStore) -> None:
     assert chain.find_claims([]) == {}
 
 
-def test_a_claim_comes_back_as_it_went_in(chain: SqlStore) -> None:
+def test_a_claim_comes_back_as_it_went_in(chain: Store) -> None:
     """Names of files may hold whatever a file system allows."""
     claim = chain.add_claim(a_claim(path="\udcff\n'%{};--ß"))
     changed = replace(
@@ -150,7 +149,7 @@ def test_a_claim_comes_back_as_it_went_in(chain: SqlStore) -> None:
     assert chain.claims("d").items == [changed]
 
 
-def test_open_claims_are_those_not_settled_in_order(chain: SqlStore) -> None:
+def test_open_claims_are_those_not_settled_in_order(chain: Store) -> None:
     """Recovery sees `claiming` and `claimed` of its own source, by sequence."""
     statuses: list[ClaimStatus] = ["claimed", "accepted", "claiming", "duplicate", "quarantined"]
     for n, status in enumerate(statuses):
@@ -159,7 +158,7 @@ def test_open_claims_are_those_not_settled_in_order(chain: SqlStore) -> None:
     assert [claim.id for claim in chain.open_claims("d", "a")] == ["c9", "c7"]
 
 
-def test_only_accepted_content_of_this_source_counts_as_known(chain: SqlStore) -> None:
+def test_only_accepted_content_of_this_source_counts_as_known(chain: Store) -> None:
     """The same bytes in quarantine, or in another source, are no duplicate."""
     for n, (source, status) in enumerate([("a", "quarantined"), ("b", "accepted")]):
         claim = chain.add_claim(a_claim(f"c{n}", source=source))
@@ -170,7 +169,7 @@ def test_only_accepted_content_of_this_source_counts_as_known(chain: SqlStore) -
     assert chain.same_claim("d", "a", "ff") == replace(claim, status="accepted", index=0)
 
 
-def test_an_increment_of_several_files_settles_all_their_claims(chain: SqlStore) -> None:
+def test_an_increment_of_several_files_settles_all_their_claims(chain: Store) -> None:
     """It waits once; a repetition changes nothing; a claim that was lost comes back."""
     added = chain.add_claims([a_claim(f"c{n}") for n in range(3)])
     lost = a_claim("lost", sequence=3)
@@ -193,7 +192,7 @@ def test_an_increment_of_several_files_settles_all_their_claims(chain: SqlStore)
     assert last.id == "c0"
 
 
-def test_many_files_are_compared_as_each_by_itself(chain: SqlStore) -> None:
+def test_many_files_are_compared_as_each_by_itself(chain: Store) -> None:
     """The claim of the same name and content, or else the first by name; nothing not accepted."""
     contents = {"p2": "ff", "p1": "ff", "p3": "ee", "p4": "dd"}
     for n, (path, sha256) in enumerate(contents.items()):
@@ -213,7 +212,7 @@ def test_many_files_are_compared_as_each_by_itself(chain: SqlStore) -> None:
     assert chain.same_claims("d", "b", asked) == {}
 
 
-def test_the_newest_accepted_file_of_a_name_is_found(chain: SqlStore) -> None:
+def test_the_newest_accepted_file_of_a_name_is_found(chain: Store) -> None:
     """It is of this source; not one that waits, was refused or was withdrawn."""
     odd = "day\ud800 \u2028.jsonl"
     for n, name in enumerate([odd, "other", odd, odd]):
@@ -232,7 +231,7 @@ def test_the_newest_accepted_file_of_a_name_is_found(chain: SqlStore) -> None:
     assert chain.named_claims("d", "a", []) == {}
 
 
-def test_an_accepted_increment_waits_at_every_consumer(chain: SqlStore) -> None:
+def test_an_accepted_increment_waits_at_every_consumer(chain: Store) -> None:
     """Acceptance stores, enqueues and settles together."""
     claim = chain.add_claim(a_claim())
     chain.accept(claim, an_arrival(0))
@@ -242,7 +241,7 @@ def test_an_accepted_increment_waits_at_every_consumer(chain: SqlStore) -> None:
     assert chain.next_index("d", "a") == 1
 
 
-def test_bindings_wait_with_their_messages(store: SqlStore) -> None:
+def test_bindings_wait_with_their_messages(store: Store) -> None:
     """What an increment of messages names comes back from a queue, too."""
     store.register(a_dataflow(), {"s": {"i": "a", "mail": "s.mail"}})
     arrive(store)
@@ -253,7 +252,7 @@ def test_bindings_wait_with_their_messages(store: SqlStore) -> None:
     assert store.connectors("d")["s"]["mail"].waiting == (sent,)
 
 
-def test_accepting_again_changes_nothing(chain: SqlStore) -> None:
+def test_accepting_again_changes_nothing(chain: Store) -> None:
     """A redo after a crash enqueues nothing twice, not even what was consumed since."""
     arrive(chain)
     run = a_run()
@@ -266,7 +265,7 @@ def test_accepting_again_changes_nothing(chain: SqlStore) -> None:
     assert chain.next_index("d", "a") == 1
 
 
-def test_a_lost_claim_is_restored_by_its_acceptance(chain: SqlStore) -> None:
+def test_a_lost_claim_is_restored_by_its_acceptance(chain: Store) -> None:
     """A store that lost its rows learns them again from the log of the source."""
     chain.accept(a_claim("lost", sequence=4, sha256="aa"), an_arrival(0))
     actual = chain.same_claim("d", "a", "aa")
@@ -274,7 +273,7 @@ def test_a_lost_claim_is_restored_by_its_acceptance(chain: SqlStore) -> None:
     assert (actual.id, actual.sequence, actual.index) == ("lost", 4, 0)
 
 
-def test_an_increment_never_changes(chain: SqlStore) -> None:
+def test_an_increment_never_changes(chain: Store) -> None:
     """A second increment of a name with other files is refused, not dropped."""
     chain.accept(a_claim("c0"), an_arrival(0))
     with pytest.raises(InvariantError):
@@ -282,14 +281,14 @@ def test_an_increment_never_changes(chain: SqlStore) -> None:
     assert [claim.id for claim in chain.claims("d").items] == ["c0"]
 
 
-def test_the_indexes_of_a_flow_have_no_gap(chain: SqlStore) -> None:
+def test_the_indexes_of_a_flow_have_no_gap(chain: Store) -> None:
     """An increment whose predecessor is missing is refused."""
     with pytest.raises(InvariantError):
         chain.accept(a_claim(), an_arrival(1))
     assert chain.next_index("d", "a") == 0
 
 
-def test_arrival_times_are_those_of_the_increments_that_are_known(chain: SqlStore) -> None:
+def test_arrival_times_are_those_of_the_increments_that_are_known(chain: Store) -> None:
     """They are of any flows, by dataflow, flow and index; what is not known is left out."""
     chain.register(a_dataflow("e"), {"s": {"i": "a"}})
     for n in range(3):
@@ -305,7 +304,7 @@ def test_arrival_times_are_those_of_the_increments_that_are_known(chain: SqlStor
     assert chain.arrival_times([]) == {}
 
 
-def test_origins_are_those_of_the_increments_that_are_known(chain: SqlStore) -> None:
+def test_origins_are_those_of_the_increments_that_are_known(chain: Store) -> None:
     """They are of one dataflow, by flow and index; what is not known is left out."""
     chain.register(a_dataflow("e"), {"s": {"i": "a"}})
     for n in range(3):

@@ -9,7 +9,7 @@ import pytest
 from cbp.errors import AlreadyExistsError, NotFoundError
 from cbp.model.run.intention import RunStatus
 from controller.store.access import AuditFilter, AuditRecord
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.conformance.access_records import a_token
 from tests.conformance.records import (
     CHAIN,
@@ -26,7 +26,7 @@ from tests.conformance.records import (
 )
 
 
-def test_what_was_registered_is_returned(store: SqlStore) -> None:
+def test_what_was_registered_is_returned(store: Store) -> None:
     """A dataflow comes back as it went in, the order of its document's keys included."""
     document = {"b": 1, "a": [None, 1.5, "ä\x00\ud800"], "A": {"z": {}, "y": True}}
     record = a_dataflow(document=document, folder="/ta\udce9bles", version=7)
@@ -36,14 +36,14 @@ def test_what_was_registered_is_returned(store: SqlStore) -> None:
     assert list(actual.document) == ["b", "a", "A"]
 
 
-def test_dataflows_are_listed_by_name_byte_by_byte(store: SqlStore) -> None:
+def test_dataflows_are_listed_by_name_byte_by_byte(store: Store) -> None:
     """The order of names does not depend on the locale of the database."""
     for name in ("b", "a_b", "ab", "a", "a1"):
         store.register(a_dataflow(name), {})
     assert [record.name for record in store.dataflows()] == ["a", "a1", "a_b", "ab", "b"]
 
 
-def test_a_name_is_registered_once(chain: SqlStore) -> None:
+def test_a_name_is_registered_once(chain: Store) -> None:
     """A second dataflow of a name is refused and changes nothing."""
     with pytest.raises(AlreadyExistsError):
         chain.register(a_dataflow(version=2), {"x": {}})
@@ -51,7 +51,7 @@ def test_a_name_is_registered_once(chain: SqlStore) -> None:
     assert [stage.stage for stage in chain.stages("d")] == ["s", "t"]
 
 
-def test_new_stages_wait_for_epoch_0_with_empty_connectors(chain: SqlStore) -> None:
+def test_new_stages_wait_for_epoch_0_with_empty_connectors(chain: Store) -> None:
     """Registering makes every stage and every input, before anything arrived."""
     first, second = chain.stages("d")
     assert (first.epoch, first.waiting_since, first.memo, first.failures) == (0, START, None, 0)
@@ -59,14 +59,14 @@ def test_new_stages_wait_for_epoch_0_with_empty_connectors(chain: SqlStore) -> N
     assert waiting(chain) == {"s": {"i": []}, "t": {"j": [], "k": []}}
 
 
-def test_inputs_keep_the_order_of_their_registration(store: SqlStore) -> None:
+def test_inputs_keep_the_order_of_their_registration(store: Store) -> None:
     """Connectors of a stage come in the order in which its inputs were wired."""
     store.register(a_dataflow(), {"s": {"z": "a", "b": "a", "y": "a"}, "no_inputs": {}})
     assert list(store.connectors("d")["s"]) == ["z", "b", "y"]
     assert store.connectors("d")["no_inputs"] == {}
 
 
-def test_running_clears_failures_and_pauses_of_its_own_stages(chain: SqlStore) -> None:
+def test_running_clears_failures_and_pauses_of_its_own_stages(chain: Store) -> None:
     """`set_desired(running)` is a new beginning for the stages of that dataflow only."""
     chain.register(a_dataflow("e"), {"s": {}})
     for dataflow in ("d", "e"):
@@ -80,13 +80,13 @@ def test_running_clears_failures_and_pauses_of_its_own_stages(chain: SqlStore) -
     assert (kept.failures, kept.retry_at, kept.paused_because) == (1, at(9), "broken")
 
 
-def test_what_the_operator_wants_is_kept(chain: SqlStore) -> None:
+def test_what_the_operator_wants_is_kept(chain: Store) -> None:
     """The desired status of a dataflow is what was set last."""
     chain.set_desired("d", "paused")
     assert chain.dataflow("d").desired == "paused"
 
 
-def test_a_state_may_be_set_only_instead_of_another(chain: SqlStore) -> None:
+def test_a_state_may_be_set_only_instead_of_another(chain: Store) -> None:
     """What an operator asked for meanwhile stays, and no event is told."""
     began = chain.newest_event()
     chain.set_desired("d", "draining")
@@ -98,7 +98,7 @@ def test_a_state_may_be_set_only_instead_of_another(chain: SqlStore) -> None:
     assert told == ["dataflow.draining", "dataflow.drained"]
 
 
-def test_delete_leaves_nothing_behind(chain: SqlStore) -> None:
+def test_delete_leaves_nothing_behind(chain: Store) -> None:
     """After a delete the name is free, and its next bearer begins at 0 in everything."""
     chain.register(a_dataflow("e"), CHAIN)
     for dataflow in ("d", "e"):
@@ -118,7 +118,7 @@ def test_delete_leaves_nothing_behind(chain: SqlStore) -> None:
     assert chain.run("re").status is RunStatus.COMMITTED
 
 
-def test_delete_keeps_what_belongs_to_no_dataflow(chain: SqlStore) -> None:
+def test_delete_keeps_what_belongs_to_no_dataflow(chain: Store) -> None:
     """Tokens go on, and the audit log says afterwards who deleted the dataflow."""
     chain.add_token(a_token("deleter"))
     entry = AuditRecord(
@@ -156,15 +156,13 @@ def test_delete_keeps_what_belongs_to_no_dataflow(chain: SqlStore) -> None:
         lambda store: store.increment("d", "a", 0),
     ],
 )
-def test_what_does_not_exist_is_not_found(
-    chain: SqlStore, call: Callable[[SqlStore], object]
-) -> None:
+def test_what_does_not_exist_is_not_found(chain: Store, call: Callable[[Store], object]) -> None:
     """A call on a name that nobody knows says so, and never makes it up."""
     with pytest.raises(NotFoundError):
         call(chain)
 
 
-def test_listings_of_unknown_names_are_empty(store: SqlStore) -> None:
+def test_listings_of_unknown_names_are_empty(store: Store) -> None:
     """Listings do not judge names; they show what there is."""
     assert store.stages("x") == []
     assert store.connectors("x") == {}

@@ -28,7 +28,7 @@ from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import stage_tables
 from controller.app import Service
 from controller.loop.reading.recovery_preview import look_out
-from controller.store.sql import open_store
+from controller.store.base import open_store
 from tests.conformance.earlier_folders import moved, unpack
 from tests.fixtures.earlier.rich import CORRECTED, MESSAGES, NAME, document, expected
 from tests.fixtures.earlier.rich_play import arrive, rows, served, settle, stood

@@ -14,22 +14,21 @@ from hypothesis import HealthCheck, given, settings
 from sqlalchemy import create_engine, text
 
 from cbp.errors import CbpError, OperatingError
-from controller.store.base import Event, EventCursor, EventRecord
-from controller.store.sql import SqlStore, open_store
+from controller.store.base import Event, EventCursor, EventRecord, Store, open_store
 from tests.conformance.records import a_claim, a_dataflow, a_run, an_increment, an_intention, at
 from tests.sampling import examples
 
 WAIT_SECONDS = 120.0
 
 
-def told_since(store: SqlStore, since: EventRecord) -> list[str]:
+def told_since(store: Store, since: EventRecord) -> list[str]:
     """Return the events behind one, as `kind subject`."""
     events = store.events_after(since.cursor, limit=1000)
     assert events is not None
     return [f"{one.event.kind} {one.event.subject}".strip() for one in events]
 
 
-def test_each_change_tells_what_changed(chain: SqlStore) -> None:
+def test_each_change_tells_what_changed(chain: Store) -> None:
     """A client that follows the events learns of every change that its screens show."""
     began = chain.newest_event()
     claim = chain.add_claim(a_claim())
@@ -64,7 +63,7 @@ def test_each_change_tells_what_changed(chain: SqlStore) -> None:
     ]
 
 
-def test_many_files_of_one_transaction_are_one_event(chain: SqlStore) -> None:
+def test_many_files_of_one_transaction_are_one_event(chain: Store) -> None:
     """A folder of 20,000 files does not drive all other events out."""
     began = chain.newest_event()
     chain.add_claims([a_claim(f"c{n}") for n in range(50)])
@@ -74,7 +73,7 @@ def test_many_files_of_one_transaction_are_one_event(chain: SqlStore) -> None:
 
 @pytest.mark.parametrize("kept", [False, True])
 def test_an_event_shares_the_fate_of_its_change(
-    chain: SqlStore, store_with_faults: Callable[..., SqlStore], kept: bool
+    chain: Store, store_with_faults: Callable[..., Store], kept: bool
 ) -> None:
     """Neither is an event told of a change that was rolled back, nor a change made untold."""
     point = "sql_commit.after" if kept else "sql_commit.before"
@@ -91,7 +90,7 @@ def test_an_event_shares_the_fate_of_its_change(
     assert told_since(chain, began) == (["run.started r0"] if kept else [])
 
 
-def test_an_unknown_place_is_told_apart(store: SqlStore) -> None:
+def test_an_unknown_place_is_told_apart(store: Store) -> None:
     """A client behind which events are missing must read everything anew."""
     known = store.newest_event()
     assert store.events_after(known.cursor, limit=1) == []
@@ -101,7 +100,7 @@ def test_an_unknown_place_is_told_apart(store: SqlStore) -> None:
     assert store.events_after(not_yet, limit=1) is None
 
 
-def test_old_events_are_forgotten_and_the_newest_stays(store: SqlStore) -> None:
+def test_old_events_are_forgotten_and_the_newest_stays(store: Store) -> None:
     """Their number and their age have bounds; ids never begin again."""
     store.announce(*(Event(kind="stage.waiting", subject=str(n)) for n in range(10)))
     ten = store.recent_events(limit=10)
@@ -115,7 +114,7 @@ def test_old_events_are_forgotten_and_the_newest_stays(store: SqlStore) -> None:
     assert store.newest_event().id > ten[-1].id
 
 
-def test_a_dataflow_is_followed_alone(store: SqlStore) -> None:
+def test_a_dataflow_is_followed_alone(store: Store) -> None:
     """A filter shows the events of its dataflow, and those that concern all."""
     began = store.newest_event()
     names = ("a", "b", "", "a")
@@ -192,7 +191,7 @@ steps = st.lists(
 )
 
 
-def test_every_reader_sees_each_event_once_and_in_order(store: SqlStore) -> None:
+def test_every_reader_sees_each_event_once_and_in_order(store: Store) -> None:
     """Whatever is written, rolled back, read in pages or forgotten in between; or it is told so."""
 
     @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))

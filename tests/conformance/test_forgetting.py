@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 from cbp.model.run.intention import RunStatus
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.conformance.records import a_dataflow, a_run, an_increment, an_intention, arrive, at
 
 CHAIN = {"s": {"i": "a"}, "t": {"j": "s.out"}}
 
 
-def filled(store: SqlStore) -> None:
+def filled(store: Store) -> None:
     """Fill a store: five arrivals, three runs of `s`, the fourth under way; `t` read nothing."""
     store.register(a_dataflow(), CHAIN)
     for _ in range(5):
@@ -21,7 +21,7 @@ def filled(store: SqlStore) -> None:
     store.intend(a_run("r3", epoch=3))
 
 
-def test_increments_that_wait_and_the_newest_stay(store: SqlStore) -> None:
+def test_increments_that_wait_and_the_newest_stay(store: Store) -> None:
     """Consumed ones below the index go; numbers go on where they were."""
     filled(store)
     assert [i.increment.index for i in store.oldest_increments("d", "a", limit=2)] == [0, 1]
@@ -34,7 +34,7 @@ def test_increments_that_wait_and_the_newest_stay(store: SqlStore) -> None:
     assert arrive(store).index == 5
 
 
-def test_runs_under_way_stay(store: SqlStore) -> None:
+def test_runs_under_way_stay(store: Store) -> None:
     """Ended ones below the epoch go."""
     filled(store)
     assert store.forget_runs("d", "s", below=2) == 2
@@ -42,7 +42,7 @@ def test_runs_under_way_stay(store: SqlStore) -> None:
     assert [(run.id, run.status) for run in store.runs("d").items] == [("r3", RunStatus.INTENDED)]
 
 
-def test_the_newest_stays_though_nobody_waits_for_it(store: SqlStore) -> None:
+def test_the_newest_stays_though_nobody_waits_for_it(store: Store) -> None:
     """It tells the next number of its flow."""
     store.register(a_dataflow(), {"s": {"i": "a"}})
     for epoch in range(3):

@@ -11,7 +11,7 @@ from cbp.errors import InvariantError, NotFoundError
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.punctuation import Punctuation
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.conformance.records import (
     CHAIN,
     a_dataflow,
@@ -23,7 +23,7 @@ from tests.conformance.records import (
 )
 
 
-def test_frames_replace_what_arrived(store: SqlStore) -> None:
+def test_frames_replace_what_arrived(store: Store) -> None:
     """At a framed input only: in one step, each output increment once; runs consume frames."""
     store.register(a_dataflow(), CHAIN, framed={("s", "i")})
     first, second = arrive(store), arrive(store)
@@ -53,7 +53,7 @@ def test_frames_replace_what_arrived(store: SqlStore) -> None:
         store.commit(an_intention(run), finished_at=at(2))
 
 
-def test_a_punctuation_waits_until_all_before_it_is_framed(store: SqlStore) -> None:
+def test_a_punctuation_waits_until_all_before_it_is_framed(store: Store) -> None:
     """Recorded once, in order; applied once, behind what stands before it and before the rest."""
     store.register(a_dataflow(), CHAIN, framed={("s", "i"), ("t", "k")})
     first = arrive(store)

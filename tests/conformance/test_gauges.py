@@ -9,11 +9,11 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from controller.store.sql import SqlStore, open_store
+from controller.store.base import Store, open_store
 from tests.conformance.records import a_claim, a_dataflow, arrive
 
 
-def test_gauges_are_what_the_queues_hold(chain: SqlStore) -> None:
+def test_gauges_are_what_the_queues_hold(chain: Store) -> None:
     """Increments, records and bytes of every input, the empty ones too, and the oldest unread."""
     chain.register(a_dataflow("other"), {"s": {"i": "x"}})
     for records in (3, 4):
@@ -38,7 +38,7 @@ def test_gauges_are_what_the_queues_hold(chain: SqlStore) -> None:
     assert gauges.unreadable == frozenset()
 
 
-def test_files_in_quarantine_are_counted_by_source(chain: SqlStore) -> None:
+def test_files_in_quarantine_are_counted_by_source(chain: Store) -> None:
     """Neither claims of other states nor other sources count."""
     for number, status in enumerate(("quarantined", "quarantined", "claimed")):
         claim = chain.add_claim(a_claim(f"c{number}"))
@@ -76,7 +76,7 @@ def test_counting_files_in_quarantine_reads_few_claims(tmp_path: Path) -> None:
     assert index.endswith("WHERE status = 'quarantined'")
 
 
-def test_the_stages_of_all_dataflows_are_those_of_each(chain: SqlStore) -> None:
+def test_the_stages_of_all_dataflows_are_those_of_each(chain: Store) -> None:
     """One statement has the same records as one for each dataflow, in the same order."""
     chain.register(a_dataflow("other"), {"s": {"i": "x"}})
     chain.pause_stage("d", "t", "by hand")
@@ -84,7 +84,7 @@ def test_the_stages_of_all_dataflows_are_those_of_each(chain: SqlStore) -> None:
     assert len(chain.all_stages()) == 3
 
 
-def test_the_oldest_increment_that_waits_is_that_of_any_queue(chain: SqlStore) -> None:
+def test_the_oldest_increment_that_waits_is_that_of_any_queue(chain: Store) -> None:
     """Each dataflow has its own; one with empty queues has none."""
     chain.register(a_dataflow("other"), {"s": {"i": "x"}})
     for records in (3, 4):

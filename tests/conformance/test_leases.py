@@ -16,7 +16,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from cbp.errors import LeaseLostError, OperatingError
 from cbp.model.schedule.lease import Lease
-from controller.store.sql import SqlStore, open_store
+from controller.store.base import Store, open_store
 from tests.conformance.records import a_dataflow
 
 LONG, SHORT = 600_000, 1
@@ -24,7 +24,7 @@ WAIT_SECONDS = 120.0
 
 
 @pytest.fixture
-def two(store: SqlStore, database: str) -> Iterator[tuple[SqlStore, SqlStore]]:
+def two(store: Store, database: str) -> Iterator[tuple[Store, Store]]:
     """Give two stores on one database whose lease is free."""
     with closing(open_store(database, exclusive=False)) as other:
         store.fence(None)
@@ -34,7 +34,7 @@ def two(store: SqlStore, database: str) -> Iterator[tuple[SqlStore, SqlStore]]:
         store.release_lease(store.lease()[0].epoch)
 
 
-def test_the_lease_is_held_by_one(two: tuple[SqlStore, SqlStore]) -> None:
+def test_the_lease_is_held_by_one(two: tuple[Store, Store]) -> None:
     """While it has time left nobody else gets it; the row says who holds it and where."""
     one, other = two
     before = one.lease()[0].epoch
@@ -48,7 +48,7 @@ def test_the_lease_is_held_by_one(two: tuple[SqlStore, SqlStore]) -> None:
 
 
 def test_a_lease_that_ran_out_is_free_and_may_also_be_renewed(
-    two: tuple[SqlStore, SqlStore],
+    two: tuple[Store, Store],
 ) -> None:
     """Time alone takes nothing away: the first of both, taking or renewing, has it."""
     one, other = two
@@ -65,7 +65,7 @@ def test_a_lease_that_ran_out_is_free_and_may_also_be_renewed(
     assert other.lease()[0] == taken
 
 
-def test_a_released_lease_is_free_at_once(two: tuple[SqlStore, SqlStore]) -> None:
+def test_a_released_lease_is_free_at_once(two: tuple[Store, Store]) -> None:
     """A stop in good order costs no waiting, and the epoch goes on rising."""
     one, other = two
     held = one.take_lease("one", "", milliseconds=LONG)
@@ -76,7 +76,7 @@ def test_a_released_lease_is_free_at_once(two: tuple[SqlStore, SqlStore]) -> Non
     assert taken.epoch == held.epoch + 1
 
 
-def test_of_many_that_stand_at_once_one_leads(two: tuple[SqlStore, SqlStore]) -> None:
+def test_of_many_that_stand_at_once_one_leads(two: tuple[Store, Store]) -> None:
     """A race for a free lease has one winner, whose epoch is the next."""
     one, other = two
     start = threading.Barrier(4)
@@ -91,7 +91,7 @@ def test_of_many_that_stand_at_once_one_leads(two: tuple[SqlStore, SqlStore]) ->
     assert [lease.epoch for lease in won] == [before + 1]
 
 
-def test_the_fence_refuses_every_write_of_an_old_epoch(two: tuple[SqlStore, SqlStore]) -> None:
+def test_the_fence_refuses_every_write_of_an_old_epoch(two: tuple[Store, Store]) -> None:
     """Who was replaced changes nothing any more, whatever it calls; reading goes on."""
     one, other = two
     held = one.take_lease("one", "", milliseconds=SHORT)
@@ -150,9 +150,9 @@ def test_a_take_over_waits_for_a_write_under_way_and_not_for_one_that_is_stuck(
 
 
 def _stop_inside_a_write(
-    zombie: SqlStore,
+    zombie: Store,
     epoch: int,
-    rival: SqlStore,
+    rival: Store,
     engine: Engine,
     found: list[tuple[Lease | None, int]],
 ) -> None:
@@ -183,7 +183,7 @@ def test_who_has_a_database_for_itself_need_not_wait(tmp_path: Any) -> None:
     assert again.epoch == 2
 
 
-def until_free(store: SqlStore) -> None:
+def until_free(store: Store) -> None:
     """Return once the lease has no time left."""
     while (seen := store.lease())[0].expires_ms > seen[1]:
         pass

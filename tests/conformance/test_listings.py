@@ -8,8 +8,8 @@ from typing import Any
 import pytest
 
 from cbp.model.run.intention import RunStatus
+from controller.store.base import Store
 from controller.store.errors import CursorInvalidError
-from controller.store.sql import SqlStore
 from tests.conformance.records import (
     a_claim,
     a_dataflow,
@@ -33,7 +33,7 @@ def everything(listing: Callable[[str | None], Any]) -> list[Any]:
 
 
 @pytest.mark.parametrize("limit", [1, 2, 3, 5, 6])
-def test_pages_hold_every_item_once_newest_first(chain: SqlStore, limit: int) -> None:
+def test_pages_hold_every_item_once_newest_first(chain: Store, limit: int) -> None:
     """Whatever the size of a page: no item twice, none missing, the newest first."""
     for n in range(5):
         arrive(chain)
@@ -46,7 +46,7 @@ def test_pages_hold_every_item_once_newest_first(chain: SqlStore, limit: int) ->
     assert [claim.sequence for claim in claims] == [4, 3, 2, 1, 0]
 
 
-def test_arrivals_are_listed_by_time_and_by_reason(chain: SqlStore) -> None:
+def test_arrivals_are_listed_by_time_and_by_reason(chain: Store) -> None:
     """From a time on, before a time, by the code of a refusal; pages keep to the choice."""
     for n in range(4):
         arrive(chain, at_time=at(n))
@@ -70,7 +70,7 @@ def test_arrivals_are_listed_by_time_and_by_reason(chain: SqlStore) -> None:
     assert refused_ids(code="line_wrong", since=at(1)) == ["q2"]
 
 
-def test_committed_runs_are_those_of_a_stage_since_a_time(chain: SqlStore) -> None:
+def test_committed_runs_are_those_of_a_stage_since_a_time(chain: Store) -> None:
     """Oldest first, not more than the limit; runs of other stages and failed ones are left out."""
     for n in range(4):
         arrive(chain)
@@ -84,7 +84,7 @@ def test_committed_runs_are_those_of_a_stage_since_a_time(chain: SqlStore) -> No
     assert chain.committed_runs("d", "t", since=at(0), limit=9) == []
 
 
-def test_the_last_page_has_no_cursor(chain: SqlStore) -> None:
+def test_the_last_page_has_no_cursor(chain: Store) -> None:
     """A listing that fits exactly does not promise more."""
     arrive(chain)
     arrive(chain)
@@ -92,7 +92,7 @@ def test_the_last_page_has_no_cursor(chain: SqlStore) -> None:
     assert chain.increments("d", limit=1).cursor is not None
 
 
-def test_what_arrives_meanwhile_does_not_shift_pages(chain: SqlStore) -> None:
+def test_what_arrives_meanwhile_does_not_shift_pages(chain: Store) -> None:
     """The next page goes on after the last item that was shown."""
     for _ in range(3):
         arrive(chain)
@@ -102,7 +102,7 @@ def test_what_arrives_meanwhile_does_not_shift_pages(chain: SqlStore) -> None:
     assert [i.increment.index for i in (*first.items, *second.items)] == [2, 1, 0]
 
 
-def test_listings_are_filtered(chain: SqlStore) -> None:
+def test_listings_are_filtered(chain: Store) -> None:
     """Each filter leaves exactly what it names."""
     chain.register(a_dataflow("e"), {"s": {}})
     arrive(chain)
@@ -126,13 +126,13 @@ def test_listings_are_filtered(chain: SqlStore) -> None:
 @pytest.mark.parametrize(
     "cursor", ["", "x", "é", "W10", "WyJydW5zIl0", "bnVsbA", "WyJydW5zIiwxXQ", "eyJhIjoxLCJiIjoyfQ"]
 )
-def test_an_invented_cursor_is_refused(chain: SqlStore, cursor: str) -> None:
+def test_an_invented_cursor_is_refused(chain: Store, cursor: str) -> None:
     """A cursor that no listing handed out is the caller's mistake, said as such."""
     with pytest.raises(CursorInvalidError):
         chain.runs(cursor=cursor)
 
 
-def test_a_cursor_belongs_to_its_listing(chain: SqlStore) -> None:
+def test_a_cursor_belongs_to_its_listing(chain: Store) -> None:
     """The cursor of one kind of listing is refused by another."""
     arrive(chain)
     arrive(chain)
@@ -140,7 +140,7 @@ def test_a_cursor_belongs_to_its_listing(chain: SqlStore) -> None:
         chain.claims("d", cursor=chain.increments("d", limit=1).cursor)
 
 
-def test_a_cursor_belongs_to_its_dataflow(chain: SqlStore) -> None:
+def test_a_cursor_belongs_to_its_dataflow(chain: Store) -> None:
     """Its place means nothing among the items of another one."""
     chain.register(a_dataflow("e"), {"s": {}})
     arrive(chain)
@@ -157,7 +157,7 @@ def test_a_cursor_belongs_to_its_dataflow(chain: SqlStore) -> None:
             listing()
 
 
-def test_runs_are_filtered_by_their_end_and_their_time(chain: SqlStore) -> None:
+def test_runs_are_filtered_by_their_end_and_their_time(chain: Store) -> None:
     """By epoch, by the whole code of the error, and by the time when they began; also together."""
     codes = ["disk_full", "disk_full_of_files", "author_code_failed"]
     for n, code in enumerate(codes):

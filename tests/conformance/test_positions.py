@@ -11,7 +11,7 @@ from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.conformance.records import (
     CHAIN,
     a_dataflow,
@@ -24,7 +24,7 @@ from tests.conformance.records import (
 )
 
 
-def test_a_position_is_brought_back_into_an_empty_store(chain: SqlStore) -> None:
+def test_a_position_is_brought_back_into_an_empty_store(chain: Store) -> None:
     """Epochs, memos, read marks, queues and the next indexes of flows are what they were."""
     for _ in range(3):
         arrive(chain)
@@ -57,7 +57,7 @@ def test_a_position_is_brought_back_into_an_empty_store(chain: SqlStore) -> None
     assert waiting(chain) == actual
 
 
-def test_a_position_never_moves_a_stage_back(chain: SqlStore) -> None:
+def test_a_position_never_moves_a_stage_back(chain: Store) -> None:
     """Ahead of it: nothing happens. Partly ahead, or other stages: refused."""
     arrive(chain)
     early = chain.position("d")
@@ -78,7 +78,7 @@ def test_a_position_never_moves_a_stage_back(chain: SqlStore) -> None:
         chain.position("nobody")
 
 
-def test_a_position_holds_where_framing_stands(store: SqlStore) -> None:
+def test_a_position_holds_where_framing_stands(store: Store) -> None:
     """Frames, the open one, what is not framed, closes: brought back into an empty store."""
     store.register(a_dataflow(), CHAIN, framed={("s", "i")})
     first, second = arrive(store), arrive(store)

@@ -11,7 +11,7 @@ from cbp.errors import InvariantError
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.punctuation import Punctuation
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.conformance.records import (
     a_dataflow,
     a_run,
@@ -25,7 +25,7 @@ from tests.conformance.records import (
 CHAIN = {"s": {"i": "a"}, "t": {"j": "s.out"}}
 
 
-def run(store: SqlStore, epoch: int, **more: Any) -> None:
+def run(store: Store, epoch: int, **more: Any) -> None:
     made = a_run(f"r{epoch}x{len(store.runs('d').items)}", epoch=epoch)
     store.intend(made)
     output = an_increment("s.out", epoch)
@@ -33,7 +33,7 @@ def run(store: SqlStore, epoch: int, **more: Any) -> None:
 
 
 @pytest.fixture
-def chain(store: SqlStore) -> SqlStore:
+def chain(store: Store) -> Store:
     """Give a store whose stage `s` ran twice; three increments have arrived."""
     store.register(a_dataflow(), CHAIN)
     for _ in range(3):
@@ -43,12 +43,12 @@ def chain(store: SqlStore) -> SqlStore:
     return store
 
 
-def begin(store: SqlStore, **more: Any) -> Generation:
+def begin(store: Store, **more: Any) -> Generation:
     """Return a generation that begins where the store stands now."""
     return Generation(1, store.position("d"), {"s": 2, "t": 0}, 0, "me", "why", **more)
 
 
-def test_a_dataflow_goes_back_to_where_a_generation_began(chain: SqlStore) -> None:
+def test_a_dataflow_goes_back_to_where_a_generation_began(chain: Store) -> None:
     """Epochs, memos and queues of then; later arrivals behind them, later outputs forgotten."""
     before, stages, generation = waiting(chain), chain.stages("d"), begin(chain)
     run(chain, 2)
@@ -66,7 +66,7 @@ def test_a_dataflow_goes_back_to_where_a_generation_began(chain: SqlStore) -> No
     assert chain.dataflow("d").generation == 1
 
 
-def test_it_is_done_once(chain: SqlStore) -> None:
+def test_it_is_done_once(chain: Store) -> None:
     """Repeated after runs of the new generation, it takes nothing back."""
     generation = begin(chain)
     chain.rewind(generation, at=at(5))
@@ -75,7 +75,7 @@ def test_it_is_done_once(chain: SqlStore) -> None:
     assert chain.stages("d")[0].epoch == 3
 
 
-def test_a_run_of_another_generation_is_refused(chain: SqlStore) -> None:
+def test_a_run_of_another_generation_is_refused(chain: Store) -> None:
     """Whoever slept through the roll-back commits nothing."""
     chain.rewind(begin(chain), at=at(5))
     with pytest.raises(InvariantError):
@@ -83,7 +83,7 @@ def test_a_run_of_another_generation_is_refused(chain: SqlStore) -> None:
     assert chain.stages("d")[0].epoch == 2
 
 
-def test_an_empty_store_goes_forward_to_it(chain: SqlStore) -> None:
+def test_an_empty_store_goes_forward_to_it(chain: Store) -> None:
     """A store that lost everything gets the position, and the increments in its queues."""
     generation, before = begin(chain), waiting(chain)
     chain.delete("d")
@@ -93,7 +93,7 @@ def test_an_empty_store_goes_forward_to_it(chain: SqlStore) -> None:
     assert chain.next_index("d", "s.out") == 2
 
 
-def test_framings_and_closes_go_back_too(store: SqlStore) -> None:
+def test_framings_and_closes_go_back_too(store: Store) -> None:
     """Those of its position wait there, and what came since; not what was dropped."""
     store.register(a_dataflow(), CHAIN, {("t", "j")})
     for _ in range(2):
@@ -126,7 +126,7 @@ def test_framings_and_closes_go_back_too(store: SqlStore) -> None:
     assert store.next_punctuation("d") == 4
 
 
-def test_a_generation_of_other_stages_is_refused(chain: SqlStore) -> None:
+def test_a_generation_of_other_stages_is_refused(chain: Store) -> None:
     """Nothing is changed when stages or inputs differ."""
     generation = begin(chain)
     stages = {"s": generation.position.stages["s"]}

@@ -9,9 +9,8 @@ import pytest
 
 from cbp.errors import AlreadyExistsError, InvariantError
 from cbp.model.run.intention import RunStatus
-from controller.store.base import PAUSED_BY_HAND, IncrementRecord
+from controller.store.base import PAUSED_BY_HAND, IncrementRecord, Store
 from controller.store.errors import StagePausedError
-from controller.store.sql import SqlStore
 from tests.conformance.records import (
     CHAIN,
     START,
@@ -25,7 +24,7 @@ from tests.conformance.records import (
 )
 
 
-def test_an_intended_run_is_found_again(chain: SqlStore) -> None:
+def test_an_intended_run_is_found_again(chain: Store) -> None:
     """What was decided is there after a crash, the read set included."""
     run = a_run(read={"i": [3, 1], "k": []}, remove={"i": [1]}, started_at=at(5), attempt=2)
     chain.intend(run)
@@ -35,21 +34,21 @@ def test_an_intended_run_is_found_again(chain: SqlStore) -> None:
     assert {s.stage: s.waiting_since for s in chain.stages("d")} == {"s": at(5), "t": START}
 
 
-def test_a_stale_decision_is_refused(chain: SqlStore) -> None:
+def test_a_stale_decision_is_refused(chain: Store) -> None:
     """A run of an epoch that is not the next one is not recorded."""
     with pytest.raises(InvariantError):
         chain.intend(a_run(epoch=1))
     assert chain.intended_runs() == []
 
 
-def test_an_id_of_a_run_is_used_once(chain: SqlStore) -> None:
+def test_an_id_of_a_run_is_used_once(chain: Store) -> None:
     """A second run of an id is refused."""
     chain.intend(a_run())
     with pytest.raises(AlreadyExistsError):
         chain.intend(a_run(stage="t"))
 
 
-def test_a_commit_moves_everything_together(chain: SqlStore) -> None:
+def test_a_commit_moves_everything_together(chain: Store) -> None:
     """Queues, outputs, epoch, memo and run change in one step."""
     arrive(chain)
     arrive(chain)
@@ -68,7 +67,7 @@ def test_a_commit_moves_everything_together(chain: SqlStore) -> None:
     assert chain.intended_runs() == []
 
 
-def test_epochs_are_counted_over_all_stages(chain: SqlStore) -> None:
+def test_epochs_are_counted_over_all_stages(chain: Store) -> None:
     """What was committed since somebody looked is told by one number per dataflow."""
     chain.register(a_dataflow("e"), CHAIN)
     for number, stage in enumerate(("s", "t", "s")):
@@ -77,7 +76,7 @@ def test_epochs_are_counted_over_all_stages(chain: SqlStore) -> None:
     assert chain.epochs() == {"d": 3, "e": 0}
 
 
-def test_what_is_read_and_not_removed_keeps_a_mark(chain: SqlStore) -> None:
+def test_what_is_read_and_not_removed_keeps_a_mark(chain: Store) -> None:
     """A read mark stays with its increment; removal drops it without reading."""
     for _ in range(3):
         arrive(chain)
@@ -92,7 +91,7 @@ def test_what_is_read_and_not_removed_keeps_a_mark(chain: SqlStore) -> None:
     assert waiting(chain)["s"] == {"i": ["a/0*", "a/3"]}
 
 
-def test_a_stage_can_feed_itself(store: SqlStore) -> None:
+def test_a_stage_can_feed_itself(store: Store) -> None:
     """An output that is wired to its own stage waits there for the next epoch."""
     store.register(a_dataflow(), {"s": {"i": "a", "back": "s.out"}})
     arrive(store)
@@ -103,7 +102,7 @@ def test_a_stage_can_feed_itself(store: SqlStore) -> None:
     assert waiting(store) == {"s": {"i": [], "back": ["s.out/1"]}}
 
 
-def test_empty_outputs_are_enqueued_too(chain: SqlStore) -> None:
+def test_empty_outputs_are_enqueued_too(chain: Store) -> None:
     """Consumers stay aligned: an epoch without records still is an increment."""
     arrive(chain)
     chain.commit(an_intention(a_run(), an_increment("s.out", 0, records=0)), finished_at=at(1))
@@ -111,7 +110,7 @@ def test_empty_outputs_are_enqueued_too(chain: SqlStore) -> None:
     assert chain.connectors("d")["t"]["j"].queue[0].increment.files == ()
 
 
-def test_committing_again_changes_nothing(chain: SqlStore) -> None:
+def test_committing_again_changes_nothing(chain: Store) -> None:
     """A redo after a crash is no second effect, even once consumers moved on."""
     arrive(chain)
     run = a_run()
@@ -125,7 +124,7 @@ def test_committing_again_changes_nothing(chain: SqlStore) -> None:
     assert (waiting(chain), chain.stages("d"), chain.runs().items) == before
 
 
-def test_epochs_are_committed_in_order(chain: SqlStore) -> None:
+def test_epochs_are_committed_in_order(chain: Store) -> None:
     """An intention from the future is refused and changes nothing."""
     arrive(chain)
     with pytest.raises(InvariantError):
@@ -137,7 +136,7 @@ def test_epochs_are_committed_in_order(chain: SqlStore) -> None:
 @pytest.mark.parametrize(
     "chosen", [{"read": {"i": [1]}}, {"remove": {"i": [0, 1]}}, {"read": {"x": [0]}}]
 )
-def test_a_run_takes_only_what_waits(chain: SqlStore, chosen: dict[str, Any]) -> None:
+def test_a_run_takes_only_what_waits(chain: Store, chosen: dict[str, Any]) -> None:
     """An intention that names what is not queued is refused as a whole."""
     arrive(chain)
     run = a_run(**{"read": {"i": [0]}, "remove": {}, **chosen})
@@ -147,7 +146,7 @@ def test_a_run_takes_only_what_waits(chain: SqlStore, chosen: dict[str, Any]) ->
     assert chain.next_index("d", "s.out") == 0
 
 
-def test_a_commit_restores_a_lost_run(chain: SqlStore) -> None:
+def test_a_commit_restores_a_lost_run(chain: Store) -> None:
     """A store that lost its rows learns the run again from the intention."""
     arrive(chain)
     run = a_run("lost")
@@ -157,7 +156,7 @@ def test_a_commit_restores_a_lost_run(chain: SqlStore) -> None:
     assert (actual.read, actual.figures) == ({"i": (0,)}, {"groups": 2.0})
 
 
-def test_a_commit_forgets_failures_and_keeps_a_pause(chain: SqlStore) -> None:
+def test_a_commit_forgets_failures_and_keeps_a_pause(chain: Store) -> None:
     """Success resets the count of tries; only an operator lifts a pause."""
     arrive(chain)
     chain.intend(a_run("r0"))
@@ -170,7 +169,7 @@ def test_a_commit_forgets_failures_and_keeps_a_pause(chain: SqlStore) -> None:
     assert (stage.failures, stage.retry_at, stage.paused_because) == (0, None, "by hand")
 
 
-def test_a_failure_is_counted_and_explained(chain: SqlStore) -> None:
+def test_a_failure_is_counted_and_explained(chain: Store) -> None:
     """A failed try is shown with its error; its increments stay queued."""
     arrive(chain)
     error = {"error_code": "author_code_failed", "message": "a\x00\ud800", "details": {"n": 1}}
@@ -192,7 +191,7 @@ def test_a_failure_is_counted_and_explained(chain: SqlStore) -> None:
     assert waiting(chain)["s"] == {"i": ["a/0"]}
 
 
-def test_a_failure_without_a_reason_keeps_a_pause(chain: SqlStore) -> None:
+def test_a_failure_without_a_reason_keeps_a_pause(chain: Store) -> None:
     """A stage that was stopped while it ran stays stopped when its run fails."""
     chain.intend(a_run())
     chain.pause_stage("d", "s", "by hand")
@@ -200,7 +199,7 @@ def test_a_failure_without_a_reason_keeps_a_pause(chain: SqlStore) -> None:
     assert chain.stages("d")[0].paused_because == "by hand"
 
 
-def test_a_try_fails_once(chain: SqlStore) -> None:
+def test_a_try_fails_once(chain: Store) -> None:
     """Failing a failed run again is no second failure."""
     chain.intend(a_run())
     for second in (1, 2):
@@ -209,7 +208,7 @@ def test_a_try_fails_once(chain: SqlStore) -> None:
     assert chain.run("r0").finished_at == at(1)
 
 
-def test_a_committed_run_cannot_fail(chain: SqlStore) -> None:
+def test_a_committed_run_cannot_fail(chain: Store) -> None:
     """What was published is never shown as failed."""
     arrive(chain)
     run = a_run()
@@ -220,7 +219,7 @@ def test_a_committed_run_cannot_fail(chain: SqlStore) -> None:
     assert chain.run("r0").status is RunStatus.COMMITTED
 
 
-def test_a_superseded_try_leaves_the_stage_alone(chain: SqlStore) -> None:
+def test_a_superseded_try_leaves_the_stage_alone(chain: Store) -> None:
     """The late failure of a try whose epoch another one committed is only recorded."""
     arrive(chain)
     chain.intend(a_run("r0"))
@@ -231,7 +230,7 @@ def test_a_superseded_try_leaves_the_stage_alone(chain: SqlStore) -> None:
     assert chain.run("r0").status is RunStatus.FAILED
 
 
-def test_lifting_a_pause_ends_the_rest_after_a_failure(chain: SqlStore) -> None:
+def test_lifting_a_pause_ends_the_rest_after_a_failure(chain: Store) -> None:
     """A retry does not wait for the time of the next try; failures stay, until a resume."""
     chain.intend(a_run())
     chain.fail("r0", {}, finished_at=at(1), retry_at=at(900))
@@ -244,7 +243,7 @@ def test_lifting_a_pause_ends_the_rest_after_a_failure(chain: SqlStore) -> None:
     assert chain.stages("d")[0].failures == 0
 
 
-def test_what_an_operator_paused_only_a_resume_lifts(chain: SqlStore) -> None:
+def test_what_an_operator_paused_only_a_resume_lifts(chain: Store) -> None:
     """Neither a retry nor a later failure takes the place of the pause; the error is noted."""
     error = {"error_code": "disk_full", "message": "disk full", "details": {}}
     chain.intend(a_run())
@@ -261,7 +260,7 @@ def test_what_an_operator_paused_only_a_resume_lifts(chain: SqlStore) -> None:
     assert (stage.paused_because, stage.failures, stage.error) == ("", 0, None)
 
 
-def test_a_pause_is_of_one_stage(chain: SqlStore) -> None:
+def test_a_pause_is_of_one_stage(chain: Store) -> None:
     """`pause_stage` sets the reason, whatever it is; a retry lifts it."""
     error = {"error_code": "disk_full", "message": "disk full", "details": {"path": "/x"}}
     chain.pause_stage("d", "s", "disk full", error)
@@ -278,7 +277,7 @@ def test_a_pause_is_of_one_stage(chain: SqlStore) -> None:
 LOOP = {"s": {"i": "a", "back": "t.out"}, "t": {"j": "s.out"}, "u": {"k": "s.out"}}
 
 
-def test_empties_are_not_enqueued_inside_a_cycle(store: SqlStore) -> None:
+def test_empties_are_not_enqueued_inside_a_cycle(store: Store) -> None:
     """They would go round for ever; readers outside get them, to stay aligned."""
     store.register(a_dataflow(), LOOP)
     arrive(store)
@@ -294,7 +293,7 @@ def test_empties_are_not_enqueued_inside_a_cycle(store: SqlStore) -> None:
     assert waiting(store)["u"] == {"k": ["s.out/0", "s.out/1"]}
 
 
-def test_turns_count_epochs_without_input_from_outside(store: SqlStore) -> None:
+def test_turns_count_epochs_without_input_from_outside(store: Store) -> None:
     """On a cycle only; one increment from outside begins anew."""
     store.register(a_dataflow(), LOOP)
     seen = []

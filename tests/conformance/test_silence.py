@@ -10,6 +10,7 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
+from controller.store.base import Store
 from controller.store.database.connections import (
     ANSWER_SECONDS,
     LOCK_SECONDS,
@@ -18,7 +19,6 @@ from controller.store.database.connections import (
 )
 from controller.store.database.migrate import migrate
 from controller.store.errors import DatabaseSilentError
-from controller.store.sql import SqlStore
 from tests.system.processes import until
 from tests.system.wire import Wire
 
@@ -34,7 +34,7 @@ SOON_SECONDS = 120.0
 class Place:
     """A store behind a wire, and a way to its database beside both."""
 
-    store: SqlStore
+    store: Store
     wire: Wire
     beside: Engine
 
@@ -50,7 +50,7 @@ def place(new_postgres_database: Callable[[], str]) -> Iterator[Place]:
         opened = Database(
             through.render_as_string(hide_password=False), answer_seconds=PATIENCE_SECONDS
         )
-        store = stack.enter_context(closing(SqlStore(opened)))
+        store = stack.enter_context(closing(Store(opened)))
         migrate(opened)
         beside = create_engine(url)
         stack.callback(beside.dispose)

@@ -7,8 +7,8 @@ from dataclasses import replace
 import pytest
 
 from cbp.errors import NotFoundError
+from controller.store.base import Store
 from controller.store.records import SinkRecord
-from controller.store.sql import SqlStore
 from tests.conformance.records import START, arrive
 
 
@@ -18,7 +18,7 @@ def a_sink(name: str = "out", **more: object) -> SinkRecord:
 
 
 def test_what_an_operator_wants_and_how_far_a_sink_is_do_not_overwrite_each_other(
-    chain: SqlStore,
+    chain: Store,
 ) -> None:
     """Either may be written between a reading and a writing of the other."""
     chain.put_sink(a_sink())
@@ -35,7 +35,7 @@ def test_what_an_operator_wants_and_how_far_a_sink_is_do_not_overwrite_each_othe
     assert chain.sinks("d")[0].choice == ""
 
 
-def test_a_sink_of_another_identity_is_another_sink(chain: SqlStore) -> None:
+def test_a_sink_of_another_identity_is_another_sink(chain: Store) -> None:
     """What is found out about the one does not count for the other."""
     chain.put_sink(a_sink(next=3))
     chain.move_sink(replace(a_sink(next=9), identity="other"))
@@ -44,7 +44,7 @@ def test_a_sink_of_another_identity_is_another_sink(chain: SqlStore) -> None:
     assert [(one.identity, one.next) for one in chain.sinks("d")] == [("other", 1)]
 
 
-def test_the_end_of_the_flow_and_the_oldest_that_waits_are_told(chain: SqlStore) -> None:
+def test_the_end_of_the_flow_and_the_oldest_that_waits_are_told(chain: Store) -> None:
     """As of the moment of the question, for each sink."""
     chain.put_sink(a_sink(next=1))
     chain.put_sink(replace(a_sink("other"), flow="nothing"))
@@ -56,7 +56,7 @@ def test_the_end_of_the_flow_and_the_oldest_that_waits_are_told(chain: SqlStore)
     assert [(one.end, one.waits_since) for one in chain.sinks("d")] == [(3, None), (3, START)]
 
 
-def test_sinks_go_with_their_dataflow(chain: SqlStore) -> None:
+def test_sinks_go_with_their_dataflow(chain: Store) -> None:
     """And those that a new version has no more; an unknown one is told."""
     for name in ("x", "y", "z"):
         chain.put_sink(a_sink(name))

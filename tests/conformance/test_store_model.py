@@ -25,8 +25,7 @@ from hypothesis.stateful import (
 
 from cbp.errors import CbpError
 from cbp.model.run.intention import RunStatus
-from controller.store.base import PAUSED_BY_HAND, IncrementRecord
-from controller.store.sql import SqlStore
+from controller.store.base import PAUSED_BY_HAND, IncrementRecord, Store
 from tests.conformance.records import (
     START,
     a_claim,
@@ -196,7 +195,7 @@ class Model:
 class StoreMachine(RuleBasedStateMachine):
     """Every rule makes one call on both, with the same arguments."""
 
-    store: SqlStore
+    store: Store
 
     @initialize()
     def empty(self) -> None:
@@ -368,7 +367,7 @@ class StoreMachine(RuleBasedStateMachine):
         assert [run.id for run in self.store.intended_runs()] == intended
 
 
-def test_the_store_does_what_the_model_does(store: SqlStore) -> None:
+def test_the_store_does_what_the_model_does(store: Store) -> None:
     """Any sequence of calls has the results, errors and effects that the model says."""
     machine = type("Machine", (StoreMachine,), {"store": store})
     run_state_machine_as_test(

@@ -13,8 +13,8 @@ from sqlalchemy import create_engine, text
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import CbpError, InvariantError
+from controller.store.base import Store, open_store
 from controller.store.methods.queues import next_index
-from controller.store.sql import SqlStore, open_store
 from tests.conformance.records import (
     CHAIN,
     START,
@@ -30,10 +30,10 @@ from tests.conformance.records import (
 )
 from tests.planned_faults import Crash, PlannedFaults
 
-Reopen = Callable[[Faults], SqlStore]
+Reopen = Callable[[Faults], Store]
 
 
-def test_times_come_back_in_utc(chain: SqlStore) -> None:
+def test_times_come_back_in_utc(chain: Store) -> None:
     """An instant keeps its microseconds and loses only its zone."""
     local = datetime(2026, 7, 1, 1, 2, 3, 456789, tzinfo=timezone(timedelta(hours=5.5)))
     chain.intend(a_run(started_at=local))
@@ -42,13 +42,13 @@ def test_times_come_back_in_utc(chain: SqlStore) -> None:
     assert actual.utcoffset() == timedelta(0)
 
 
-def test_a_time_without_a_zone_is_refused(chain: SqlStore) -> None:
+def test_a_time_without_a_zone_is_refused(chain: Store) -> None:
     """What could mean two instants is not stored as one of them."""
     with pytest.raises(InvariantError):
         chain.intend(a_run(started_at=START.replace(tzinfo=None)))
 
 
-def test_what_is_not_json_is_refused(chain: SqlStore) -> None:
+def test_what_is_not_json_is_refused(chain: Store) -> None:
     """A memo that would not come back as it went in is not stored."""
     arrive(chain)
     with pytest.raises(InvariantError):
@@ -56,7 +56,7 @@ def test_what_is_not_json_is_refused(chain: SqlStore) -> None:
     assert chain.stages("d")[0].epoch == 0
 
 
-WRITES: dict[str, Callable[[SqlStore], object]] = {
+WRITES: dict[str, Callable[[Store], object]] = {
     "register": lambda store: store.register(a_dataflow("e"), CHAIN),
     "set_desired": lambda store: store.set_desired("d", "paused"),
     "delete": lambda store: store.delete("d"),
@@ -78,7 +78,7 @@ WRITES: dict[str, Callable[[SqlStore], object]] = {
 }
 
 
-def picture(store: SqlStore) -> list[Any]:
+def picture(store: Store) -> list[Any]:
     """Return everything that the store shows."""
     names = [record.name for record in store.dataflows()]
     per_dataflow = [
@@ -91,7 +91,7 @@ def picture(store: SqlStore) -> list[Any]:
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_crash_leaves_all_of_a_write_or_nothing(
-    chain: SqlStore, store_with_faults: Reopen, name: str, side: str
+    chain: Store, store_with_faults: Reopen, name: str, side: str
 ) -> None:
     """Dying before the commit leaves the old picture; dying after it, the new one."""
     arrive(chain)
@@ -104,7 +104,7 @@ def test_a_crash_leaves_all_of_a_write_or_nothing(
     assert (picture(chain) == old) is (side == "before")
 
 
-def test_readers_never_see_half_of_a_write(chain: SqlStore, store_with_faults: Reopen) -> None:
+def test_readers_never_see_half_of_a_write(chain: Store, store_with_faults: Reopen) -> None:
     """While a commit is under way, others see the state before it, and do not wait."""
     arrive(chain)
     old, seen = picture(chain), list[Any]()
@@ -115,7 +115,7 @@ def test_readers_never_see_half_of_a_write(chain: SqlStore, store_with_faults: R
     assert after == picture(chain) != old
 
 
-def test_one_transaction_reads_one_state(chain: SqlStore) -> None:
+def test_one_transaction_reads_one_state(chain: Store) -> None:
     """What is committed between two reads of one transaction shows in neither."""
     with chain._database.read() as connection:
         first = next_index(connection, "d", "a")
@@ -126,7 +126,7 @@ def test_one_transaction_reads_one_state(chain: SqlStore) -> None:
 
 
 def test_two_threads_that_commit_one_intention_have_one_effect(
-    chain: SqlStore, store_with_faults: Reopen
+    chain: Store, store_with_faults: Reopen
 ) -> None:
     """A zombie's commit and the redo of its heir, in any order, count once.
 
@@ -173,7 +173,7 @@ def in_threads(work: Callable[[Any], None], arguments: Iterable[Any]) -> None:
         assert not thread.is_alive()
 
 
-def test_many_threads_lose_nothing(store: SqlStore) -> None:
+def test_many_threads_lose_nothing(store: Store) -> None:
     """Claims, arrivals and reads from many threads leave no gap and no double."""
     store.register(a_dataflow(), CHAIN)
     errors: list[CbpError] = []

@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cbp.errors import NotFoundError
-from controller.store.base import VerificationRecord
-from controller.store.sql import SqlStore
+from controller.store.base import Store, VerificationRecord
 from tests.conformance.records import a_dataflow
 
 
@@ -14,7 +13,7 @@ def a_result(id_: str, dataflow: str = "d", **more: object) -> VerificationRecor
     return VerificationRecord(id_, dataflow, {"status": "equal", **more})
 
 
-def test_the_newest_results_of_each_dataflow_are_kept(chain: SqlStore) -> None:
+def test_the_newest_results_of_each_dataflow_are_kept(chain: Store) -> None:
     """Newest first; those of another dataflow count for themselves."""
     chain.register(a_dataflow("other"), {"s": {"i": "x"}})
     chain.keep_verification(a_result("x", "other"), most=3)
@@ -27,14 +26,14 @@ def test_the_newest_results_of_each_dataflow_are_kept(chain: SqlStore) -> None:
         chain.verification("v1")
 
 
-def test_a_later_result_takes_the_place_of_an_earlier_one(chain: SqlStore) -> None:
+def test_a_later_result_takes_the_place_of_an_earlier_one(chain: Store) -> None:
     """A verification that was given up may still end."""
     chain.keep_verification(a_result("v0", n=1), most=3)
     chain.keep_verification(a_result("v0", n=2), most=3)
     assert chain.verifications("d") == [a_result("v0", n=2)]
 
 
-def test_results_go_with_their_dataflow(chain: SqlStore) -> None:
+def test_results_go_with_their_dataflow(chain: Store) -> None:
     """And none is kept of a dataflow that is gone."""
     chain.keep_verification(a_result("v0"), most=3)
     chain.delete("d")

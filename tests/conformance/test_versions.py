@@ -12,15 +12,14 @@ from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
-from controller.store.base import PAUSED_BY_HAND
-from controller.store.sql import SqlStore
+from controller.store.base import PAUSED_BY_HAND, Store
 from tests.conformance.records import START, a_dataflow, an_increment, arrive
 
 WIRING = {"keep": {"items": "a"}, "gone": {"items": "a"}}
 NEW = {"keep": {"items": "a"}, "new": {"items": "a", "framed": "a"}}
 
 
-def position_of(store: SqlStore) -> Position:
+def position_of(store: Store) -> Position:
     """Return where the new version begins: one queue as it was, one fuller, one framed."""
     before = store.position("d")
     framed = Connector(
@@ -36,7 +35,7 @@ def position_of(store: SqlStore) -> Position:
 
 
 @pytest.fixture
-def changed(store: SqlStore) -> SqlStore:
+def changed(store: Store) -> Store:
     """A store with a dataflow of two increments, changed, and one that came in between."""
     store.register(a_dataflow(), WIRING)
     for _ in range(2):
@@ -51,7 +50,7 @@ def changed(store: SqlStore) -> SqlStore:
     return store
 
 
-def test_stages_and_queues_are_those_of_the_new_version(changed: SqlStore) -> None:
+def test_stages_and_queues_are_those_of_the_new_version(changed: Store) -> None:
     """Every queue is the position's, and behind it what arrived since."""
     assert (changed.dataflow("d").version, changed.dataflow("d").document["v"]) == (2, 2)
     actual = changed.connectors("d")
@@ -66,7 +65,7 @@ def test_stages_and_queues_are_those_of_the_new_version(changed: SqlStore) -> No
     assert [i.index for i in framed.arrived] == [0, 2]
 
 
-def test_a_kept_stage_keeps_pause_and_priority_and_a_new_one_its_epoch(changed: SqlStore) -> None:
+def test_a_kept_stage_keeps_pause_and_priority_and_a_new_one_its_epoch(changed: Store) -> None:
     """What the operator paused stays so; numbers go on where the position says."""
     keep, new = changed.stages("d")
     assert (keep.stage, keep.paused_because, keep.priority) == ("keep", "by hand", "low")
@@ -83,7 +82,7 @@ def test_a_kept_stage_keeps_pause_and_priority_and_a_new_one_its_epoch(changed: 
     ],
 )
 def test_a_changed_stage_goes_on_unless_an_operator_paused_it(
-    store: SqlStore, because: str, error: dict[str, str] | None, afterwards: str
+    store: Store, because: str, error: dict[str, str] | None, afterwards: str
 ) -> None:
     """New code may mend an error; it is no answer to somebody who paused the stage."""
     store.register(a_dataflow(), WIRING)
@@ -97,14 +96,14 @@ def test_a_changed_stage_goes_on_unless_an_operator_paused_it(
     assert (keep.stage, keep.paused_because, keep.error is None) == ("keep", afterwards, True)
 
 
-def test_increments_stay_known_and_others_follow(changed: SqlStore) -> None:
+def test_increments_stay_known_and_others_follow(changed: Store) -> None:
     """The next increment reaches the new readers; nothing is stored twice."""
     assert [r.increment.index for r in changed.increments("d", "a").items] == [2, 1, 0]
     arrive(changed)
     assert [i.index for i in changed.connectors("d")["new"]["items"].waiting] == [0, 1, 2, 3]
 
 
-def test_an_increment_that_was_found_elsewhere_is_read_there(changed: SqlStore) -> None:
+def test_an_increment_that_was_found_elsewhere_is_read_there(changed: Store) -> None:
     """Its records are the same, in files of other names: every queue sees those, others do not."""
     position = changed.position("d")
     moved = replace(an_increment("a", 0), files=(DataFile("flows/b/merged.parquet", 9, 90, 2, 3),))
@@ -118,7 +117,7 @@ def test_an_increment_that_was_found_elsewhere_is_read_there(changed: SqlStore) 
     assert changed.increment("d", "a", 1).increment == an_increment("a", 1)
 
 
-def test_a_close_in_between_counts_for_the_new_version(store: SqlStore) -> None:
+def test_a_close_in_between_counts_for_the_new_version(store: Store) -> None:
     """It was made once the version had begun, and before the store was told so."""
     store.register(a_dataflow(), WIRING)
     for _ in range(2):
@@ -135,7 +134,7 @@ def test_a_close_in_between_counts_for_the_new_version(store: SqlStore) -> None:
     assert store.next_punctuation("d") == 1
 
 
-def test_a_dataflow_that_is_not_there_cannot_be_changed(store: SqlStore) -> None:
+def test_a_dataflow_that_is_not_there_cannot_be_changed(store: Store) -> None:
     """It is registered first."""
     with pytest.raises(NotFoundError):
         store.change(a_dataflow(), {}, position=Position("d", {}, ()), at=START)

@@ -20,7 +20,7 @@ from urllib.parse import parse_qs
 from moto.moto_server.werkzeug_app import DomainDispatcherApplication, create_backend_app
 from werkzeug.serving import make_server
 
-from controller.ingest.bucket.s3_store import S3Store
+from controller.ingest.folder.object_store import S3Store
 
 KEY, SECRET = "canary-key-id", "canary-secret-key"
 _NUMBERS = itertools.count()

@@ -18,9 +18,9 @@ import pyarrow as pa
 
 from cbp import Input, Translate, TranslateArrow, View
 from cbp.engine.direct import LocalEngine
-from controller.ingest import DropFolder
-from controller.ingest.admission.readmission import Author
-from controller.ingest.admission.replacement import Compared
+from controller.ingest.drop_folder import DropFolder
+from controller.ingest.replacement import Compared
+from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord
 from tests.controller.world import SCHEMA, Inline, World
 

@@ -9,7 +9,7 @@ from fastapi import FastAPI
 from cbp.model.schedule.lease import Role, Standing
 from controller.access.access import Access
 from controller.api import create_api
-from controller.ingest import DropFolder
+from controller.ingest.drop_folder import DropFolder
 from controller.settings import Settings
 from tests.controller.world import World
 

@@ -39,12 +39,11 @@ from controller.loop import (
     Controller,
     Environment,
     LoopLimits,
+    Parts,
     RetryPolicy,
-    assemble,
 )
 from controller.registry import Registry
-from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord
-from controller.store.sql import open_store
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, open_store
 from tests.controller.file_engine import FileEngine, Record
 from tests.new_database import put_new_database
 from tests.planned_faults import Crash
@@ -239,7 +238,7 @@ class World:
             limits=self.engine_limits,
         )
         self.arrivals = None
-        self.parts = assemble(
+        self.parts = Parts(
             Environment(
                 store=self.store,
                 engine=self.engine,

@@ -24,11 +24,11 @@ from typing import Any
 
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
+from controller.ingest.formats.bad_lines import Notes
 from controller.ingest.formats.content import ClaimedContent
-from controller.ingest.formats.notes import Notes
 from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
-from controller.ingest.reading.reader_process import memory_bytes
+from controller.ingest.reader.reader_process import memory_bytes
 from controller.ingest.rejection import FileRejectedError
 from tests.fresh import of_tests
 from tests.fuzz.cases import TIMES, Case, case_of

@@ -15,13 +15,13 @@ from typing import Any
 import pyarrow as pa
 import pytest
 
-from controller.ingest import FileRejectedError, IngestLimits, ReaderPool, SourceLog
-from controller.ingest.admission.identity import Identities
-from controller.ingest.admission.source_log import SourceEntry
-from controller.ingest.formats import access_log, column_builder, xml_records
-from controller.ingest.formats.avro import record_schema
-from controller.ingest.formats.avro.container import read_long
-from controller.ingest.formats.avro.values import PRIMITIVES, AvroType
+from controller.ingest.formats import access_log, avro_types, columns, xml_records
+from controller.ingest.formats.avro_types import PRIMITIVES, AvroType, read_long
+from controller.ingest.identity import Identities
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.reader_pool import ReaderPool
+from controller.ingest.rejection import FileRejectedError
+from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.store.base import Judged
 from tests.controller.ingest.harness import Drop, lines
 from tests.fuzz import service
@@ -121,7 +121,7 @@ def _forget_column(records: xml_records._Records, column: str, value: str | None
     [
         ("xml", xml_records._Records, "_put", _forget_column),
         ("access_log", access_log, "_moment", lambda text: datetime(2026, 1, 1, tzinfo=UTC)),
-        ("avro", record_schema, "PRIMITIVES", {**PRIMITIVES, "long": _WITHOUT_SIGN}),
+        ("avro", avro_types, "PRIMITIVES", {**PRIMITIVES, "long": _WITHOUT_SIGN}),
     ],
 )
 def test_a_planted_mistake_is_found_by_structure(
@@ -231,10 +231,10 @@ def test_a_planted_mistake_is_found(
 ) -> None:
     """A reader that makes nulls of what it cannot convert is found within some hundred cases."""
 
-    def forgive(self: column_builder.ColumnBuilder, values, lines, bad):
+    def forgive(self: columns.ColumnBuilder, values, lines, bad):
         return pa.nulls(len(values), self.type)
 
-    monkeypatch.setattr(column_builder.ColumnBuilder, "_exact", forgive)
+    monkeypatch.setattr(columns.ColumnBuilder, "_exact", forgive)
     seeds = [seed for seed in range(1500) if case_of(seed).format == format_]
     _, wrong = play(seeds, tmp_path)
     assert wrong
@@ -267,7 +267,7 @@ def test_a_planted_mistake_of_the_service_is_found(
     """
     monkeypatch.setattr(os, "fsync", lambda handle: None)
     if mistake == "claim":
-        monkeypatch.setattr(Identities, "judge", lambda *_: Judged("duplicate"))
+        monkeypatch.setattr(Identities, "judge", lambda *_: [Judged("duplicate")])
     elif mistake == "entry":
         put = SourceLog.put
 

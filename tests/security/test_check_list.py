@@ -26,13 +26,13 @@ API3: answers with secrets                     security/test_answers.py test_onl
 API3, API9: answers as the document says       controller/api/test_fuzz.py test_every_answer_is_one_that_the_document_names
 API4: bodies at the limit and beyond           controller/api/security/test_guard.py test_every_route_has_a_bound_of_its_body
 API4: pages                                    controller/api/routes/test_resources.py test_an_operator_may_allow_smaller_pages_only
-API4: uploads                                  controller/ingest/admission/test_upload.py test_upload_beyond_the_limit_leaves_nothing
+API4: uploads                                  controller/ingest/test_upload.py test_upload_beyond_the_limit_leaves_nothing
 API4: dataflows                                controller/app/test_service.py test_a_service_takes_so_many_dataflows
 API4: clients of events                        controller/events/test_events.py test_too_many_streams_are_refused_before_they_begin
 API4: slow clients                             controller/api/requests/test_bounds.py test_who_trickles_is_given_up
 API4: halves of requests                       controller/server/test_http_protocol.py test_half_a_head_is_closed_in_time
-API4: files that never end                     controller/ingest/reading/test_reader_pool.py test_a_file_that_takes_too_long_is_refused
-API4: files that take all memory               controller/ingest/reading/test_reader_pool.py test_a_file_that_takes_too_much_memory_is_refused
+API4: files that never end                     controller/ingest/reader/test_reader_pool.py test_a_file_that_takes_too_long_is_refused
+API4: files that take all memory               controller/ingest/reader/test_reader_pool.py test_a_file_that_takes_too_much_memory_is_refused
 API7: every spelling of an own address         controller/outbound/test_addresses.py test_no_spelling_of_an_own_address_is_reached
 API7: names that resolve to one                controller/outbound/test_addresses.py test_a_name_that_resolves_to_an_own_address_is_refused
 API7: metadata services                        controller/outbound/test_addresses.py test_metadata_services_are_refused_whatever_is_allowed

@@ -18,7 +18,7 @@ from typing import Any
 
 from cbp.errors import NotFoundError
 from controller.ingest.errors import FileDecidedError
-from controller.ingest.folder.source_folders import decision_path, kept_name, reason_path
+from controller.ingest.folder.source_place import decision_path, kept_name, reason_path
 from controller.store.base import ClaimRecord
 from tests.simulation.model import Broken
 from tests.simulation.world import NAME, World

@@ -23,7 +23,7 @@ from typing import Any
 import pyarrow as pa
 import pyarrow.parquet as pq
 
-from controller.ingest.admission.source_log import ArrivedFile, SourceEntry
+from controller.ingest.source_log import ArrivedFile, SourceEntry
 from tests.simulation.model import Broken, Record
 from tests.simulation.operations import Step
 from tests.simulation.weaving import weave

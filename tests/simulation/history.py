@@ -28,7 +28,7 @@ from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
 from cbp.model.run.intention import Intention
 from cbp.model.version.version_change import Choice
-from controller.ingest.admission.source_log import SourceEntry, SourceLog
+from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.records.description_log import Description, Descriptions
 from tests.simulation.model import Broken, Record
 from tests.simulation.operations import framed_flows

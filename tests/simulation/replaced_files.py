@@ -18,7 +18,7 @@ from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
-from controller.ingest.admission.source_log import SourceEntry
+from controller.ingest.source_log import SourceEntry
 from tests.simulation.model import Record
 from tests.simulation.operations import Step
 from tests.simulation.stages import SCHEMA

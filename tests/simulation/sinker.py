@@ -17,8 +17,7 @@ import httpx
 import pyarrow.parquet as pq
 from deltalake import DeltaTable
 
-from cbp.model.flow.generation import Generation
-from cbp.model.flow.sink_position import home_of_increment
+from cbp.model.flow.generation import Generation, home_of_increment
 from controller.loop import Parts
 from controller.loop.records.description_log import Descriptions
 from controller.outbound.addresses import AddressRules

@@ -32,11 +32,11 @@ from cbp.model.flow.retention import KeptFlow, kept_flow
 from cbp.model.version import succession
 from cbp.model.version.rollback_point import find_point
 from controller.ingest import drop_folder
-from controller.ingest.admission.claims import Claims, OpenClaims
-from controller.ingest.admission.identity import NEW, Identities
-from controller.ingest.admission.readmission import Decisions
-from controller.ingest.admission.replacement import Replacements
-from controller.ingest.admission.source_log import SourceEntry, SourceLog
+from controller.ingest.folder.claims import Claims, OpenClaims
+from controller.ingest.identity import NEW, Identities
+from controller.ingest.quarantine import Quarantine
+from controller.ingest.replacement import Replacements
+from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.leadership.lease_keeper import Leadership
@@ -51,7 +51,7 @@ from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs import output_retention as keeping
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.retained_inputs import RetainedInputs
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.sampling import sampled
 from tests.simulation import operations, plan, planting
 from tests.simulation.planting import SEEDS_MAX, Plant
@@ -188,7 +188,7 @@ def _numbered(entry: SourceEntry, index: int) -> SourceEntry:
 
 def duplicates_are_not_known(patch: pytest.MonkeyPatch) -> None:
     """A file that comes twice is accepted twice."""
-    patch.setattr(Identities, "judge", lambda *given: NEW)
+    patch.setattr(Identities, "judge", lambda _self, _place, files, *_: [NEW] * len(files))
 
 
 def collector_forgets_a_queue(patch: pytest.MonkeyPatch) -> None:
@@ -372,7 +372,7 @@ def leases_are_not_asked(patch: pytest.MonkeyPatch) -> None:
 def neither_leases_nor_epochs_are_asked(patch: pytest.MonkeyPatch) -> None:
     """The same, and the store takes what an old epoch of the lease writes."""
     leases_are_not_asked(patch)
-    patch.setattr(SqlStore, "fence", lambda self, epoch: setattr(self._database, "fence", None))
+    patch.setattr(Store, "fence", lambda self, epoch: setattr(self._database, "fence", None))
 
 
 def terms_never_end(patch: pytest.MonkeyPatch) -> None:
@@ -389,19 +389,19 @@ def a_lost_store_forgets_the_quarantine(patch: pytest.MonkeyPatch) -> None:
 def files_in_place_of_others_are_not_looked_for(patch: pytest.MonkeyPatch) -> None:
     """Recovery takes every readmission for one whose claim was never made."""
     patch.setattr(plan, "DECIDED_SHARE", 1.0)
-    patch.setattr(Decisions, "_was_made", lambda *given: False)
+    patch.setattr(Quarantine, "_was_made", lambda *given: False)
 
 
 def decisions_are_taken_back_without_a_note(patch: pytest.MonkeyPatch) -> None:
     """A file moves back to quarantine, and no restart knows that its claim is to follow."""
     patch.setattr(plan, "DECIDED_SHARE", 1.0)
-    put = Decisions._put
+    put = Quarantine._put
 
     def planted(self: Any, place: Any, claim: Any, note: Any) -> None:
         if note.action != "restore":
             put(self, place, claim, note)
 
-    patch.setattr(Decisions, "_put", planted)
+    patch.setattr(Quarantine, "_put", planted)
 
 
 def decisions_are_not_synced(patch: pytest.MonkeyPatch) -> None:

@@ -20,10 +20,10 @@ from cbp.engine.run.preparer import Preparer
 from cbp.engine.storage.files import Files
 from cbp.engine.task.writers import TaskWriters
 from cbp.model.run.correction import correcting
-from controller.ingest.admission import table_feed
-from controller.ingest.admission.feed_position import FeedPosition, save_position
-from controller.ingest.admission.uploads import Uploads
-from controller.ingest.folder.source_folders import SourcePlace
+from controller.ingest.folder import table_feed
+from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.folder.table_feed import FeedPosition, save_position
+from controller.ingest.uploads import Uploads
 from controller.loop.tick import run_starts
 from tests.sampling import sampled
 from tests.simulation import operations, plan

@@ -48,25 +48,27 @@ from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.lease import Role
 from cbp.model.schedule.places import Places
 from controller.allowed_folders import AllowedFolders
-from controller.ingest import DropFolder, ScanReport
-from controller.ingest.admission.readmission import Author, Decided
-from controller.ingest.admission.source_log import ArrivedFile
+from controller.ingest.drop_folder import DropFolder
+from controller.ingest.folder.folder_report import ScanReport
 from controller.ingest.folder.listing import CLOSE_NAME
+from controller.ingest.quarantine import Decided
+from controller.ingest.source_log import ArrivedFile
+from controller.ingest.uploads import Author
 from controller.loop import (
     Controller,
     Environment,
     Fence,
     Leadership,
     LoopLimits,
+    Parts,
     RetryPolicy,
-    assemble,
 )
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
 from controller.loop.recovery import past_position as past
 from controller.loop.runs import in_flight as underway
 from controller.registry import Registry
+from controller.store.base import Store, open_store
 from controller.store.methods import leases
-from controller.store.sql import SqlStore, open_store
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Strikes
 from tests.simulation.followed_tables import SOURCE, FollowedTable
@@ -218,7 +220,7 @@ class Bench:
         (root / "db").mkdir(parents=True)
         self._file, self._template = root / "db" / "cbp.db", root / "empty.db"
         url, self.seconds = f"sqlite:///{self._file}", 0.0
-        self.stores: list[SqlStore] = [open_store(url, exclusive=False) for _ in range(2)]
+        self.stores: list[Store] = [open_store(url, exclusive=False) for _ in range(2)]
         self.on_statement: Callable[[], None] = lambda: None
         self._scratch = open_store(f"sqlite:///{root}/db/scratch.db", exclusive=False)
         bench, execute = self, Connection.execute
@@ -283,7 +285,7 @@ class Bench:
             Path(f"{file}{suffix}").unlink(missing_ok=True)
         shutil.copy(self._template, file)
 
-    def _open_scratch(self, url: str) -> SqlStore:
+    def _open_scratch(self, url: str) -> Store:
         """Stand in for `open_scratch` where a roll-back redoes records."""
         self._scratch.close()
         self._empty(self.root / "db" / "scratch.db")
@@ -390,7 +392,7 @@ class World:
             faults=fence,
             new_id=self._new_id,
         )
-        self.parts = assemble(
+        self.parts = Parts(
             Environment(
                 store=self.store,
                 engine=self.engine,

@@ -26,7 +26,7 @@ from controller.client.drop_folder import copy_into
 from controller.client.service_client import ServiceClient
 from controller.demo.run import NAME, document
 from controller.demo.tables import by_polars, first_difference, read_tables
-from controller.ingest.admission.source_log import SourceLog
+from controller.ingest.source_log import SourceLog
 from controller.registry import Registry
 from controller.settings import Settings
 from tests.system.processes import until

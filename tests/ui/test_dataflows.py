@@ -63,11 +63,25 @@ def test_a_dataflow_is_paused_and_resumed(clicks: Served, viewer: Viewer) -> Non
         "clicks is paused"
     )
     assert _summary(clicks, "clicks")["desired"] == "paused"
+    _says_what_the_service_says(clicks, viewer, "Everything is up to date.")
+    clicks.upload("clicks", "urls", "waits.jsonl", [{"url": "/waits"}])
+    said = re.compile(r"Not up to date: 1 of \d dataflows?; something waits for a person\.")
+    _says_what_the_service_says(clicks, viewer, said)
     page.get_by_role("region", name="State of all dataflows").get_by_role(
         "button", name="Resume"
     ).click()
     expect(page.get_by_role("button", name="Pause clicks")).to_be_visible()
     assert _summary(clicks, "clicks")["desired"] == "running"
+
+
+def _says_what_the_service_says(
+    service: Served, viewer: Viewer, said: str | re.Pattern[str]
+) -> None:
+    """Compare the sentence on top with `GET /freshness`."""
+    region = viewer.page.get_by_role("region", name="State of all dataflows")
+    expect(region).to_contain_text(said)
+    is_fresh = service.get("/freshness")["state"] == "up_to_date"
+    assert is_fresh == isinstance(said, str)
 
 
 @pytest.mark.soak
@@ -91,7 +105,7 @@ def test_a_failing_stage_is_named_with_its_error_and_tried_again(
     clicks.apply_failing()
     page = viewer.open("/")
     headline = page.get_by_role("region", name="State of all dataflows")
-    expect(headline).to_contain_text("1 of 3 dataflows needs attention.")
+    expect(headline).to_contain_text("Not up to date: 1 of 3 dataflows;")
     expect(headline).to_contain_text("failing: the stage extract")
     trouble = _trouble(clicks)
     expect(headline).to_contain_text(trouble["error"]["message"][:60])

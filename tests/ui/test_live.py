@@ -9,8 +9,7 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from controller.store.base import Event
-from controller.store.sql import open_store
+from controller.store.base import Event, open_store
 from tests.ui.conftest import OpenViewer
 from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot

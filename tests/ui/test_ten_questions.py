@@ -116,10 +116,12 @@ class Operator:
 
 
 def is_all_up_to_date(operator: Operator) -> None:
-    operator.sees("State of all dataflows", "2 of 3 dataflows need attention.")
+    operator.sees(
+        "State of all dataflows", "Not up to date: 3 of 3 dataflows; something waits for a person."
+    )
     operator.sees("State of all dataflows", "clicks: 1 file of urls is in quarantine.")
     expect(operator.row("visits")).to_contain_text("Stopped")
-    expect(operator.row("late")).to_contain_text("Working")
+    expect(operator.row("late")).to_contain_text("Catching up")
 
 
 def what_is_late_and_why(operator: Operator) -> None:

@@ -7,6 +7,7 @@ generation of the dataflow. So both are found by bisection, which reads few entr
 from __future__ import annotations
 
 from bisect import bisect_right
+from datetime import UTC, datetime
 
 from cbp.engine.commit.table_entries import RECORDS, app_id, shown_epoch, shown_generation
 from cbp.engine.delta.log import DeltaLog, Snapshot, written_by
@@ -35,7 +36,8 @@ def version_at(table: ManagedTable, name: str, dataflow: str, at_ms: int | None)
     versions = log.readable()
     at = bisect_right(versions, at_ms, key=log.stamp)
     if at == 0:
-        raise NotFoundError(kind="version", name=f"{table.path} as of {at_ms} ms")
+        hint = f"the first one that can be read is of {_moment(log.stamp(versions[0]))}"
+        raise NotFoundError(kind="version", name=f"{name} as of {_moment(at_ms)}", hint=hint)
     return _described(log, versions, at - 1)
 
 
@@ -51,6 +53,11 @@ def version_showing(
     versions = log.readable()
     at = bisect_right(versions, epoch - 1, key=lambda v: _epoch(log, v, application))
     return _described(log, versions, at)
+
+
+def _moment(at_ms: int) -> str:
+    """Return a time as commands and routes take it."""
+    return datetime.fromtimestamp(at_ms / 1000, UTC).isoformat(timespec="milliseconds")
 
 
 def _described(log: DeltaLog, versions: list[int], at: int) -> TableVersion:

@@ -93,6 +93,9 @@ class LocalExecutor:
             shares = record_shares(plan, plan.slots_of(self.slots), task.limits)
         return partial(_run_tasks, self._kind, task, shares)
 
+    def warm(self) -> None:
+        """Do nothing: no process is started."""
+
     def waits_for(self) -> str:
         """Return nothing: it can run at once."""
         return ""

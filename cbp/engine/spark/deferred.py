@@ -72,6 +72,9 @@ class DeferredExecutor:
                 return f"Spark, which did not start: {self._error.message}"
             return f"Spark, which has been starting for {self._seconds() - self._since:.0f} s"
 
+    def warm(self) -> None:
+        """Do nothing: Spark starts already."""
+
     def refuse(self, dataflow: str, nodes: Sequence[StageNode]) -> None:
         """Refuse what Spark refuses, once it has started; without SQL there is nothing to check."""
         if needs_spark(nodes):

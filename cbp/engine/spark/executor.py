@@ -241,6 +241,9 @@ class SparkExecutor:
         bodies: list[str] = self.spark.sparkContext.runJob(numbers, partial(numbered, work))
         return bodies
 
+    def warm(self) -> None:
+        """Do nothing: Spark runs already."""
+
     def waits_for(self) -> str:
         """Return nothing: it can run at once."""
         return ""

@@ -135,6 +135,11 @@ class WorkerExecutor(LocalExecutor):
             return reports
         raise _error(answer)
 
+    def warm(self) -> None:
+        """Start a worker, and import what sends runs to it."""
+        self._replace("")
+        _pickled(int)
+
     def cancel(self, run: str) -> None:
         """Kill the worker of a run."""
         with self._lock:
@@ -207,7 +212,7 @@ class WorkerExecutor(LocalExecutor):
             self._keep(shared_by, worker)
 
     def _replace(self, shared_by: str) -> None:
-        """Start a worker in place of one that was ended, beside the next run."""
+        """Start a worker before a run needs it, as in place of one that was ended."""
         with suppress(OSError):  # the next run starts one, and reports what is wrong
             self._keep(shared_by, self._start())
 

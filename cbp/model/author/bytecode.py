@@ -8,19 +8,9 @@ from __future__ import annotations
 
 import dis
 from collections.abc import Iterator
+from functools import lru_cache
 from types import CodeType
 from typing import Any
-
-__all__ = [
-    "attributes_of_a_local",
-    "code_text",
-    "constant_text",
-    "imported",
-    "names_of",
-    "nested",
-    "reads_of_a_local",
-    "texts_of",
-]
 
 _SILENT = frozenset({"CACHE", "EXTENDED_ARG", "NOP", "RESUME"})
 _NOTES = frozenset({"__doc__", "__firstlineno__", "__static_attributes__"})
@@ -29,9 +19,13 @@ _NOTES = frozenset({"__doc__", "__firstlineno__", "__static_attributes__"})
 _FLAGS = 0x0F | 0x20 | 0x80 | 0x100 | 0x200
 """Code flags that matter for a call: arguments, generators, coroutines; no compiler flags."""
 
+_KEPT = 4_096
+"""Code objects whose texts are kept: a document names a translator in many stages."""
+
 _GLOBAL = frozenset({"LOAD_GLOBAL", "LOAD_NAME", "LOAD_FROM_DICT_OR_GLOBALS"})
 
 
+@lru_cache(_KEPT)
 def code_text(code: CodeType) -> str:
     """Return everything that decides what a code object does, nested code included."""
     given = code.co_varnames[: code.co_argcount + code.co_kwonlyargcount]
@@ -72,6 +66,7 @@ def nested(code: CodeType) -> Iterator[CodeType]:
             yield from nested(constant)
 
 
+@lru_cache(_KEPT)
 def names_of(code: CodeType) -> tuple[frozenset[str], frozenset[str]]:
     """Return the global names that a code object reads, and the attribute names that it uses."""
     globals_: set[str] = set()
@@ -126,15 +121,18 @@ def _is_local(step: dis.Instruction) -> bool:
     return step.opname.startswith(("LOAD_FAST", "LOAD_DEREF")) and name != "self"
 
 
-def imported(code: CodeType) -> Iterator[tuple[int, str, tuple[str, ...]]]:
-    """Yield each import in a code object: the level, the module, and the imported names."""
+@lru_cache(_KEPT)
+def imported(code: CodeType) -> tuple[tuple[int, str, tuple[str, ...]], ...]:
+    """Return each import in a code object: the level, the module, and the imported names."""
+    found = list[tuple[int, str, tuple[str, ...]]]()
     for one in nested(code):
         before: list[Any] = [None, None]
         for instruction in dis.get_instructions(one):
             if instruction.opname == "IMPORT_NAME":
                 level, names = before[-2:]
-                yield level or 0, instruction.argval, tuple(names or ())
+                found.append((level or 0, instruction.argval, tuple(names or ())))
             before.append(instruction.argval)
+    return tuple(found)
 
 
 def _instructions(code: CodeType) -> Iterator[dis.Instruction]:

@@ -21,8 +21,6 @@ from collections.abc import Iterator, Mapping
 from dataclasses import dataclass, field
 from typing import Any
 
-__all__ = ["LATER", "SCHEME", "UNKNOWN_CODE", "Code"]
-
 SCHEME = "3"
 """The current scheme of fingerprints; see `cbp.model.author.fingerprint`."""
 

@@ -19,8 +19,6 @@ from __future__ import annotations
 import decimal
 from contextlib import AbstractContextManager
 
-__all__ = ["author_decimals", "decimals_changed", "digits_text"]
-
 _EXACT = decimal.Context(
     prec=38,
     rounding=decimal.ROUND_HALF_EVEN,

@@ -51,8 +51,6 @@ from cbp.model.author.bytecode import code_text, constant_text, imported, names_
 from cbp.model.author.code_fingerprint import LATER, Code
 from cbp.model.author.siblings import Siblings, root_of
 
-__all__ = ["fingerprint", "held_by", "is_authors", "modules_of", "modules_seen"]
-
 _OURS = "cbp"
 _FOREIGN = frozenset({*sys.stdlib_module_names, _OURS, "builtins"}) - {"__main__"}
 _DEPTH_MAX = 40

@@ -8,8 +8,6 @@ from typing import Any
 
 from cbp.errors import MemoInvalidError
 
-__all__ = ["json_memo"]
-
 
 def json_memo(value: Any, path: str = "memo") -> Any:
     """Return a copy of a memo as JSON would restore it; tuples become lists.

@@ -43,8 +43,6 @@ from cbp.model.author.fingerprint import modules_seen
 from cbp.model.author.source_modules import source_names
 from cbp.model.author.translator_state import shape
 
-__all__ = ["ProcessWatch", "process_watch", "watch_process"]
-
 LOOKED_AT_MAX = 2_000
 """Values inside of the globals of one module that are compared."""
 

@@ -17,8 +17,6 @@ from typing import Any
 
 from cbp.errors import AuthorMisuse, InputReadTwiceError
 
-__all__ = ["Once", "read_freely"]
-
 _CONSUMERS = frozenset(
     "all any dict frozenset list max min next set sorted sum tuple".split()  # noqa: SIM905
 )

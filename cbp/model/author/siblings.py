@@ -20,8 +20,6 @@ import sysconfig
 from collections.abc import Collection, Mapping
 from functools import cache
 
-__all__ = ["Siblings", "is_installed", "root_of"]
-
 _INSTALLED = frozenset({"site-packages", "dist-packages"})
 _MAIN = "__main__"
 

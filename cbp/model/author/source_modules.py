@@ -35,16 +35,6 @@ from typing import Any
 
 from cbp.model.author.siblings import is_installed
 
-__all__ = [
-    "SourceModule",
-    "SourceSet",
-    "Travelling",
-    "arrive",
-    "load_sources",
-    "source_names",
-    "travelling",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class SourceModule:

@@ -32,8 +32,6 @@ from typing import Any, Self
 
 from cbp.errors import AuthorStateError
 
-__all__ = ["Watch", "shape"]
-
 LOOKED_AT_MAX = 10_000
 
 _OURS = __name__.partition(".")[0]

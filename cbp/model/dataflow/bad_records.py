@@ -14,8 +14,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any
 
-__all__ = ["COUNT_MAX", "QUARANTINE_FILE", "BadRecords"]
-
 COUNT_DEFAULT = 100
 COUNT_MAX = 1_000
 """They are kept with the file's entry in the log of its source, which is read whole."""

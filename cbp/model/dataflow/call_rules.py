@@ -25,22 +25,6 @@ from cbp.model.dataflow.routing import misrouting
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.attributes import attribute
 
-__all__ = [
-    "Fresh",
-    "Watches",
-    "emitted_columns",
-    "error_class",
-    "nothing_is_kept",
-    "refuse_expiring_remote",
-    "refuse_foreign",
-    "refuse_output_foreign",
-    "refuse_output_twice",
-    "refuse_remote",
-    "refuse_returned",
-    "refuse_twice",
-    "refuse_view_row",
-]
-
 _SHOWN_CHARACTERS = 200
 
 

@@ -20,9 +20,13 @@ from types import MappingProxyType
 from cbp.errors import DataflowInvalidError, Mistake
 from cbp.errors.counts import format_count
 from cbp.errors.message_limits import MISTAKES_MAX
-from cbp.model.dataflow.first_run import never_run
-from cbp.model.dataflow.lookups import lookup_mistakes
-from cbp.model.dataflow.node_mistakes import changes_mistakes, source_mistakes, stage_mistakes
+from cbp.model.dataflow.node_mistakes import (
+    changes_mistakes,
+    lookup_mistakes,
+    never_run,
+    source_mistakes,
+    stage_mistakes,
+)
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
 from cbp.model.dataflow.publish_policy import EVERY_EPOCH, PublishPolicy
 from cbp.model.dataflow.reading_together import TOGETHER, stages_together

@@ -34,20 +34,6 @@ from cbp.errors.counts import format_count
 from cbp.model.dataflow.stage import OutputSpec, StateSpec
 from cbp.model.flow.changes import change_splitter, consolidated
 
-__all__ = [
-    "EXACTLY",
-    "Closeness",
-    "closeness",
-    "identity",
-    "in_words",
-    "is_tombstone",
-    "output_view",
-    "paired",
-    "record_rank",
-    "state_view",
-    "view_difference",
-]
-
 _THEMSELVES = frozenset({int, str, bool, bytes, type(None)})
 """Types whose values stand for themselves."""
 

@@ -23,8 +23,6 @@ from cbp.model.dataflow.run_context import microseconds, time_of
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType, Field, Schema
 
-__all__ = ["EXPIRY_SUFFIX", "authored", "expires_at", "hidden_timers"]
-
 EXPIRY_SUFFIX = "_expiry"
 
 _STEPS = 16

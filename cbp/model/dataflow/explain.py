@@ -27,20 +27,6 @@ from cbp.model.dataflow.nodes import BUCKETS_MAX, StageNode
 from cbp.model.dataflow.stage import Computed, InputSpec, LookupSpec
 from cbp.model.flow.framing import FrameBy
 
-__all__ = [
-    "InputPlan",
-    "LookupPlan",
-    "OutputPlan",
-    "PhysicalLimits",
-    "Plan",
-    "StagePlan",
-    "StatePlan",
-    "UnitPlan",
-    "Way",
-    "buckets_advised",
-    "explain",
-]
-
 Way = Literal["shares", "handed_over", "behind", "in_place", "by_size", "shuffled", "every_task"]
 """How records of an input reach the groups:
 
@@ -299,6 +285,8 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
             else "looked up by the keys that the inputs bring; by index or scan, whatever is "
             "cheaper per file"
         )
+        if spec.form == "run":
+            words = "read in one call: by any keys, or all at once, as the author's code asks"
         if state.route_by is not None:
             words += f"; its key has the columns {', '.join(state.route_by)}"
         if state.keep:

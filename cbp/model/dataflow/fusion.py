@@ -40,8 +40,6 @@ from dataclasses import dataclass
 from cbp.errors import InvariantError
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 
-__all__ = ["PhysicalStage", "choose_leaders", "keep_leaders", "physical_stages", "split_phases"]
-
 
 @dataclass(frozen=True, slots=True)
 class PhysicalStage:

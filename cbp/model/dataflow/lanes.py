@@ -12,8 +12,6 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from enum import StrEnum
 
-__all__ = ["JOB_START_SECONDS", "Bypass", "Lane", "lane_figure", "lanes_of", "work_seconds"]
-
 JOB_START_SECONDS = 0.1
 """Overhead of a job of a warm local Spark in seconds: its start, its end, and all commits.
 

@@ -1,6 +1,14 @@
 """What is wrong with one source or one stage of a dataflow, each mistake with its place; pure.
 
-Mistakes of look-ups are found by `lookups.py`, those of cycles by `first_run.py`.
+Those of look-ups and of cycles are below.
+
+Checks of look-ups: what they are wired to, and whether they are by its key. Pure.
+
+A look-up reads the state of another stage, or its own, by the key of the called group. It is no
+input: it brings no increments, so nothing waits for it, and a cycle through it is none.
+
+The changes by which one with `wake` calls groups are an input, wired in `cbp.model.dataflow.nodes`.
+The records are found in `cbp.engine.task.bucket_work`.
 """
 
 from __future__ import annotations
@@ -25,10 +33,10 @@ from cbp.model.dataflow.set_aside import set_aside_mistakes
 from cbp.model.dataflow.source_columns import column_mistakes, source_changes
 from cbp.model.dataflow.source_location import BucketPrefix
 from cbp.model.dataflow.source_options import ReadOptions
+from cbp.model.dataflow.stage import LookupSpec, RunnableSpec, StateSpec, TranslatorSpec
 from cbp.model.dataflow.unfinished_names import parse_endings
 from cbp.model.flow.schema import Schema
-
-__all__ = ["changes_mistakes", "source_mistakes", "stage_mistakes", "unfit_rule"]
+from cbp.model.graph.cycles import cycles, predecessors, shortest_cycle
 
 _BATCH_BYTES_MAX = 1 << 30
 
@@ -234,3 +242,165 @@ def _schema_mismatch(flow: Schema, expected: Schema) -> str:
                 f"column {column.name!r} is {flow[column.name].type}, expected {column.type}"
             )
     return "; ".join(wrong)
+
+
+Tables = Mapping[str, tuple[TranslatorSpec, StateSpec]]
+
+
+def lookup_mistakes(
+    stage: str, spec: TranslatorSpec, wired: Mapping[str, str], tables: Tables
+) -> Iterator[Mistake]:
+    """Yield what is wrong with the look-ups of a stage.
+
+    Args:
+        stage: Name of the stage.
+        spec: Its translator.
+        wired: Look-up to the table that it reads.
+        tables: Every state that can be looked up, with its translator, by `stage.state`.
+    """
+    for one in spec.lookups:
+        table = wired.get(one.name)
+        mistake = _mistake(spec, one, table, tables)
+        if mistake is not None:
+            code, message = mistake
+            yield Mistake(code, f"stages.{stage}.inputs.{one.name}", message, spec.place)
+
+
+def _mistake(
+    spec: TranslatorSpec, lookup: LookupSpec, table: str | None, tables: Tables
+) -> tuple[str, str] | None:
+    """Return the code and the message of the first mistake; `None` if there is none."""
+    if table is None:
+        return "input_unwired", f"{spec.name} looks up {lookup.name!r}: wire a view or a state"
+    if table not in tables:
+        message = (
+            f"{table!r} is not a view or state of a stage, which a look-up reads by key; known are "
+            f"{listed(sorted(tables)) or 'none'}. A static table is a source behind a stage that "
+            "keeps it, such as `latest`"
+        )
+        return "lookup_table_unknown", message
+    writer, state = tables[table]
+    route = writer.key_of(state)
+    if lookup.by and (difference := _key_difference(spec, lookup, writer, state)):
+        return "lookup_key_mismatch", f"{difference}; {table!r} is kept by ({route})"
+    if wrong := _schema_difference(lookup, state):
+        return "schema_mismatch", f"table {table!r} does not fit {spec.name}.{lookup.name}: {wrong}"
+    if lookup.wake and not state.changes:
+        message = f"wake=True calls groups for changes, and {table!r} has none: declare it as View"
+        return "lookup_wake_needs_view", message
+    return None
+
+
+def _key_difference(
+    spec: TranslatorSpec, lookup: LookupSpec, writer: TranslatorSpec, state: StateSpec
+) -> str:
+    """Return a text that says how the keys differ; `""` if they are the same."""
+    assert spec.key is not None, "a stage with look-ups has groups"
+    route = writer.key_of(state)
+    types, own = ([column.type for column in key.fields] for key in (route, spec.key))
+    if types != own:
+        return f"the groups of {spec.name} have the key ({spec.key})"
+    if route.names != lookup.by:
+        return f"by={', '.join(lookup.by)!r} must name the columns of the table's key, in its order"
+    key = (*route.names, *state.second_key)
+    if lookup.key and (state.bag or not (state.keep or state.changes)):
+        return f"key={', '.join(lookup.key)!r}, but its records have no key: leave key= out"
+    if lookup.key and lookup.records.second_key != state.second_key:
+        return f"key={', '.join(lookup.key)!r}, but its records have the key ({', '.join(key)})"
+    return ""
+
+
+def _schema_difference(lookup: LookupSpec, state: StateSpec) -> str:
+    wrong = []
+    for column in lookup.schema.fields:
+        if column.name not in state.schema:
+            wrong.append(f"column {column.name!r} ({column.type}) is missing")
+        elif state.schema[column.name].type != column.type:
+            wrong.append(
+                f"column {column.name!r} is {state.schema[column.name].type}, "
+                f"expected {column.type}"
+            )
+    return "; ".join(wrong)
+
+
+Wiring = Mapping[str, Mapping[str, str]]
+"""Stage -> input -> flow."""
+
+
+def never_run(
+    runnables: Mapping[str, RunnableSpec], wiring: Wiring, flows: Collection[str]
+) -> Iterator[Mistake]:
+    """Yield a mistake for each stage that can never run, since its first run needs its own output.
+
+    A stage can run once every input that its rule waits for can have an increment, from a source
+    or from a stage that can run. The stages left over wait for themselves, around a cycle, or for
+    such a stage. A cycle of stages left over may lie inside of a larger one that runs.
+
+    Args:
+        runnables: The rule of each stage.
+        wiring: Stage -> input -> flow.
+        flows: The flows that exist.
+    """
+    stuck = _stuck(runnables, wiring, flows)
+    waits_for = predecessors({name: wiring[name] for name in stuck})
+    on_cycle = cycles(waits_for)
+    outside = {name for name in on_cycle if _comes_from_outside(wiring[name], on_cycle[name])}
+    for name, runnable in stuck.items():
+        if name not in on_cycle:
+            continue  # it waits for a stage that is reported
+        cycle = on_cycle[name]
+        if name not in outside and outside.intersection(cycle):
+            continue  # it waits for the one at which the cycle begins
+        inner = [i for i, flow in wiring[name].items() if flow.partition(".")[0] in cycle]
+        if len(inner) == len(wiring[name]):
+            hint = "nothing comes from outside of the cycle: wire an input to a source"
+        else:
+            hint = "use RunAny(), or Phases(...) for an order (in a document: `runnable: run_any`)"
+        path = shortest_cycle(waits_for, name)
+        yield Mistake(
+            "cycle_never_runs",
+            f"stages.{name}.runnable",
+            f"{runnable.name} waits for {', '.join(inner)}, which only comes after a run of "
+            f"this stage (the cycle {' -> '.join((*path, name))}), so it never runs; {hint}",
+            runnable.place,
+        )
+
+
+def _stuck(
+    runnables: Mapping[str, RunnableSpec], wiring: Wiring, flows: Collection[str]
+) -> dict[str, RunnableSpec]:
+    """Return the stages without a first run: they wait for themselves, or for one that does."""
+    readers: dict[str, list[str]] = {name: [] for name in runnables}
+    for name, before in predecessors(wiring).items():
+        for stage_before in before:
+            readers[stage_before].append(name)
+    stuck, changed = dict(runnables), list(runnables)
+    while changed:
+        more = [name for name in changed if _can_run(stuck[name], wiring[name], stuck, flows)]
+        for name in more:
+            del stuck[name]
+        reached = (reader for name in more for reader in readers[name] if reader in stuck)
+        changed = list(dict.fromkeys(reached))
+    return stuck
+
+
+def _comes_from_outside(inputs: Mapping[str, str], cycle: Collection[str]) -> bool:
+    return any(flow.partition(".")[0] not in cycle for flow in inputs.values())
+
+
+def _can_run(
+    runnable: RunnableSpec,
+    inputs: Mapping[str, str],
+    stuck: Collection[str],
+    flows: Collection[str],
+) -> bool:
+    """Tell whether a stage can have a first run while the stages in `stuck` have none.
+
+    An input that is wired to an unknown flow counts as fed; it is another mistake.
+    """
+    fed = {
+        name
+        for name, flow in inputs.items()
+        if flow not in flows or "." not in flow or flow.partition(".")[0] not in stuck
+    }
+    return runnable.can_start(fed, tuple(inputs))

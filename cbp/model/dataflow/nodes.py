@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -16,23 +16,6 @@ from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import NO_WISH, RetentionWish
 from cbp.model.flow.schema import Schema
-
-__all__ = [
-    "BATCH_BYTES",
-    "BATCH_FILES",
-    "BATCH_FILES_MAX",
-    "BATCH_SECONDS_MAX",
-    "BINARY_FORMATS",
-    "BUCKETS_DEFAULT",
-    "BUCKETS_MAX",
-    "DUPLICATES",
-    "FORMATS",
-    "ONE_FILE",
-    "SAME_NAME",
-    "FileBatch",
-    "SourceNode",
-    "StageNode",
-]
 
 FORMATS = ("jsonl", "csv", "parquet", "avro", "text", "access_log", "xml", "delta")
 BINARY_FORMATS = ("parquet", "avro", "delta")
@@ -151,7 +134,8 @@ class StageNode:
     @property
     def runnable(self) -> RunnableSpec:
         """When the stage runs, and what its runs read."""
-        return self.together or self.declared_rule
+        rule = self.together or self.declared_rule
+        return replace(rule, sets_aside=True) if self.sets_aside else rule
 
     @property
     def declared_rule(self) -> RunnableSpec:

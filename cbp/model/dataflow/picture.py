@@ -27,8 +27,6 @@ from cbp.model.dataflow.fusion import physical_stages
 from cbp.model.graph.cycles import components, predecessors
 from cbp.model.graph.drawing import FlowEdge
 
-__all__ = ["dot", "mermaid", "picture"]
-
 _NORTH, _EAST, _SOUTH, _WEST = 1, 2, 4, 8
 _CHARACTERS = {
     0: " ",

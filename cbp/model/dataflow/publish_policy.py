@@ -5,8 +5,6 @@ from __future__ import annotations
 from collections.abc import Iterator
 from dataclasses import dataclass
 
-__all__ = ["EPOCHS_MAX", "EVERY_EPOCH", "SECONDS_DEFAULT", "SECONDS_MAX", "PublishPolicy"]
-
 EPOCHS_MAX = 1_000
 
 

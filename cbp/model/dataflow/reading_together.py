@@ -24,8 +24,6 @@ from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.runnable import RunAll
 from cbp.model.dataflow.stage import RunnableSpec, TranslatorSpec
 
-__all__ = ["TOGETHER", "stages_together"]
-
 TOGETHER = RunnableSpec(RunAll(batch=1_000, bytes=16 << 20))
 """So much Parquet is read in one run at most: a million short records or so, as many as one
 increment of a source has by default. Longer runs would keep the places of the dataflow from its

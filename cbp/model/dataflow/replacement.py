@@ -10,7 +10,7 @@ its records are in `files` then, with their signs turned for those that are gone
 computes the groups of the run anew, from all of their records that are kept, as if these had come
 in one increment and the groups had no state (`cbp.engine.run.recomputation`). That is right if the
 stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
-that it wrote can be replaced. `hindrances` tells what of this a stage lacks.
+that it wrote can be replaced. `hindrances` says what of this a stage lacks.
 
 Stages behind read the changes of views, as always.
 """
@@ -24,8 +24,6 @@ from types import MappingProxyType
 from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.flow.changes import SIGN, SIGN_TYPES
-
-__all__ = ["Hindrance", "hindrances", "is_signed"]
 
 
 @dataclass(frozen=True, slots=True)

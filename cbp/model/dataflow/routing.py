@@ -78,18 +78,6 @@ from cbp.errors import (
     RouteKeyError,
 )
 
-__all__ = [
-    "ALL",
-    "All",
-    "KeyMismatch",
-    "Multicast",
-    "Targets",
-    "checked_address",
-    "misrouting",
-    "one_key",
-    "targets",
-]
-
 
 class KeyMismatch(TypeError):
     """A value is not a key of its stage."""

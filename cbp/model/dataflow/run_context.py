@@ -23,8 +23,6 @@ from cbp.errors import AuthorMisuse, RunContextHiddenError
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.increment import FramingKey, Increment
 
-__all__ = ["HIDDEN", "NO_RUN", "RunContext", "context_of", "hidden", "microseconds", "time_of"]
-
 _BEGIN = datetime(1970, 1, 1, tzinfo=UTC)
 
 

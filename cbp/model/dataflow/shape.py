@@ -21,8 +21,6 @@ from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
 from cbp.model.dataflow.stage import Computed, InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["RULE", "DataflowShape", "InputShape", "SourceShape", "StageShape", "shape_of"]
-
 RULE = "runnable"
 """Name of the detail that says when a stage runs; its value is `RunnableSpec.text`."""
 

@@ -18,15 +18,6 @@ from cbp.errors import Mistake
 from cbp.errors.message_limits import listed
 from cbp.model.flow.schema import Schema, is_name
 
-__all__ = [
-    "BEGINNINGS",
-    "FILE_SUFFIXES",
-    "SINKS_MAX",
-    "SINK_TARGETS",
-    "SinkNode",
-    "sink_mistakes",
-]
-
 FILE_SUFFIXES = {"parquet": ".parquet", "csv": ".csv"}
 SINK_TARGETS = (*FILE_SUFFIXES, "delta", "webhook")
 BEGINNINGS = ("beginning", "now")

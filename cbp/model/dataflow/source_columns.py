@@ -18,8 +18,6 @@ from cbp.model.dataflow.source_options import DeltaOptions, LineOptions, ReadOpt
 from cbp.model.flow.changes import CHANGE_TYPE, SIGN, SIGN_TYPES, ChangesRead
 from cbp.model.flow.schema import Field
 
-__all__ = ["ACCESS_LOG", "COMBINED_ONLY", "column_mistakes", "source_changes"]
-
 _INTEGERS = ("BIGINT", "INT")
 ACCESS_LOG: Mapping[str, tuple[str, ...]] = MappingProxyType(
     {

@@ -12,8 +12,6 @@ from __future__ import annotations
 import re
 from dataclasses import dataclass
 
-__all__ = ["BucketPrefix"]
-
 _LOCATION = re.compile(r"s3://([a-z0-9][a-z0-9.-]{1,61}[a-z0-9])(?:/(.*))?", re.DOTALL)
 _PREFIX_BYTES_MAX = 900
 """A key has 1,024 bytes at most, so this leaves room for names."""

@@ -38,17 +38,6 @@ from types import MappingProxyType
 from typing import Any
 from zoneinfo import ZoneInfo
 
-__all__ = [
-    "ENCODINGS",
-    "OPTIONS",
-    "STRICT",
-    "CsvOptions",
-    "DeltaOptions",
-    "LineOptions",
-    "ReadOptions",
-    "ValueRules",
-]
-
 _OFFSET = re.compile(r"([+-])(\d{2}):(\d{2})", re.ASCII)
 _COMMON = ("unknown", "timezone")
 _LINES = ("encoding", "final_newline")

@@ -20,22 +20,6 @@ from cbp.model.flow.connector import Runnable
 from cbp.model.flow.framing import FrameBy
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = [
-    "CHANGES_OF",
-    "SECONDS_MAX",
-    "TIMER_COLUMN",
-    "CombineSpec",
-    "Computed",
-    "Form",
-    "Grouping",
-    "InputSpec",
-    "LookupSpec",
-    "OutputSpec",
-    "RunnableSpec",
-    "StateSpec",
-    "TranslatorSpec",
-]
-
 Grouping = Literal["inner", "outer"]
 
 Form = Literal["groupwise", "arrow", "run", "sql"]
@@ -290,10 +274,12 @@ class RunnableSpec:
         function: A rule of `cbp.model.dataflow.runnable`, or the author's function.
         place: `file.py:12` of the function, or of the class that names the rule. For a rule of
             a document: `file.py:12` of the translator's class, and the place in the document.
+        sets_aside: Whether its stage sets aside a frame that comes too late to be aligned.
     """
 
     function: Runnable = RunAll()  # noqa: RUF009 - a frozen value
     place: str = ""
+    sets_aside: bool = False
 
     @property
     def name(self) -> str:

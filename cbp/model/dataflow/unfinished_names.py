@@ -18,8 +18,6 @@ from __future__ import annotations
 from collections.abc import Sequence
 from typing import Any
 
-__all__ = ["ENDINGS_MAX", "UNFINISHED", "is_unfinished", "parse_endings"]
-
 UNFINISHED = (".part", ".partial", ".filepart", ".tmp", "._COPYING_", ".crdownload", ".swp", "~")
 """Ends of names that are unfinished by default."""
 

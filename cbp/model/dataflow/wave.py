@@ -20,8 +20,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Literal
 
-__all__ = ["Cell", "CellStatus", "StageProgress", "follow"]
-
 CellStatus = Literal["none", "unknown", "applied", "upstream", "waiting", "running", "failed"]
 
 _WORST_LAST: tuple[CellStatus, ...] = (

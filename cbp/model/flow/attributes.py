@@ -17,8 +17,6 @@ from collections.abc import Sequence
 from functools import lru_cache
 from typing import Any, NoReturn
 
-__all__ = ["attribute", "by_attribute", "record_class"]
-
 
 def attribute(column: str) -> str:
     """Return the Python attribute of a column."""

@@ -29,8 +29,6 @@ from dataclasses import dataclass
 from cbp.errors.counts import format_count
 from cbp.model.flow.connector import Connector
 
-__all__ = ["DEFAULT_LIMIT", "FlowLimit", "Reader", "held"]
-
 
 @dataclass(frozen=True, slots=True)
 class FlowLimit:

@@ -28,24 +28,6 @@ from typing import Any, Literal
 
 from cbp.model.flow.schema import DataType, Field, Schema
 
-__all__ = [
-    "AFTER",
-    "CHANGE_COLUMNS",
-    "CHANGE_TYPE",
-    "DELETE",
-    "INSERT",
-    "SIGN",
-    "SIGNS",
-    "SIGN_TYPES",
-    "UPDATE_AFTER",
-    "UPDATE_BEFORE",
-    "ChangesRead",
-    "change_splitter",
-    "changes_schema",
-    "consolidated",
-    "split_change",
-]
-
 ChangesRead = Literal["", "signed", "after"]
 """How an input reads a view's changes: all of them, or the new records only; `""`: no changes."""
 

@@ -19,8 +19,6 @@ from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
 
-__all__ = ["Position", "StagePosition"]
-
 FORMAT = 1
 
 

@@ -26,8 +26,6 @@ from typing import Any, Literal
 
 from cbp.model.flow.connector import Connector
 
-__all__ = ["Punctuation", "Reason", "idle_at"]
-
 Reason = Literal["request", "marker", "idle"]
 
 

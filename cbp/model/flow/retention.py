@@ -25,19 +25,6 @@ from datetime import datetime
 
 from cbp.model.flow.position import Position
 
-__all__ = [
-    "AT_ONCE",
-    "FOREVER",
-    "NO_WISH",
-    "Expiry",
-    "FlowRetention",
-    "Held",
-    "KeptFlow",
-    "RetentionWish",
-    "expire",
-    "kept_flow",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class FlowRetention:

@@ -21,8 +21,6 @@ from cbp.errors import DefinitionError, Mistake
 from cbp.errors.message_limits import MISTAKES_MAX, shortened
 from cbp.model.flow.attributes import attribute
 
-__all__ = ["DataType", "Field", "Schema", "is_name"]
-
 _ATOMS = (
     "STRING",
     "BIGINT",

@@ -20,8 +20,6 @@ from typing import Literal
 
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = ["ColumnChange", "compare", "is_widened", "refused"]
-
 ColumnKind = Literal["added", "widened", "loosened", "removed", "narrowed", "tightened"]
 
 _ALLOWED = frozenset({"added", "widened", "loosened"})

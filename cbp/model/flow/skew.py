@@ -10,8 +10,6 @@ from __future__ import annotations
 from collections.abc import Mapping
 from dataclasses import dataclass
 
-__all__ = ["BINS", "BucketSize", "Spread", "spread"]
-
 BINS = 12
 """Bins of a histogram: enough to see two humps, few enough for a small picture."""
 

@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-__all__ = ["Snapshot", "TableVersion", "earlier"]
-
 
 @dataclass(frozen=True, slots=True)
 class TableVersion:

@@ -23,8 +23,6 @@ import heapq
 from collections import deque
 from collections.abc import Iterator, Mapping
 
-__all__ = ["Wiring", "components", "cycles", "inner_inputs", "predecessors", "shortest_cycle"]
-
 Wiring = Mapping[str, Mapping[str, str]]
 """Maps each stage to its inputs, and each input to its flow."""
 

@@ -20,17 +20,6 @@ from cbp.model.flow.increment import FramingKey, Increment
 from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
 
-__all__ = [
-    "Account",
-    "Change",
-    "Consumed",
-    "LookedUpTable",
-    "changes_of",
-    "consumed",
-    "looked_up",
-    "reason",
-]
-
 SHOWN_MAX = 10
 """Maximum number of increments that a sentence lists."""
 

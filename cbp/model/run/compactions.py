@@ -13,8 +13,6 @@ from typing import Any
 
 from cbp.model.run.intention import Intention, TableChange
 
-__all__ = ["Compaction", "last_compactions"]
-
 
 @dataclass(frozen=True, slots=True)
 class Compaction:

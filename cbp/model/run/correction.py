@@ -26,16 +26,6 @@ from cbp.model.dataflow.run_context import NO_RUN
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 from cbp.model.flow.schema import DataType, Field, Schema
 
-__all__ = [
-    "CORRECTIONS_MAX",
-    "Correction",
-    "CorrectionNote",
-    "check_corrections",
-    "corrected_records",
-    "correcting",
-    "correction_rows",
-]
-
 CORRECTIONS_MAX = 10_000
 """Maximum number of keys and of records in one correction, since it is made in memory."""
 
@@ -74,6 +64,7 @@ class CorrectionNote:
         path: Parquet file with the corrections, relative to the dataflow's folder; `""` if there is
             none.
         request: Id of the request, so that it is done only once; `""` if there is none.
+        left: Number of records that failed again when they were given back, and stay set aside.
     """
 
     stage: str
@@ -83,6 +74,7 @@ class CorrectionNote:
     who: str
     why: str
     request: str = ""
+    left: int = 0
 
     @property
     def gives_back(self) -> bool:

@@ -30,8 +30,6 @@ from cbp.model.flow.framing import FrameNote
 from cbp.model.flow.increment import Increment
 from cbp.model.run.correction import CorrectionNote
 
-__all__ = ["Intention", "LookupMoment", "RunStatus", "TableChange"]
-
 FORMAT = 2
 
 

@@ -27,9 +27,6 @@ from dataclasses import dataclass
 from cbp.model.dataflow.publish_policy import PublishPolicy
 from cbp.model.run.intention import Intention
 
-__all__ = ["Publication", "due"]
-
-
 Waiting = Mapping[str, Sequence[Intention]]
 """Maps each stage to its finished records that are not published, oldest first."""
 

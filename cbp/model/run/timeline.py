@@ -19,8 +19,6 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 
-__all__ = ["Phase", "begin_figures", "is_begin", "timeline"]
-
 _PREFIX = "begin_"
 
 

@@ -20,8 +20,6 @@ from datetime import datetime, timedelta
 
 from cbp.errors.counts import format_times
 
-__all__ = ["Backoff", "Rest"]
-
 _DOUBLINGS_MAX = 64
 
 

@@ -20,8 +20,6 @@ from typing import Literal
 
 from cbp.errors.counts import format_count
 
-__all__ = ["Freshness", "FreshnessState", "Left", "judge_freshness", "worst_of"]
-
 FreshnessState = Literal["up_to_date", "catching_up", "stuck"]
 
 _WORST_FIRST: tuple[FreshnessState, ...] = ("stuck", "catching_up", "up_to_date")

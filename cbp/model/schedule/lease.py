@@ -26,8 +26,6 @@ from __future__ import annotations
 from dataclasses import dataclass, replace
 from enum import StrEnum
 
-__all__ = ["ACTING_SHARE", "Lease", "Role", "Standing", "Step", "Term", "next_step", "role_of"]
-
 ACTING_SHARE = 0.8
 """Share of a lease's time in which an instance acts, by its own clock; the rest is for drift."""
 

@@ -52,8 +52,6 @@ from collections.abc import Collection, Iterator, Sequence
 from dataclasses import dataclass
 from datetime import datetime, timedelta
 
-__all__ = ["STARVED_SECONDS", "ActiveRun", "Places"]
-
 STARVED_SECONDS = 5.0
 """How long a run must have work but no engine slot before another run gives way.
 

@@ -27,8 +27,6 @@ from __future__ import annotations
 from datetime import datetime, timedelta
 from typing import Literal, get_args
 
-__all__ = ["NORMAL", "PRIORITIES", "Priority", "waited", "weight_of"]
-
 Priority = Literal["low", "normal", "high"]
 
 PRIORITIES: tuple[Priority, ...] = get_args(Priority)

@@ -19,9 +19,6 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.schedule.runnable_call import consult
 from cbp.model.schedule.waiting import Wait
 
-__all__ = ["left_to_do"]
-
-
 _NOTHING_LEFT = ("input", "frame", "timer")
 
 

@@ -18,8 +18,6 @@ from datetime import UTC, datetime
 from cbp.model.schedule.scheduler import StageView
 from cbp.model.schedule.waiting import Kind, Wait
 
-__all__ = ["FOR_EVER", "TURNS", "next_in_turn", "rests_until"]
-
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 TURNS = 300

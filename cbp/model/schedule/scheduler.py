@@ -39,8 +39,6 @@ from cbp.model.schedule.runnable_call import consult
 from cbp.model.schedule.timers import is_due, waiting_words, woken
 from cbp.model.schedule.waiting import Kind, Wait, open_frames
 
-__all__ = ["TURNS_MAX", "Answer", "Schedule", "StageView", "Start", "decide"]
-
 TURNS_MAX = 1000
 """Default of the epochs without new input after which a cycle is reported as not draining."""
 

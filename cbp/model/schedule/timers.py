@@ -21,8 +21,6 @@ from typing import Any
 from cbp.model.dataflow.run_context import time_of
 from cbp.model.flow.connector import Decision
 
-__all__ = ["due_at", "is_due", "waiting_words", "woken"]
-
 
 def due_at(due_ms: int | None) -> datetime | None:
     """Return the time of a stage's next timer; `None` if there is none."""

@@ -28,8 +28,6 @@ from typing import Literal
 from cbp.errors import CbpError
 from cbp.model.flow.connector import Connector
 
-__all__ = ["Kind", "Wait", "open_frames"]
-
 Kind = Literal[
     "input",
     "frame",

@@ -23,8 +23,6 @@ from cbp.model.author.code_fingerprint import UNKNOWN_CODE
 from cbp.model.dataflow.shape import DataflowShape, StageShape
 from cbp.model.version.version_change import NodeChange, compare_versions
 
-__all__ = ["drift", "unfingerprinted", "with_codes", "without_codes"]
-
 
 def drift(
     registered: DataflowShape, loaded: DataflowShape, *, code: bool = True

@@ -18,8 +18,6 @@ from dataclasses import dataclass, replace
 from cbp.model.dataflow.shape import DataflowShape
 from cbp.model.version.new_views import flows_made_views
 
-__all__ = ["NEW_LIFE", "Beginning", "FlowLife", "lives_of_flows"]
-
 
 @dataclass(frozen=True, slots=True)
 class FlowLife:

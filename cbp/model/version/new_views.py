@@ -24,8 +24,6 @@ from typing import Literal
 from cbp.errors import Mistake
 from cbp.model.dataflow.shape import StageShape
 
-__all__ = ["ViewFate", "collected_mistake", "fates_of_views", "flows_made_views", "view_mistakes"]
-
 ViewFate = Literal["filled", "rebuilt", "empty"]
 """How a new view gets its first records; see the module header."""
 

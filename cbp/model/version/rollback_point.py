@@ -33,16 +33,6 @@ from datetime import datetime
 from cbp.errors import DefinitionError, Mistake
 from cbp.model.instants import zoned
 
-__all__ = [
-    "NamedPoint",
-    "PointAfterRun",
-    "RollbackPoint",
-    "TimeOf",
-    "find_point",
-    "newest_points",
-    "parse_point",
-]
-
 TimeOf = Callable[[str, int], int]
 """Maps a stage and an epoch to the time of the record, in milliseconds."""
 

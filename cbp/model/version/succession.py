@@ -45,8 +45,6 @@ from cbp.model.flow.position import Position, StagePosition
 from cbp.model.version.flow_life import NEW_LIFE, FlowLife
 from cbp.model.version.version_change import ChangePlan, Choice
 
-__all__ = ["Queueing", "Retained", "Succession", "succeed"]
-
 Retained = Callable[[str], Sequence[Increment]]
 """Returns the increments of a flow that can still be read, oldest first, without gaps."""
 

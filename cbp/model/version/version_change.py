@@ -39,15 +39,6 @@ from cbp.model.flow.schema_evolution import ColumnChange, compare, refused
 from cbp.model.graph.cycles import cycles, predecessors
 from cbp.model.version.new_views import ViewFate, fates_of_views, flows_made_views, view_mistakes
 
-__all__ = [
-    "NO_CHOICE",
-    "ChangePlan",
-    "Choice",
-    "NodeChange",
-    "compare_versions",
-    "flow_schemas",
-]
-
 Kind = Literal["kept", "added", "removed", "replaced"]
 StateFate = Literal["none", "kept", "new", "rebuilt"]
 

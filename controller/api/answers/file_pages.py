@@ -8,8 +8,6 @@ from fastapi import Response
 
 from controller.api.answers.record_files import CURSOR_HEADER
 
-__all__ = ["NEXT_CURSOR", "file_page"]
-
 NEXT_CURSOR: dict[str, Any] = {
     "description": "Cursor of the next page; left out with the last one.",
     "schema": {"type": "string"},

@@ -9,8 +9,6 @@ from pydantic import Field
 
 from controller.api.answers.schemas import Model
 
-__all__ = ["SourceFilesOut", "SourceFolderOut", "SourceFolders"]
-
 
 class UnclaimedOut(Model):
     """A name in a drop folder that will not be taken in."""

@@ -13,8 +13,6 @@ from collections.abc import Mapping, Sequence
 from datetime import date
 from typing import Any
 
-__all__ = ["json_value"]
-
 
 def json_value(value: Any) -> Any:
     """Return a record's value as a JSON value."""

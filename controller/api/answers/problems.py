@@ -28,17 +28,6 @@ from controller.access.secret_text import mask_tokens
 from controller.api.answers.json_values import json_value
 from controller.api.answers.request_errors import RequestError, RequestInvalidError
 
-__all__ = [
-    "ERROR_CODE",
-    "MEDIA_TYPE",
-    "RETRY_SECONDS",
-    "STATUS",
-    "answer",
-    "install",
-    "problem",
-    "title_of",
-]
-
 MEDIA_TYPE = "application/problem+json"
 RETRY_SECONDS = 5
 ERROR_CODE = "cbp.error_code"
@@ -271,7 +260,9 @@ def answer(error: CbpError, *, method: str, path: str) -> JSONResponse:
     status, document, headers = problem(error, path)
     fields = {"error_code": error.code, "status": status, "method": method, "path": path}
     if error.code == EngineStartingError.code:
-        _log.debug("request refused", **fields)  # whoever waits for the start asks every second
+        _log.debug(
+            "request refused", **fields
+        )  # a client that waits for the start asks every second
     elif error.code in _REFUSALS:
         _log.warning("request refused", **fields)
     elif status >= HTTPStatus.INTERNAL_SERVER_ERROR:

@@ -11,8 +11,6 @@ import json
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-__all__ = ["CURSOR_HEADER", "TRUNCATED_HEADER", "csv_of_rows", "csv_text", "json_text"]
-
 CURSOR_HEADER = "X-CBP-Cursor"
 """Header of a page as a file: the cursor of the next page; left out with the last one."""
 

@@ -11,27 +11,6 @@ from typing import ClassVar
 from cbp.errors import CbpError, DiskFullError, OperatingError
 from cbp.errors.message_limits import MISTAKES_MAX, shortened
 
-__all__ = [
-    "BodyTooLargeError",
-    "ClientTooSlowError",
-    "ContentEncodingError",
-    "HostRefusedError",
-    "IdempotencyKeyBusyError",
-    "IdempotencyKeyReusedError",
-    "InternalError",
-    "LedElsewhereError",
-    "MediaTypeError",
-    "NotLeadingError",
-    "OriginRefusedError",
-    "RequestError",
-    "RequestInvalidError",
-    "RequestUnmarkedError",
-    "RunEndedError",
-    "RunNotDueError",
-    "VersionDiffersError",
-    "unforeseen_error",
-]
-
 _OF_THE_SYSTEM = frozenset(
     {
         errno.EROFS,

@@ -7,50 +7,12 @@ Times are UTC in ISO 8601; sizes are in bytes, durations in seconds. Every listi
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Generic, Literal, TypeVar
+from typing import Any, Generic, Literal, Self, TypeVar
 
 from pydantic import BaseModel, ConfigDict, Field
 
 from cbp.model.dataflow.lanes import Lane
 from cbp.model.schedule.priority import Priority
-
-__all__ = [
-    "PAGE_SIZE_MAX",
-    "BulkItemOut",
-    "BulkOut",
-    "ClaimOut",
-    "DataflowDetail",
-    "DataflowSummary",
-    "FailingOut",
-    "FileOut",
-    "FrameOut",
-    "Health",
-    "IncrementOut",
-    "InputWaitOut",
-    "KeepOut",
-    "Links",
-    "LookupOut",
-    "Model",
-    "Page",
-    "PageQuery",
-    "PhaseOut",
-    "PortOut",
-    "PortsOut",
-    "Problem",
-    "PunctuationOut",
-    "QueueOut",
-    "RebuildOut",
-    "RecentRunOut",
-    "Records",
-    "RunOut",
-    "SourceOut",
-    "StageOut",
-    "StateOut",
-    "TranslatorOut",
-    "Validation",
-    "WaitOut",
-    "Waits",
-]
 
 PAGE_SIZE_MAX = 500
 
@@ -63,7 +25,13 @@ DataflowState = Literal["ok", "retrying", "paused", "stopped", "broken"]
 class Model(BaseModel):
     """A closed model."""
 
-    model_config = ConfigDict(extra="forbid", frozen=True)
+    model_config = ConfigDict(extra="forbid", frozen=True, from_attributes=True)
+
+    @classmethod
+    def of(cls, value: object, **more: Any) -> Self:
+        """Return the answer that shows a value: its attributes by their names, and `more`."""
+        taken = {name: getattr(value, name) for name in cls.model_fields if name not in more}
+        return cls.model_validate(taken | more)
 
 
 class PageQuery(Model):

@@ -20,8 +20,6 @@ from controller.loop.controller import Controller
 from controller.sinks.standing import trouble_of
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["degraded_now", "sink_troubles", "stage_state"]
-
 
 def degraded_now(
     controller: Controller, store: Store, drop_folder: DropFolder

@@ -20,8 +20,6 @@ from cbp.model.graph.cycles import components, predecessors
 from cbp.model.run.intention import RunStatus
 from controller.store.base import IncrementRecord, RunRecord, Store
 
-__all__ = ["Grid", "GridRow", "increment_grid"]
-
 EXAMINED_MAX = 1_000
 RUNS_MAX = 1_000
 

@@ -42,7 +42,6 @@ from controller.api.answers.schemas import (
 from controller.api.figures.degraded import sink_troubles, stage_state
 from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
 from controller.api.figures.rejected import rejected_by_source
-from controller.api.figures.set_aside import set_aside_by_stage
 from controller.api.requests.kept_summaries import KeptSummaries, KeptSummary
 from controller.api.requests.present_state import PresentState
 from controller.api.routing.dependencies import (
@@ -57,8 +56,6 @@ from controller.api.routing.dependencies import (
 from controller.loop.controller import Controller
 from controller.loop.reading.rebuilding import Rebuild
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
-
-__all__ = ["Overview", "OverviewDep", "members_of"]
 
 _log = structlog.get_logger(__name__)
 
@@ -106,12 +103,12 @@ class Overview:
         """Return the figures of dataflows for the list; broken ones are listed too."""
         # Before all that a summary is made of, but for the record: so that is compared as well.
         revisions = self.store.revisions()
-        return [self._summarise_again(one, revisions.get(one.name), now) for one in records]
+        return [self._summarise_again(one, revisions, now) for one in records]
 
     def _summarise_again(
-        self, record: DataflowRecord, revision: int | None, now: datetime
+        self, record: DataflowRecord, revisions: Mapping[str, int], now: datetime
     ) -> DataflowSummary:
-        name = record.name
+        name, revision = record.name, revisions.get(record.name)
         made_from = (revision, record, self.present.waits(name), self.present.troubles(name))
         kept = self.kept.find(name, made_from)
         if kept is None or revision is None:
@@ -122,9 +119,9 @@ class Overview:
                 self.kept.keep(name, KeptSummary(made_from, summary, oldest_at))
             return summary
         fresh: dict[str, Any] = {
-            # The table of what was put aside is written after the increment was stored.
+            # The tables of what was put or set aside are written after the increment was stored.
             "rejected": rejected_by_source(record, _object(record.document.get("sources"))),
-            "set_aside": set_aside_by_stage(record),
+            "set_aside": self.controller.set_aside_counts.of(record, revisions),
         }
         if kept.oldest_at is not None:
             fresh["lag_seconds"] = max(0.0, (now - kept.oldest_at).total_seconds())
@@ -210,7 +207,7 @@ class Overview:
                 self.store.quarantined_of(record.name, _object(record.document.get("sources")))
             ),
             rejected=rejected_by_source(record, _object(record.document.get("sources"))),
-            set_aside=set_aside_by_stage(record),
+            set_aside=self.controller.set_aside_counts.of(record),
             problem=None if record.is_paused else _problem(state, stages, troubles),
             created_at=record.created_at,
         )
@@ -463,12 +460,10 @@ def _declared(
         "runnable": node.runnable.name,
         "inputs": dict(node.wiring),
         "lookups": [
-            LookupOut(
-                name=lookup.name,
+            LookupOut.of(
+                lookup,
                 table=node.lookups[lookup.name],
                 columns=str(lookup.schema),
-                by=list(lookup.by),
-                key=list(lookup.key),
                 wakes=lookup.wake,
             )
             for lookup in spec.lookups
@@ -518,16 +513,11 @@ def _words(wait: Wait | None) -> str:
 
 def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
     return [
-        SourceOut(
-            name=source.name,
+        SourceOut.of(
+            source,
             columns=str(source.schema),
-            format=source.format,
             options={name: str(value) for name, value in source.options.items()},
             keep=_keep_out(source.keep, service),
-            location=source.location,
-            duplicates=source.duplicates,
-            same_name=source.same_name,
-            unfinished=list(source.unfinished),
             on_bad_records=source.on_bad_records.to_json(),
         )
         for source in dataflow.sources.values()
@@ -535,12 +525,9 @@ def _sources(dataflow: Dataflow, service: FlowRetention) -> list[SourceOut]:
 
 
 def _rebuild_out(rebuild: Rebuild) -> RebuildOut:
-    return RebuildOut(
+    return RebuildOut.of(
+        rebuild,
         since=_moment(rebuild.since_ms),
-        queued=rebuild.queued,
-        left=rebuild.left,
-        percent=rebuild.percent,
-        behind=list(rebuild.behind),
         as_it_was=None if rebuild.as_it_was_ms is None else _moment(rebuild.as_it_was_ms),
     )
 

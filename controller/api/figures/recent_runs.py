@@ -9,8 +9,6 @@ from cbp.model.run.intention import RunStatus
 from controller.api.answers.schemas import FailingOut, RecentRunOut
 from controller.store.base import RunRecord, StageRecord, Store
 
-__all__ = ["RUNS_SHOWN", "failing_stages", "first_of_row", "recent_runs"]
-
 RUNS_SHOWN = 24
 ROW_READ_MAX = 50
 """Maximum number of attempts of a row of failures that are read.
@@ -22,11 +20,9 @@ An older row is as old as the last of these.
 def recent_runs(runs: Sequence[RunRecord]) -> list[RecentRunOut]:
     """Return those of the last runs, newest first, that ended: the oldest first."""
     return [
-        RecentRunOut(
-            id=run.id,
-            stage=run.stage,
+        RecentRunOut.of(
+            run,
             status=run.status.value,
-            finished_at=run.finished_at,
             seconds=(run.finished_at - run.started_at).total_seconds(),
         )
         for run in reversed(runs)

@@ -20,10 +20,8 @@ from cbp.engine.delta.tables import open_table
 from cbp.engine.storage.files import files_for, local_path
 from cbp.engine.storage.table_names import rejects_table
 from cbp.errors import CbpError, NotFoundError
-from controller.ingest.admission.source_log import SourceLog
+from controller.ingest.source_log import SourceLog
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
-
-__all__ = ["rejected_by_claim", "rejected_by_source", "rejected_of_increment"]
 
 _log = structlog.get_logger(__name__)
 _OUTCOMES = ("accepted", "withdrawn")

@@ -26,8 +26,6 @@ from controller.api.routing.dependencies import ControllerDep, PresentStateDep, 
 from controller.loop.controller import Controller
 from controller.store.base import RunRecord, Store
 
-__all__ = ["RunFigures", "RunFiguresDep"]
-
 _Key = tuple[str, str, int]
 """Dataflow, flow and index of an increment."""
 
@@ -77,17 +75,9 @@ class RunFigures:
             figures = self.present.phases(run.id)
         seconds = None if ended is None else (ended - run.started_at).total_seconds()
         waited = None if arrived_at is None else (run.started_at - arrived_at).total_seconds()
-        return RunOut(
-            id=run.id,
-            dataflow=run.dataflow,
-            stage=run.stage,
+        return RunOut.of(
+            run,
             stages=list(members),
-            epoch=run.epoch,
-            attempt=run.attempt,
-            status=run.status,
-            read={name: list(indexes) for name, indexes in run.read.items()},
-            remove={name: list(indexes) for name, indexes in run.remove.items()},
-            started_at=run.started_at,
             finished_at=ended,
             seconds=seconds,
             waited_seconds=None if waited is None else max(0.0, waited),
@@ -97,7 +87,7 @@ class RunFigures:
             ],
             figures={name: value for name, value in run.figures.items() if not is_begin(name)},
             lanes=list(lanes_of(run.figures)),
-            error=None if run.error is None else json_value(run.error),
+            error=json_value(run.error),
         )
 
 

@@ -15,8 +15,6 @@ from controller.api.answers.schemas import FrameOut, InputWaitOut, WaitOut, Wait
 from controller.loop.controller import Controller
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["waits"]
-
 
 def waits(controller: Controller, store: Store, record: DataflowRecord) -> Waits:
     """Return why each leading stage of a dataflow does not start."""
@@ -56,12 +54,10 @@ def _error(stage: StageRecord, wait: Wait | None) -> Mapping[str, Any] | None:
 def _input(connector: Connector, flow: str) -> InputWaitOut:
     framing = connector.framing
     open_ = None if framing is None else framing.open
-    return InputWaitOut(
-        input=connector.input,
+    return InputWaitOut.of(
+        connector,
         flow=flow,
         unread=len(connector.unread),
-        records=connector.records,
-        bytes=connector.bytes,
         kept=sum(queued.read for queued in connector.queue),
         framing=len(connector.arrived),
         closes=len(connector.closes),

@@ -16,8 +16,6 @@ from starlette.requests import ClientDisconnect
 
 from controller.api.answers.request_errors import RequestError
 
-__all__ = ["BodyStream", "read_body"]
-
 
 async def read_body(request: Request) -> bytes:
     """Return a whole body.

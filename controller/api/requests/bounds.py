@@ -20,8 +20,6 @@ from starlette.types import Message, Receive, Scope
 
 from controller.api.answers.request_errors import BodyTooLargeError, ClientTooSlowError
 
-__all__ = ["BYTES_PER_SECOND_MIN", "Bounds"]
-
 BYTES_PER_SECOND_MIN = 1024
 """A client that is slower than this is treated like one that sends nothing."""
 

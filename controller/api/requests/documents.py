@@ -19,8 +19,6 @@ from controller.api.requests.body import read_body
 from controller.registry import Registry
 from controller.registry.text_positions import add_positions
 
-__all__ = ["Document", "parsed", "read_document_body"]
-
 _JSON_TYPES = ("application/json",)
 _YAML_TYPES = ("application/yaml", "application/x-yaml", "text/yaml", "text/x-yaml")
 

@@ -11,8 +11,6 @@ from collections.abc import Iterator, Mapping
 from types import MappingProxyType
 from typing import Any
 
-__all__ = ["BODIES", "PARAMETERS", "add_examples"]
-
 _CLICKS: dict[str, Any] = {
     "name": "clicks",
     "sources": {"urls": {"schema": "url STRING", "format": "jsonl"}},

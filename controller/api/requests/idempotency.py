@@ -4,7 +4,7 @@ The protection itself is durable: a request that repeats both the key and the re
 of this name gets the first answer, also after a restart. The memory of this process adds two
 checks: it finds a key that is used for another request (422), or whose first request is still
 being served (409). Keys of uploads are kept in claims by
-`controller.ingest.admission.uploads`; for them, this module only tracks which requests are being
+`controller.ingest.uploads`; for them, this module only tracks which requests are being
 served.
 
 Source: draft-ietf-httpapi-idempotency-key-header-06.
@@ -19,8 +19,6 @@ from collections.abc import Iterator
 from contextlib import contextmanager
 
 from controller.api.answers.request_errors import IdempotencyKeyBusyError, IdempotencyKeyReusedError
-
-__all__ = ["IdempotencyKeys"]
 
 KEYS_MAX = 10_000
 

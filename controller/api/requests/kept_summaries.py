@@ -14,8 +14,6 @@ from datetime import datetime
 
 from controller.api.answers.schemas import DataflowSummary
 
-__all__ = ["KeptSummaries", "KeptSummary"]
-
 KEPT_MAX = 10_000
 
 

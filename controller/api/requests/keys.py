@@ -23,8 +23,6 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.schema import DataType, Field, Schema
 from controller.api.answers.request_errors import RequestInvalidError
 
-__all__ = ["KEY_PARAMETERS", "NULL_PARAMETER", "parse_key", "schemas_of", "second_key_of"]
-
 NULL_PARAMETER = "_null"
 
 KEY_PARAMETERS = {

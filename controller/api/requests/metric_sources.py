@@ -18,8 +18,6 @@ from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.store.base import Store
 
-__all__ = ["MetricSources"]
-
 SLOW_SECONDS = 60.0
 """How old figures may be that cost more than others: files in quarantine, and of the cache."""
 

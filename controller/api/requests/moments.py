@@ -16,8 +16,6 @@ from controller.api.answers.request_errors import RequestInvalidError
 from controller.api.answers.schemas import Model, PageQuery
 from controller.loop.reading.reader import AsOf
 
-__all__ = ["Instant", "MomentPageQuery", "MomentQuery", "RangePageQuery", "as_of"]
-
 
 def _utc(value: datetime) -> datetime:
     try:

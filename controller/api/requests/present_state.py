@@ -19,8 +19,6 @@ from cbp.model.schedule.waiting import Wait
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 
-__all__ = ["Answers", "OwnState", "Part", "PresentState", "ToldState"]
-
 Part = Literal["dataflows", "runs"]
 
 
@@ -144,12 +142,12 @@ def _told(wait: Wait) -> dict[str, Any]:
     }
 
 
-def _heard(told: Mapping[str, Any]) -> Wait:
-    error = told["error"]
+def _heard(answer: Mapping[str, Any]) -> Wait:
+    error = answer["error"]
     return Wait(
-        told["kind"],
-        told["words"],
-        datetime.fromisoformat(told["since"]),
-        told["behind"],
+        answer["kind"],
+        answer["words"],
+        datetime.fromisoformat(answer["since"]),
+        answer["behind"],
         None if error is None else error_from_dict(error["type"], error),
     )

@@ -15,8 +15,6 @@ from starlette.types import ASGIApp, Message, Receive, Scope, Send
 
 from cbp.clock import MACHINE
 
-__all__ = ["RequestCounter", "RequestCounts"]
-
 _NO_ROUTE = "none"
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
 

@@ -25,8 +25,6 @@ from fastapi import Depends, Request
 from controller.api.security.exchange import exchange_of
 from controller.store.errors import CursorInvalidError
 
-__all__ = ["CURSOR_MAX", "CursorsDep", "ListCursors", "page_behind"]
-
 T = TypeVar("T")
 
 CURSOR_MAX = 1000

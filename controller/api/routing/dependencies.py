@@ -31,6 +31,7 @@ from controller.loop.controller import Controller
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.housekeeping.scrubs import Scrubs
 from controller.loop.operations.amendments import Amendments
+from controller.loop.operations.give_back_jobs import GiveBackJobs
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
@@ -43,42 +44,6 @@ from controller.registry import Registry
 from controller.run_logs import RunLogs
 from controller.settings import Settings
 from controller.store.base import Store
-
-__all__ = [
-    "AccessDep",
-    "AlertsDep",
-    "AmendmentsDep",
-    "CallerDep",
-    "ControllerDep",
-    "DropFolderDep",
-    "EventFeedDep",
-    "ExchangeDep",
-    "ExplainingDep",
-    "HousekeepingDep",
-    "IdempotencyKey",
-    "IdempotencyKeysDep",
-    "KeptSummariesDep",
-    "LineagesDep",
-    "MetricSourcesDep",
-    "Now",
-    "NowDep",
-    "Parts",
-    "PresentStateDep",
-    "QueriesDep",
-    "ReadingDep",
-    "RegistryDep",
-    "RollbackJobsDep",
-    "RunLogsDep",
-    "ScrubsDep",
-    "SettingsDep",
-    "SnapshotsDep",
-    "StageFactsDep",
-    "StandingDep",
-    "StoreDep",
-    "UploadLimiterDep",
-    "VerificationsDep",
-    "standing_of",
-]
 
 _T = TypeVar("_T")
 
@@ -156,6 +121,9 @@ HousekeepingDep = Annotated[
 ]
 LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
 ReadingDep = Annotated[Reading, Depends(_part(lambda parts: parts.controller.reading))]
+GiveBackJobsDep = Annotated[
+    GiveBackJobs, Depends(_part(lambda parts: parts.controller.give_back_jobs))
+]
 RollbackJobsDep = Annotated[
     RollbackJobs, Depends(_part(lambda parts: parts.controller.rollback_jobs))
 ]

@@ -6,8 +6,6 @@ from controller.api.routing.scopes import require_granted
 from controller.api.security.exchange import Exchange
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["granted_dataflows"]
-
 
 def granted_dataflows(
     store: Store, exchange: Exchange, dataflow: str | None

@@ -12,8 +12,6 @@ from controller.api.routing.scopes import require_granted, require_touchable
 from controller.api.security.exchange import Exchange
 from controller.store.base import RunRecord, Store
 
-__all__ = ["GrantedRunDep", "GrantedRuns", "GrantedRunsDep"]
-
 
 @dataclass(frozen=True, slots=True)
 class GrantedRuns:

@@ -15,8 +15,6 @@ from starlette.routing import BaseRoute, Match
 
 from controller.api.routing.route_index import RouteIndex
 
-__all__ = ["ReadRoutes", "read_anywhere"]
-
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _ANYWHERE: set[Any] = set()

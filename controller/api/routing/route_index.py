@@ -20,8 +20,6 @@ from fastapi import APIRouter
 from starlette.routing import BaseRoute, Match
 from starlette.types import Receive, Scope, Send
 
-__all__ = ["IndexedRouter", "RouteIndex"]
-
 
 @dataclass(slots=True)
 class _Branch:

@@ -29,17 +29,6 @@ from controller.api.routing.scopes import ScopedRoute, operation_id
 from controller.api.security.guard import bearer_scheme
 from controller.settings import Settings
 
-__all__ = [
-    "PREFIX",
-    "any_instance",
-    "leader_only",
-    "open_router",
-    "page_size",
-    "page_size_or_all",
-    "problems",
-    "router",
-]
-
 PREFIX = "/api/v1"
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 

@@ -29,17 +29,6 @@ from controller.api.routing.short_path import Shortened
 from controller.api.security.callers import READS
 from controller.api.security.exchange import Exchange, exchange_of
 
-__all__ = [
-    "Need",
-    "ScopedRoute",
-    "need_of",
-    "needs",
-    "operation_id",
-    "public",
-    "require_granted",
-    "require_touchable",
-]
-
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
 _OF_ONE_DATAFLOW = "/dataflows/{name}"

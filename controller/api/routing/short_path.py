@@ -24,8 +24,6 @@ from fastapi.dependencies.models import Dependant
 from fastapi.exceptions import ResponseValidationError
 from fastapi.routing import APIRoute
 
-__all__ = ["Shortened"]
-
 _Known = dict[Any, Any]
 _Solve = Callable[[Request, _Known], Awaitable[Any]]
 

@@ -21,8 +21,6 @@ from controller.api.answers.problems import ERROR_CODE
 from controller.api.security.exchange import Exchange
 from controller.store.access import AuditRecord, Outcome
 
-__all__ = ["USER_HEADER", "audit_answer"]
-
 USER_HEADER = "X-CBP-User"
 """Header with the name of the client's user. It is shown, but no decision depends on it."""
 

@@ -19,8 +19,6 @@ from controller.access.identity import Identity
 from controller.api.answers.request_errors import OriginRefusedError, RequestUnmarkedError
 from controller.api.security.cookies import read_cookie
 
-__all__ = ["MARK_HEADER", "READS", "identify", "is_still_valid", "require_own_page"]
-
 MARK_HEADER = "X-CBP-Request"
 READS = frozenset({"GET", "HEAD", "OPTIONS"})
 

@@ -11,8 +11,6 @@ from starlette.requests import cookie_parser
 from starlette.responses import Response
 from starlette.types import Scope as AsgiScope
 
-__all__ = ["clear_cookie", "cookie_name", "read_cookie", "set_cookie"]
-
 
 def cookie_name(scope: AsgiScope) -> str:
     """Return the name of the cookie at the address that a request dialled."""

@@ -9,8 +9,6 @@ from starlette.types import Scope as AsgiScope
 
 from controller.access.identity import Identity
 
-__all__ = ["Exchange", "exchange_of"]
-
 _KEY = "cbp.exchange"
 
 

@@ -38,8 +38,6 @@ from controller.api.security.auditing import audit_answer
 from controller.api.security.callers import MARK_HEADER, identify, require_own_page
 from controller.api.security.exchange import Exchange
 
-__all__ = ["HSTS", "ONCE", "OPEN_PATHS", "SECURITY_HEADERS", "SIGN_IN", "Guard", "bearer_scheme"]
-
 OPEN_PATHS = frozenset({"/api/v1/health/live", "/api/v1/health/ready"})
 """What needs no credential."""
 

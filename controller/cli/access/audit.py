@@ -8,10 +8,8 @@ from typing import Annotated, Any
 import typer
 
 from cbp.model.instants import zoned
-from controller.cli.session import AsJson, At, Cursor, Limit, session
-from controller.terminal import clock, one_line, print_json, print_more, print_table
-
-__all__ = ["audit_command"]
+from controller.cli.session import AsJson, At, Cursor, Limit, fetch
+from controller.terminal import clock, one_line, print_more, print_table
 
 Actor = Annotated[str | None, typer.Option(help="Show only this actor: token-file, or token:NAME.")]
 Action = Annotated[str | None, typer.Option(help="Show only this action, such as dataflows_pause.")]
@@ -32,21 +30,19 @@ def audit_command(
     json_: AsJson = False,
 ) -> None:
     """List what was changed, by whom and why, newest first; refused requests are counted."""
-    with session(context).connect() as service:
-        answer = service.get(
-            "audit",
-            since=_time(since),
-            until=_time(until),
-            actor=actor,
-            action=action,
-            dataflow=dataflow,
-            outcome=outcome,
-            limit=limit,
-            cursor=cursor,
-        )
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(
+        context,
+        json_,
+        "audit",
+        since=_time(since),
+        until=_time(until),
+        actor=actor,
+        action=action,
+        dataflow=dataflow,
+        outcome=outcome,
+        limit=limit,
+        cursor=cursor,
+    )
     rows = [
         (
             clock(item["at"]),

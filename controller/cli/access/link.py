@@ -9,8 +9,6 @@ import typer
 from controller.cli.session import AsJson, session
 from controller.terminal import clock, print_json, print_text
 
-__all__ = ["link_command"]
-
 Scope = Annotated[
     str | None,
     typer.Option(

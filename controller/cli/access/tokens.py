@@ -7,10 +7,8 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, Limit, session
+from controller.cli.session import AsJson, Cursor, Limit, fetch, session
 from controller.terminal import clock, one_line, print_json, print_more, print_table, print_text
-
-__all__ = ["tokens_app"]
 
 tokens_app = typer.Typer(
     help="Named tokens: who may use the service, and for how long.",
@@ -27,11 +25,7 @@ def list_command(
     context: typer.Context, limit: Limit = 100, cursor: Cursor = None, json_: AsJson = False
 ) -> None:
     """List named tokens, newest first; the token file is none of them."""
-    with session(context).connect() as service:
-        answer = service.get("tokens", limit=limit, cursor=cursor)
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "tokens", limit=limit, cursor=cursor)
     rows = [
         (
             item["name"],

@@ -16,12 +16,10 @@ from typing import Annotated, Any
 import typer
 
 from cbp.errors.counts import format_count
-from controller.cli.dataflows.version_change import print_change
+from controller.cli.dataflows.register import print_change
 from controller.cli.records.applied import WaitForStages, wait_until_applied
 from controller.cli.session import AsJson, DataflowName, DryRun, session
 from controller.terminal import bytes_text, print_json, print_text
-
-__all__ = ["backfill_command"]
 
 Stages = Annotated[
     list[str], typer.Argument(metavar="STAGE...", help="Stages to rebuild.", show_default=False)

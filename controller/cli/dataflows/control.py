@@ -9,18 +9,8 @@ import typer
 from cbp.model.schedule.priority import Priority
 from controller.cli.dataflows.runs import print_report
 from controller.cli.records.applied import progress, wait_for_stages
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, send, session
 from controller.terminal import clock, print_json, print_more, print_table, print_text
-
-__all__ = [
-    "close_command",
-    "delete_command",
-    "drain_command",
-    "pause_command",
-    "priority_command",
-    "resume_command",
-    "retry_command",
-]
 
 Purge = Annotated[
     bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
@@ -39,10 +29,10 @@ def pause_command(
     Runs in progress finish.
     """
     if stage is None:
-        _act(context, ("dataflows", dataflow, "pause"), f"{dataflow} is paused", json_)
+        send(context, json_, f"{dataflow} is paused", "dataflows", dataflow, "pause")
     else:
         path = ("dataflows", dataflow, "stages", stage, "pause")
-        _act(context, path, f"{dataflow}.{stage} is paused", json_)
+        send(context, json_, f"{dataflow}.{stage} is paused", *path)
 
 
 def drain_command(
@@ -82,10 +72,10 @@ def resume_command(
 ) -> None:
     """Let a dataflow with all its stages, or one stage, run again; clear their failures."""
     if stage is None:
-        _act(context, ("dataflows", dataflow, "resume"), f"{dataflow} runs", json_)
+        send(context, json_, f"{dataflow} runs", "dataflows", dataflow, "resume")
     else:
         path = ("dataflows", dataflow, "stages", stage, "resume")
-        _act(context, path, f"{dataflow}.{stage} runs", json_)
+        send(context, json_, f"{dataflow}.{stage} runs", *path)
 
 
 def priority_command(
@@ -134,7 +124,7 @@ def retry_command(
     if run or dataflow is None or stage is None:
         raise typer.BadParameter("name a dataflow and a stage, or runs with --run")  # noqa: EM101
     path = ("dataflows", dataflow, "stages", stage, "retry")
-    _act(context, path, f"{dataflow}.{stage} will be tried again", json_)
+    send(context, json_, f"{dataflow}.{stage} will be tried again", *path)
 
 
 def close_command(
@@ -184,11 +174,9 @@ def close_command(
 def _list_closes(
     context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, as_json: bool
 ) -> None:
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "punctuations", limit=limit, cursor=cursor)
-    if as_json:
-        print_json(answer)
-        return
+    answer = fetch(
+        context, as_json, "dataflows", dataflow, "punctuations", limit=limit, cursor=cursor
+    )
     rows = [
         (one["number"], one["flow"], one["at"], one["reason"], clock(one["closed_at"]))
         for one in answer["items"]
@@ -214,12 +202,3 @@ def delete_command(
         print_json({"deleted": dataflow, "purged": purge})
     else:
         print_text(f"{dataflow} is deleted; its tables " + ("are removed" if purge else "stay"))
-
-
-def _act(context: typer.Context, path: tuple[str, ...], done: str, as_json: bool) -> None:
-    with session(context).connect() as service:
-        answer = service.post(*path)
-    if as_json:
-        print_json(answer)
-    else:
-        print_text(done, "green")

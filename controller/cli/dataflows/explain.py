@@ -12,8 +12,6 @@ from controller.cli.dataflows.runs import print_phases
 from controller.cli.session import AsJson, complete_dataflows, session
 from controller.terminal import bytes_text, print_json, print_table, print_text
 
-__all__ = ["explain_command"]
-
 Name = Annotated[
     str | None,
     typer.Argument(

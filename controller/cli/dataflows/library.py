@@ -19,13 +19,11 @@ import typer
 
 from cbp.client.errors import ServiceUnreachableError, TokenMissingError
 from cbp.errors import NotFoundError
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Session, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Session, fetch, session
 from controller.cli.translator_paths import project_here
 from controller.registry import Registry, TranslatorFiles
 from controller.registry.library import describe_example, describe_translator
 from controller.terminal import clock, print_json, print_more, print_table, print_text
-
-__all__ = ["examples_command", "translators_command", "versions_command"]
 
 Example = Annotated[
     str | None, typer.Argument(help="Print this one's document.", show_default=False)
@@ -112,11 +110,7 @@ def versions_command(
             answer = service.get("dataflows", dataflow, "versions", str(version))
         print_json(answer) if json_ else print_text(answer["text"].rstrip("\n"))
         return
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "versions", limit=limit, cursor=cursor)
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "dataflows", dataflow, "versions", limit=limit, cursor=cursor)
     if diff:
         for one in answer["items"]:
             print_text(f"version {one['version']}, {clock(one['at'])}", "bold")

@@ -20,8 +20,6 @@ from controller.cli.session import (
 from controller.client.service_client import ServiceClient
 from controller.terminal import age, print_json, print_more, print_table, print_text
 
-__all__ = ["cancel_command", "print_phases", "print_report", "runs_command"]
-
 RunIds = Annotated[list[str], typer.Argument(help="Ids of the runs.", show_default=False)]
 Stage = Annotated[str | None, typer.Option(help="Only this stage.")]
 Status = Annotated[

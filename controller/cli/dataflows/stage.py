@@ -10,8 +10,6 @@ from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, DataflowName, session
 from controller.terminal import age, bytes_text, print_json, print_table, print_text
 
-__all__ = ["stage_command"]
-
 RUNS_SHOWN = 10
 _PHASES = ("start", "plan", "job", "assemble", "tidy", "finish")
 

@@ -9,11 +9,9 @@ import typer
 from cbp.errors.counts import format_count
 from cbp.model.schedule.priority import NORMAL
 from controller.cli.maintenance.scrub import folders
-from controller.cli.session import AsJson, DataflowName, complete_dataflows, session
+from controller.cli.session import AsJson, DataflowName, complete_dataflows, fetch, session
 from controller.settings import Settings
 from controller.terminal import age, bytes_text, clock, print_json, print_table, print_text
-
-__all__ = ["status_command", "waiting_command"]
 
 _STATUSES = {"up_to_date": 0, "catching_up": 3, "stuck": 4}
 """Exit status by freshness."""
@@ -58,11 +56,7 @@ def status_command(
 
 def waiting_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
     """Show what each stage of a dataflow waits for, and what is queued at its inputs."""
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "waiting")
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "dataflows", dataflow, "waiting")
     for item in answer["items"]:
         kind = item["kind"] or "ready"
         print_text(f"{item['stage']}: {kind}, since {clock(item['since'])}")

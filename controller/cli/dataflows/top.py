@@ -25,8 +25,6 @@ from cbp.errors.counts import format_count
 from controller.cli.session import AsJson, complete_dataflows, session
 from controller.terminal import age, clock, print_json, print_table, print_text, text
 
-__all__ = ["refresh", "top_command"]
-
 Every = Annotated[
     float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two looks.")
 ]

@@ -14,8 +14,6 @@ import typer
 from controller.cli.session import AsJson, session
 from controller.terminal import clock, print_json, print_table, print_text
 
-__all__ = ["alerts_command"]
-
 NO_CHANNEL = (
     "alerts are sent nowhere: set CBP_ALERT_WEBHOOK_URL, or CBP_ALERT_EMAIL_TO and CBP_SMTP_URL, "
     "and start the service again"

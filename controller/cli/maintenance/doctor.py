@@ -36,8 +36,6 @@ from controller.cli.session import AsJson, Session, session
 from controller.settings import Settings
 from controller.terminal import print_json, print_table
 
-__all__ = ["Check", "doctor_command", "examine"]
-
 READ_SECONDS = 30.0
 """How long tables are read; `cbp scrub` reads all of them."""
 

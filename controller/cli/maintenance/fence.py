@@ -14,8 +14,6 @@ import typer
 from controller.cli.session import AsJson, session
 from controller.terminal import print_json, print_text
 
-__all__ = ["release_command", "repair_command"]
-
 Table = Annotated[Path, typer.Argument(help="Folder of the table.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 

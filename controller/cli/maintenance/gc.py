@@ -1,4 +1,4 @@
-"""The command `cbp gc`: collect garbage now, or show what that would remove.
+"""The commands `cbp gc` and `cbp disk`: collect garbage, or show what goes; how much is on disk.
 
 cbp gc --dry-run
 cbp gc clicks
@@ -10,10 +10,9 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, session
+from cbp.errors.counts import format_count
+from controller.cli.session import AsJson, DataflowName, fetch, session
 from controller.terminal import bytes_text, clock, print_json, print_table, print_text
-
-__all__ = ["gc_command"]
 
 Name = Annotated[
     str | None, typer.Argument(metavar="[DATAFLOW]", help="Dataflows to collect; by default all.")
@@ -78,3 +77,12 @@ def _print_compactions(answers: list[dict[str, Any]]) -> None:
         print_text("\nlast compactions", "bold")
         columns = ("dataflow", "table", "at", "files", "size before", "size after")
         print_table(columns, rows, empty="")
+
+
+def disk_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
+    """Show how many files and bytes each table takes, all its readable versions included."""
+    answer = fetch(context, json_, "dataflows", dataflow, "disk")
+    rows = [(one["place"], one["files"], bytes_text(one["bytes"])) for one in answer["items"]]
+    print_table(("place", "files", "size"), rows, empty="nothing is on disk")
+    total = f"{format_count(answer['files'], 'file')}, {bytes_text(answer['bytes'])}"
+    print_text(f"{total}, measured at {clock(answer['at'])}")

@@ -27,17 +27,6 @@ from controller.client.service_client import authorities_of
 from controller.server.port import PortTakenError, check_port
 from controller.settings import Settings
 
-__all__ = [
-    "check_clock",
-    "check_database",
-    "check_folder",
-    "check_java",
-    "check_port_free",
-    "delta_archives",
-    "delta_jars",
-    "needs_encoding",
-]
-
 JAVA_MIN = 17
 CLOCK_OFF_SECONDS = 2.0
 # A clock before 2026 was never set.

@@ -5,6 +5,13 @@
 
 A service recovers by itself when it starts. This command only shows that, or replaces a lost
 database. With --rebuild it leads while it works: stop the services first.
+
+The commands `cbp intentions` and `cbp recoveries`: what is open, and what recovery did.
+
+    cbp intentions clicks            committed and not yet published, by stage and epoch
+    cbp recoveries --dataflow clicks what the last recoveries of the service did
+
+`cbp recover` shows what a service that does not run would have to recover.
 """
 
 from __future__ import annotations
@@ -21,11 +28,9 @@ from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn
 
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, DryRun, session
+from controller.cli.session import AsJson, Cursor, DataflowName, DryRun, Limit, fetch, session
 from controller.settings import Settings
-from controller.terminal import print_json, print_table, print_text
-
-__all__ = ["recover_command"]
+from controller.terminal import age, clock, print_json, print_more, print_table, print_text
 
 _SQLITE = "sqlite:///"
 
@@ -117,7 +122,7 @@ def _rebuild(
 @contextmanager
 def _looking(settings: Settings) -> Iterator[Any]:
     """Open the database for reading; a missing file is not created."""
-    from controller.store.sql import open_store
+    from controller.store.base import open_store
 
     url = settings.database_url
     with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:
@@ -192,3 +197,68 @@ def _document(outlook: Any) -> dict[str, Any]:
         "arrivals": dict(outlook.arrivals),
         "problem": outlook.problem,
     }
+
+
+OfStage = Annotated[
+    str | None, typer.Option("--stage", help="Only of this stage.", show_default=False)
+]
+OfDataflow = Annotated[
+    str | None, typer.Option("--dataflow", help="Only of this dataflow.", show_default=False)
+]
+
+
+def intentions_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    stage: OfStage = None,
+    limit: Limit = 50,
+    cursor: Cursor = None,
+    json_: AsJson = False,
+) -> None:
+    """Show what is committed and not yet published: readers of the tables do not see it."""
+    answer = fetch(
+        context, json_, "dataflows", dataflow, "intentions", stage=stage, limit=limit, cursor=cursor
+    )
+    rows = [
+        (
+            one["stage"],
+            one["epoch"],
+            clock(one["since"]),
+            one["records"],
+            one["because"] or "waits for the next publication",
+        )
+        for one in answer["items"]
+    ]
+    columns = ("stage", "epoch", "committed", "records", "state")
+    print_table(columns, rows, empty="nothing is open: the tables show every committed run")
+    print_more(answer)
+
+
+def recoveries_command(
+    context: typer.Context, dataflow: OfDataflow = None, json_: AsJson = False
+) -> None:
+    """Show what the last recoveries of the service did, newest first."""
+    answer = fetch(context, json_, "recoveries", dataflow=dataflow)
+    rows = [
+        (clock(one["at"]), one["term"], age(one["seconds"]), _note(one)) for one in answer["items"]
+    ]
+    print_table(("at", "term", "took", "what was done"), rows, empty="no recovery is noted")
+
+
+def _note(note: dict[str, Any]) -> str:
+    parts = [f"{one['dataflow']}: {_of_dataflow(one)}" for one in note["dataflows"]]
+    parts += [f"removed {path}" for path in note["removed"]]
+    return "; ".join(parts) or "nothing was left to do"
+
+
+def _of_dataflow(one: dict[str, Any]) -> str:
+    parts = [f"redid {r['stage']} {r['first']} to {r['last']}" for r in one["redone"]]
+    if one["interrupted"]:
+        parts.append(f"{', '.join(one['interrupted'])} run again")
+    if one["position"] is not None:
+        parts.append(f"began at position {one['position']}")
+    if one["generation"] is not None:
+        parts.append(f"finished roll-back {one['generation']}")
+    if one["problem"]:
+        parts.append(one["problem"])
+    return ", ".join(parts)

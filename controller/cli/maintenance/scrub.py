@@ -25,8 +25,6 @@ from controller.cli.session import AsJson, Session, session
 from controller.settings import Settings
 from controller.terminal import bytes_text, print_json, print_table, print_text
 
-__all__ = ["ScrubTotals", "folders", "look", "scrub_command"]
-
 POLL_SECONDS = 0.2
 
 Names = Annotated[

@@ -6,19 +6,13 @@ from typing import Any
 
 import typer
 
-from controller.cli.session import AsJson, session
-from controller.terminal import print_json, print_table
-
-__all__ = ["settings_command"]
+from controller.cli.session import AsJson, fetch
+from controller.terminal import print_table
 
 
 def settings_command(context: typer.Context, json_: AsJson = False) -> None:
     """List the settings of the running service; secrets are masked."""
-    with session(context).connect() as service:
-        answer = service.get("settings")
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "settings")
     rows = [(f"CBP_{name.upper()}", _text(value)) for name, value in sorted(answer.items())]
     print_table(("setting", "value"), rows, empty="no settings")
 

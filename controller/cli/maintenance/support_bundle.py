@@ -36,8 +36,6 @@ from controller.cli.session import AsJson, Session, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import print_json
 
-__all__ = ["support_bundle_command"]
-
 PACKAGES = (
     "alembic",
     "apscheduler",

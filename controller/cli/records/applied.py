@@ -19,8 +19,6 @@ from cbp.client import Client
 from cbp.clock import Clock
 from controller.cli.session import Session
 
-__all__ = ["Applied", "WaitForStages", "progress", "wait_for_stages", "wait_until_applied"]
-
 PAGE = 100
 LINE_SECONDS = 10.0
 """How often a wait whose output is no terminal says how far it is."""
@@ -119,7 +117,7 @@ def _matched(
     Files of one name are matched in the order in which they were dropped. A file that was already
     there has the same claim as the file before it.
     """
-    from controller.ingest.folder.source_folders import evidence  # loads pyarrow
+    from controller.ingest.folder.source_place import evidence  # loads pyarrow
 
     by_id = {claim["id"]: claim for claim in claims}
     by_path: dict[str, list[dict[str, Any]]] = {}

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import json
 from collections.abc import Mapping
 from typing import Annotated, Any
 
@@ -9,7 +10,7 @@ import typer
 
 from controller.cli import session as options
 from controller.cli.paging import AsCsv, FileLimit, print_csv
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, fetch, session
 from controller.terminal import (
     bytes_text,
     clock,
@@ -19,8 +20,6 @@ from controller.terminal import (
     print_table,
     print_text,
 )
-
-__all__ = ["increments_command", "records_command", "series_command"]
 
 FlowName = Annotated[str, typer.Argument(help="`source` or `stage.output`.", show_default=False)]
 Newest = Annotated[bool, typer.Option("--newest", help="The newest increment first.")]
@@ -60,12 +59,8 @@ def increments_command(
         else:
             _print_grid(answer)
         return
-    with session(context).connect() as service:
-        asked = {"flow": flow, "since": since, "until": until, "limit": limit, "cursor": cursor}
-        answer = service.get("dataflows", dataflow, "increments", **asked)
-    if json_:
-        print_json(answer)
-        return
+    asked = {"flow": flow, "since": since, "until": until, "limit": limit, "cursor": cursor}
+    answer = fetch(context, json_, "dataflows", dataflow, "increments", **asked)
     some = any(item["rejected"] for item in answer["items"])
     rows = [
         (
@@ -156,12 +151,8 @@ def series_command(
     json_: AsJson = False,
 ) -> None:
     """Show the newest increments of a flow with their sizes, and figures of a numeric column."""
-    with session(context).connect() as service:
-        at = ("dataflows", dataflow, "flows", flow, "series")
-        answer = service.get(*at, column=column, limit=limit)
-    if json_:
-        print_json(answer)
-        return
+    at = ("dataflows", dataflow, "flows", flow, "series")
+    answer = fetch(context, json_, *at, column=column, limit=limit)
     names = (
         "index",
         "records",
@@ -172,3 +163,42 @@ def series_command(
         for item in answer["items"]
     ]
     print_table(names, rows, empty="no increments yet")
+
+
+Index = Annotated[int, typer.Argument(min=0, help="Its index, from 0.", show_default=False)]
+
+About = Annotated[
+    bool, typer.Option("--about", help="Where it came from, and its files, instead of records.")
+]
+
+
+def increment_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    flow: FlowName,
+    index: Index,
+    limit: Limit = 20,
+    cursor: Cursor = None,
+    about: About = False,
+    json_: AsJson = False,
+) -> None:
+    """Print the records of one increment of a flow, in their order."""
+    if about:
+        _print_about(context, (dataflow, flow, index), as_json=json_)
+        return
+    path = ("dataflows", dataflow, "increments", flow, str(index), "records")
+    answer = fetch(context, json_, *path, limit=limit, cursor=cursor)
+    columns = ", ".join(f"{column['name']} {column['type']}" for column in answer["columns"])
+    print_text(f"{flow}/{index}: {columns}", "bold")
+    print_records(answer["items"], empty="no records")
+    print_more(answer)
+
+
+def _print_about(context: typer.Context, at: tuple[str, str, int], *, as_json: bool) -> None:
+    dataflow, flow, index = at
+    answer = fetch(context, as_json, "dataflows", dataflow, "increments", flow, str(index))
+    print_text(f"{flow}/{index}: arrived {clock(answer['created_at'])}", "bold")
+    for name, value in answer["origin"].items():
+        print_text(f"{name}: {value if isinstance(value, str) else json.dumps(value)}")
+    rows = [(one["path"], one["records"], bytes_text(one["bytes"])) for one in answer["files"]]
+    print_table(("file", "records", "size"), rows, empty="no files")

@@ -16,8 +16,6 @@ import typer
 from controller.cli.session import AsJson
 from controller.terminal import one_line, print_json
 
-__all__ = ["infer_command"]
-
 File = Annotated[
     Path, typer.Argument(exists=True, dir_okay=False, help="The file.", show_default=False)
 ]
@@ -31,7 +29,7 @@ def infer_command(
     file: File, name: Name = "", records: Records = 10_000, json_: AsJson = False
 ) -> None:
     """Print the declaration of a source that a file suggests; nothing is registered."""
-    from controller.ingest.reports.source_suggestion import suggest_source  # loads pyarrow
+    from controller.ingest.reader.source_suggestion import suggest_source  # loads pyarrow
 
     made = suggest_source(file, records=records).to_json()
     name = name or source_name(file)

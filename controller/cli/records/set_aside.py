@@ -17,10 +17,9 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.paging import FileLimit
-from controller.cli.session import AsJson, Cursor, DataflowName, session
+from controller.cli.progress import follow_job
+from controller.cli.session import AsJson, Cursor, DataflowName, fetch, session
 from controller.terminal import one_line, print_json, print_more, print_table, print_text
-
-__all__ = ["give_back_command", "set_aside_command"]
 
 StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
 Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
@@ -42,12 +41,8 @@ def set_aside_command(
     json_: AsJson = False,
 ) -> None:
     """List records that a stage has set aside, since its code failed on them."""
-    with session(context).connect() as service:
-        at = ("dataflows", dataflow, "stages", stage, "set-aside")
-        answer = service.get(*at, limit=limit or _LIMIT, cursor=cursor)
-    if json_:
-        print_json(answer)
-        return
+    at = ("dataflows", dataflow, "stages", stage, "set-aside")
+    answer = fetch(context, json_, *at, limit=limit or _LIMIT, cursor=cursor)
     columns = ("epoch", "key", "record", "from", "error")
     rows = [
         (one["epoch"], _text(one["key"]), _text(one["record"]), _place(one), one_line(_error(one)))
@@ -75,14 +70,17 @@ def give_back_command(
     with session(context).connect() as service:
         path = ("dataflows", dataflow, "stages", stage, "give-back")
         if dry_run:
-            answer = service.post(*path, "preview")
+            job = service.post(*path, "preview")
         else:
-            answer = service.post(
+            job = service.post(
                 *path,
                 query={"reason": reason, "by": getpass.getuser()},
                 # A repeated request gives back only once.
                 idempotency_key=uuid.uuid4().hex,
             )
+        answer = follow_job(
+            service, *path, "jobs", job["id"], clock=session(context).clock, hidden=json_
+        )["given_back"]
     if json_:
         print_json(answer)
     else:

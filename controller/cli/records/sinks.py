@@ -7,14 +7,12 @@ cbp sinks resume clicks totals --rewrite
 
 from __future__ import annotations
 
-from typing import Annotated, Any, Literal
+from typing import Annotated, Literal
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, session
-from controller.terminal import print_json, print_table, print_text
-
-__all__ = ["sinks_app"]
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, send
+from controller.terminal import print_more, print_table
 
 sinks_app = typer.Typer(
     name="sinks", help="Show and steer what is published outside.", no_args_is_help=True
@@ -34,13 +32,9 @@ def list_command(
     json_: AsJson = False,
 ) -> None:
     """List the sinks of a dataflow, and how far each is."""
-    with session(context).connect() as service:
-        answer = service.get(
-            "dataflows", dataflow, "sinks", state=state, limit=limit, cursor=cursor
-        )
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(
+        context, json_, "dataflows", dataflow, "sinks", state=state, limit=limit, cursor=cursor
+    )
     rows = [
         (
             one["name"],
@@ -55,8 +49,7 @@ def list_command(
     ]
     header = ("sink", "to", "flow", "state", "published", "waiting", "what is wrong")
     print_table(header, rows, empty="there is no sink; a document has them below `sinks:`")
-    if answer["cursor"]:
-        print_text(f"more: --cursor {answer['cursor']}")
+    print_more(answer)
 
 
 @sinks_app.command("show")
@@ -64,9 +57,20 @@ def show_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
     """Show a sink: its target, how far it is, and what is wrong with it."""
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "sinks", sink)
-    _print_one(answer, json_)
+    answer = fetch(context, json_, "dataflows", dataflow, "sinks", sink)
+    error = answer["error"] or {}
+    rows = [
+        ("publishes", f"{answer['flow']} to {answer['to']} {answer['target']}"),
+        ("state", answer["state"]),
+        ("published", f"{answer['increments']} increments, {answer['records']} records"),
+        ("refused and let go", f"{answer['dead']} deliveries"),
+        ("next increment", answer["next"]),
+        ("waiting", f"{answer['waiting']} increments"),
+        ("last published", answer["published_at"] or "never"),
+        ("what is wrong", f"{error['error_code']}: {error['message']}" if error else "nothing"),
+        ("tried again", answer["retry_at"] or "-"),
+    ]
+    print_table(("", ""), rows, empty="")
 
 
 @sinks_app.command("pause")
@@ -74,9 +78,16 @@ def pause_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
     """Publish no more to a sink; what it has not published is kept until it goes on."""
-    with session(context).connect() as service:
-        answer = service.post("dataflows", dataflow, "sinks", sink, "pause")
-    _print_done(answer, f"{dataflow}.{sink} is paused", json_)
+    send(
+        context,
+        json_,
+        f"{dataflow}.{sink} is paused",
+        "dataflows",
+        dataflow,
+        "sinks",
+        sink,
+        "pause",
+    )
 
 
 @sinks_app.command("resume")
@@ -97,10 +108,8 @@ def resume_command(
     if rewrite and keep:
         raise typer.BadParameter("choose one of --rewrite and --keep")  # noqa: EM101
     undone = "rewrite" if rewrite else "keep" if keep else None
-    with session(context).connect() as service:
-        path = ("dataflows", dataflow, "sinks", sink, "resume")
-        answer = service.post(*path, query={"undone": undone})
-    _print_done(answer, f"{dataflow}.{sink} goes on", json_)
+    path = ("dataflows", dataflow, "sinks", sink, "resume")
+    send(context, json_, f"{dataflow}.{sink} goes on", *path, undone=undone)
 
 
 @sinks_app.command("retry")
@@ -108,32 +117,5 @@ def retry_command(
     context: typer.Context, dataflow: DataflowName, sink: SinkName, json_: AsJson = False
 ) -> None:
     """Try a sink that failed at once, not after its pause."""
-    with session(context).connect() as service:
-        answer = service.post("dataflows", dataflow, "sinks", sink, "retry")
-    _print_done(answer, f"{dataflow}.{sink} will be tried again", json_)
-
-
-def _print_done(answer: Any, done: str, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-    else:
-        print_text(done, "green")
-
-
-def _print_one(answer: Any, as_json: bool) -> None:
-    if as_json:
-        print_json(answer)
-        return
-    error = answer["error"] or {}
-    rows = [
-        ("publishes", f"{answer['flow']} to {answer['to']} {answer['target']}"),
-        ("state", answer["state"]),
-        ("published", f"{answer['increments']} increments, {answer['records']} records"),
-        ("refused and let go", f"{answer['dead']} deliveries"),
-        ("next increment", answer["next"]),
-        ("waiting", f"{answer['waiting']} increments"),
-        ("last published", answer["published_at"] or "never"),
-        ("what is wrong", f"{error['error_code']}: {error['message']}" if error else "nothing"),
-        ("tried again", answer["retry_at"] or "-"),
-    ]
-    print_table(("", ""), rows, empty="")
+    done = f"{dataflow}.{sink} will be tried again"
+    send(context, json_, done, "dataflows", dataflow, "sinks", sink, "retry")

@@ -12,8 +12,6 @@ from controller.cli.maintenance.probes import needs_encoding
 from controller.cli.session import AsJson, At, DataflowName, Epoch, Stage, moment, session
 from controller.terminal import clock, print_json, print_table, print_text
 
-__all__ = ["SNIPPETS", "snapshot_command"]
-
 Reader = Literal["spark", "polars", "deltalake", "duckdb"]
 
 _ARROW = (

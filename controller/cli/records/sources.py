@@ -7,17 +7,14 @@ from typing import Annotated, Any
 
 import typer
 
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, session
+from controller.cli.session import AsJson, Cursor, DataflowName, Limit, Since, Until, fetch
 from controller.terminal import (
     bytes_text,
     clock,
     one_line,
-    print_json,
     print_more,
     print_table,
 )
-
-__all__ = ["claims_command", "reason_text", "sources_command"]
 
 _NUMBERS_MAX = 10
 
@@ -49,23 +46,21 @@ def claims_command(
     json_: AsJson = False,
 ) -> None:
     """List the files that were found in drop folders, and why some were refused."""
-    with session(context).connect() as service:
-        answer = service.get(
-            "dataflows",
-            dataflow,
-            "claims",
-            source=source,
-            status=status,
-            increment=increment,
-            code=code,
-            since=since,
-            until=until,
-            limit=limit,
-            cursor=cursor,
-        )
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(
+        context,
+        json_,
+        "dataflows",
+        dataflow,
+        "claims",
+        source=source,
+        status=status,
+        increment=increment,
+        code=code,
+        since=since,
+        until=until,
+        limit=limit,
+        cursor=cursor,
+    )
     some = any(item["rejected"] for item in answer["items"])
     rows = [
         (
@@ -86,11 +81,7 @@ def claims_command(
 
 def sources_command(context: typer.Context, dataflow: DataflowName, json_: AsJson = False) -> None:
     """Show the files in the drop folder of each source, and those that are not taken in."""
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "sources")
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "dataflows", dataflow, "sources")
     some = any(item["rejected"] for item in answer["items"])
     rows = [
         (

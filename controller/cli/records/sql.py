@@ -29,8 +29,6 @@ from controller.terminal import (
     print_text,
 )
 
-__all__ = ["last_command", "sql_command"]
-
 _LIMIT = 20
 _CUT = "this is not all: a greater --limit, or CBP_QUERY_ROWS_MAX of the service, allows more rows"
 

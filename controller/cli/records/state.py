@@ -17,6 +17,7 @@ from controller.cli.session import (
     Epoch,
     Limit,
     Stage,
+    fetch,
     moment,
     session,
 )
@@ -29,8 +30,6 @@ from controller.terminal import (
     print_table,
     print_text,
 )
-
-__all__ = ["history_command", "pair", "state_command"]
 
 StateName = Annotated[str, typer.Argument(metavar="STAGE.STATE", show_default=False)]
 AnyState = Annotated[
@@ -95,11 +94,7 @@ def state_command(
 def _print_sizes(
     context: typer.Context, dataflow: str, *, limit: int, cursor: str | None, json_: bool
 ) -> None:
-    with session(context).connect() as service:
-        answer = service.get("dataflows", dataflow, "states", limit=limit, cursor=cursor)
-    if json_:
-        print_json(answer)
-        return
+    answer = fetch(context, json_, "dataflows", dataflow, "states", limit=limit, cursor=cursor)
     rows = [
         (
             f"{one['stage']}.{one['state']}",

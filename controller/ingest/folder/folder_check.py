@@ -27,7 +27,7 @@ from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.engine.storage.files import Files
 from cbp.errors import DiskFullError
 from controller.ingest.errors import DropFolderError, device_errors
-from controller.ingest.folder.source_folders import SourcePlace, move
+from controller.ingest.folder.source_place import SourcePlace, move
 
 __all__ = [
     "FolderOwners",

@@ -21,14 +21,48 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
 import structlog
 
-from controller.ingest.folder.incoming_names import Candidate, look_at
+from controller.ingest.folder.source_place import evidence
 
-__all__ = ["IncomingWatch", "has_every_event"]
+__all__ = ["Candidate", "IncomingWatch", "has_every_event", "look_at"]
+
+
+@dataclass(frozen=True, slots=True)
+class Candidate:
+    """A name of a listing. Two of them are equal if nobody wrote to the file in between."""
+
+    name: str
+    bytes: int
+    mtime_ns: int
+    inode: int
+
+    @classmethod
+    def of(cls, name: str, status: os.stat_result) -> Candidate:
+        """Return a name with what the file system says of it."""
+        return cls(name, status.st_size, status.st_mtime_ns, status.st_ino)
+
+    @property
+    def path(self) -> str:
+        """The name as text; see `source_place.evidence`."""
+        return evidence(self.name)
+
+    def is_at(self, path: Path) -> bool:
+        """Return whether the file is still there, unchanged since the listing."""
+        return look_at(path) == self
+
+
+def look_at(path: Path) -> Candidate | None:
+    """Return a name as it is now, whatever it is; `None` if it is gone."""
+    try:
+        return Candidate.of(path.name, path.lstat())
+    except OSError:
+        return None
+
 
 _READ_MS = 200
 """How long the thread that watches waits for an event before it looks whether to stop."""

@@ -11,16 +11,22 @@ named as unfinished (`cbp.model.dataflow.unfinished_names`). In addition one of 
 Producers' file times are only compared for equality, and used to order the files of one listing.
 Clocks of two hosts are never compared.
 
-Every other name stays and is reported with its reason (`unclaimed`). A sealed manifest that
-cannot be read is claimed like a file, and then rejected. So nothing in a folder stops a listing.
-Only regular files are ever opened or obeyed, also under the service's own names.
+Every other name stays where its producer put it, since only the producer knows what it is for. It
+is shown with its reason (`unclaimed`), and causes a warning once it is old. Its age counts from the
+last change of status (`ctime`), which a producer cannot set; a write changes it too. On a network
+file system that is the server's clock. A sealed manifest that cannot be read is claimed like a
+file, and then rejected. So nothing in a folder stops a listing. Only regular files are ever opened
+or obeyed, also under the service's own names.
 
 A file named `_CLOSE` is a marker: it closes the flow's open frames after all files that are older
 than it. It takes its turn among them, and newer files wait for it. A recorded marker is durable
 once it was sealed (renamed to a hidden name) and its close was put.
 
+The files of a manifest become one increment, or none. A crash can leave some of them in `claimed`
+and others in `incoming`, so they are gathered from both before any of them is read.
+
 If a producer stalls for longer than `settle_seconds` in the middle of a file, the first part is
-taken in; what it writes later is noticed and reported (`growth`). Such a producer should write
+taken in; what it writes later is noticed and reported (`finished`). Such a producer should write
 under a `.part` name, or use a manifest.
 """
 
@@ -28,28 +34,121 @@ from __future__ import annotations
 
 import os
 import re
-from collections.abc import Callable, Mapping, Sequence
+import stat
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
-from datetime import datetime, timedelta
+from datetime import UTC, datetime, timedelta
+from heapq import nsmallest
 from pathlib import Path
+from typing import Any
 
 from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
-from controller.ingest.folder.incoming_names import (
-    Candidate,
-    Unclaimed,
-    UnclaimedFiles,
-    why_not_regular,
-)
-from controller.ingest.folder.incoming_watch import IncomingWatch
+from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
 from controller.ingest.folder.manifest import (
     MANIFEST_NAME,
     Manifest,
     is_sealed,
     read_manifest,
 )
+from controller.ingest.folder.source_place import evidence
 from controller.ingest.rejection import FileRejectedError
+from controller.store.base import ClaimRecord
 
-__all__ = ["CLOSE_NAME", "Listed", "Settler", "scan_folder", "sealed_close_name"]
+__all__ = [
+    "CLOSE_NAME",
+    "SHOWN_MAX",
+    "Listed",
+    "Listings",
+    "Scanned",
+    "Unclaimed",
+    "UnclaimedFiles",
+    "announced_claims",
+    "gather_files",
+    "scan_folder",
+    "sealed_close_name",
+    "time_of",
+    "why_not_regular",
+]
+
+SHOWN_MAX = 100
+
+_KINDS = (
+    (stat.S_ISLNK, "a symbolic link: links are not followed; move the file itself here"),
+    (stat.S_ISDIR, "a folder: files in folders are not taken; move them into `incoming` itself"),
+    (stat.S_ISFIFO, "a FIFO: only regular files are taken"),
+    (stat.S_ISSOCK, "a socket: only regular files are taken"),
+    (stat.S_ISBLK, "a device: only regular files are taken"),
+    (stat.S_ISCHR, "a device: only regular files are taken"),
+)
+
+
+@dataclass(frozen=True, slots=True)
+class Unclaimed:
+    """One name that stays in `incoming`.
+
+    Attributes:
+        name: As evidence.
+        why: What it is, and what its producer can do.
+        since: When it was last changed, aware and in UTC; `None` if it is unknown.
+    """
+
+    name: str
+    why: str
+    since: datetime | None
+
+    @classmethod
+    def of(cls, name: str, why: str, ctime: float | None) -> Unclaimed:
+        """Return the entry for a name, from its `ctime` as `lstat` returns it."""
+        return cls(evidence(name), why, None if ctime is None else time_of(ctime))
+
+
+@dataclass(frozen=True, slots=True)
+class UnclaimedFiles:
+    """All names that stay in one `incoming`.
+
+    Attributes:
+        count: How many there are.
+        oldest: The oldest of them, at most `SHOWN_MAX`.
+    """
+
+    count: int = 0
+    oldest: tuple[Unclaimed, ...] = ()
+
+    @classmethod
+    def of(cls, files: Iterable[Unclaimed]) -> UnclaimedFiles:
+        """Count all and keep the oldest."""
+        every = list(files)
+        first = datetime.min.replace(tzinfo=UTC)
+        oldest = nsmallest(SHOWN_MAX, every, key=lambda one: (one.since or first, one.name))
+        return cls(len(every), tuple(oldest))
+
+    def to_json(self) -> list[dict[str, Any]]:
+        """Return the oldest as JSON values."""
+        return [
+            {"name": one.name, "why": one.why, "since": one.since and one.since.isoformat()}
+            for one in self.oldest
+        ]
+
+    def older_than(self, moment: datetime) -> tuple[Unclaimed, ...]:
+        """Return those of `oldest` that were there before a moment."""
+        return tuple(one for one in self.oldest if one.since is None or one.since < moment)
+
+
+def why_not_regular(mode: int) -> str:
+    """Return what kind of thing it is, by its mode; `""` if it is a regular file."""
+    if stat.S_ISREG(mode):
+        return ""
+    reasons = (why for is_kind, why in _KINDS if is_kind(mode))
+    return next(reasons, "no regular file: only these are taken")
+
+
+def time_of(ctime: float) -> datetime | None:
+    """Return a time of the file system; `None` if Python has no such time."""
+    try:
+        return datetime.fromtimestamp(ctime, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
 
 CLOSE_NAME = "_CLOSE"
 _SEALED_CLOSE = re.compile(r"\.close-([a-z0-9]+)")
@@ -101,7 +200,9 @@ class _Manifests:
 
 
 @dataclass(slots=True)
-class _Scanned:
+class Scanned:
+    """The names of a folder, by what becomes of them."""
+
     candidates: list[Candidate] = field(default_factory=list)
     sealed: list[Candidate] = field(default_factory=list)
     closes: list[str] = field(default_factory=list)
@@ -109,7 +210,7 @@ class _Scanned:
     ignored: int = 0
 
 
-class Settler:
+class Listings:
     """Remembers one folder's listings.
 
     Args:
@@ -133,9 +234,6 @@ class Settler:
 
     def look(self, unfinished: Sequence[str] = UNFINISHED) -> Listed:
         """List the folder once.
-
-        Args:
-            unfinished: Ends of the names of files that are not whole yet.
 
         Raises:
             OSError: The folder cannot be read.
@@ -181,7 +279,7 @@ class Settler:
         return min(unsettled) + self._settle if unsettled else None
 
     def _manifests(
-        self, scanned: _Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
+        self, scanned: Scanned, ready: dict[str, Candidate], unfinished: Sequence[str]
     ) -> _Manifests:
         """Read the manifests; an unreadable one is claimed, and then rejected."""
         made = _Manifests()
@@ -235,13 +333,13 @@ class Settler:
         return [*first.values(), *_up_to_marker(rest, candidates, manifests.held)]
 
 
-def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> _Scanned:
+def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> Scanned:
     """Look at every name in a folder; opens nothing.
 
     Raises:
         OSError: The folder cannot be read.
     """
-    scanned = _Scanned()
+    scanned = Scanned()
     with os.scandir(folder) as entries:
         for entry in entries:
             try:
@@ -256,7 +354,7 @@ def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> _Scanne
     return scanned
 
 
-def _sort(name: str, status: os.stat_result, scanned: _Scanned, unfinished: Sequence[str]) -> None:
+def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Sequence[str]) -> None:
     """Classify one name of the folder."""
     why = why_not_regular(status.st_mode)
     if why:
@@ -294,3 +392,55 @@ def _up_to_marker(
 def _turn(one: Candidate) -> tuple[int, bool, str]:
     """Return the sort key in one listing: by time; a marker follows files of the same time."""
     return one.mtime_ns, one.name == CLOSE_NAME, one.path
+
+
+def announced_claims(
+    manifests: Iterable[Manifest],
+    claims: Sequence[ClaimRecord],
+    copies: Collection[str],
+    listed_paths: Collection[str],
+) -> dict[str, ClaimRecord]:
+    """Return the open claims that belong to manifests, by the file's name.
+
+    Args:
+        manifests: Those that are sealed.
+        claims: All open claims of the source.
+        copies: Ids of the claims whose file is in `claimed`.
+        listed_paths: Names of the files in `incoming`. If a name is there as well, a claimed copy
+            of that name is an older file.
+    """
+    promised = {path: file.bytes for one in manifests for path, file in one.promises.items()}
+    return {
+        claim.path: claim
+        for claim in claims
+        if promised.get(claim.path) == claim.bytes
+        and not (claim.path in listed_paths and claim.id in copies)
+    }
+
+
+def gather_files(
+    manifest: Manifest, claimed: Mapping[str, ClaimRecord], listed: Listed
+) -> tuple[list[ClaimRecord], list[Candidate], list[str]] | None:
+    """Return where the files of a manifest are; `None` if one of them is still being written.
+
+    Args:
+        manifest: A sealed manifest.
+        claimed: Open claims whose files are in `claimed`, by the file's name.
+        listed: The newest listing.
+
+    Returns:
+        Those claims; the files in `incoming` that are to be claimed, in the manifest's order; and
+        the names of those that are nowhere: settled before a crash, or taken away.
+    """
+    eligible = {one.path: one for one in listed.eligible}
+    claims, candidates, missing = list[ClaimRecord](), list[Candidate](), list[str]()
+    for path in manifest.promises:
+        if path in eligible:
+            candidates.append(eligible[path])
+        elif path in listed.paths:
+            return None
+        elif path in claimed:
+            claims.append(claimed[path])
+        else:
+            missing.append(path)
+    return claims, candidates, missing

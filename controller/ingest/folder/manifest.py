@@ -22,8 +22,8 @@ from itertools import islice
 from pathlib import Path
 
 from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
-from controller.ingest.folder.regular_file import read_regular
-from controller.ingest.folder.source_folders import evidence
+from controller.ingest.folder.source_place import evidence
+from controller.ingest.formats.content import read_regular
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
 

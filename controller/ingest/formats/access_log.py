@@ -17,12 +17,10 @@ from datetime import UTC, datetime, timedelta, timezone
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
-from cbp.model.dataflow.source_options import ReadOptions
-from cbp.model.flow.schema import Field, Schema
-from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_builder import ColumnBuilder, OriginColumns, note_nulls
-from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.text_blocks import TextBlock, check_last_line
+from cbp.model.flow.schema import Field
+from controller.ingest.formats.bad_lines import BadLines, Reading
+from controller.ingest.formats.columns import ColumnBuilder, OriginColumns, note_nulls
+from controller.ingest.formats.text import TextBlock, check_last_line, line_batches
 from controller.values import excerpt
 
 __all__ = ["is_access_log", "read_access_log"]
@@ -59,16 +57,7 @@ _TIMES_MAX = 100_000
 Row = Sequence[str]
 
 
-def read_access_log(
-    blocks: Iterable[TextBlock],
-    schema: Schema,
-    options: ReadOptions,
-    *,
-    file: str,
-    batch_rows: int,
-    notes: Notes,
-    bad: BadLines,
-) -> Iterator[pa.RecordBatch]:
+def read_access_log(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the records of a log in order, up to the first wrong line.
 
     Wrong lines go to `bad`: `access_log_invalid`, `value_type`, `value_missing`.
@@ -76,25 +65,21 @@ def read_access_log(
     Raises:
         FileRejectedError: `line_end`: the last line has no end.
     """
+    options, bad = reading.options, reading.bad
     layout = _Layout(combined=options.combined)
-    origin, target = OriginColumns(schema, options.lines, file), arrow_schema(schema)
-    columns = [_Column(field) for field in origin.others]
+    origin = OriginColumns(reading.schema, options.lines, reading.file)
+    columns, target = [_Column(field) for field in origin.others], arrow_schema(reading.schema)
+
+    def parse(lines: list[str], first: int) -> tuple[list[Row], list[int]]:
+        return layout.rows(lines, first, bad)
 
     def build(rows: Sequence[Row], numbers: Sequence[int]) -> pa.RecordBatch | None:
         arrays = {column.name: column.array(rows, numbers, bad) for column in columns}
         return origin.batch(arrays, numbers, target, bad)
 
     for block in blocks:
-        for start in range(0, len(block.lines), batch_rows):
-            lines = block.lines[start : start + batch_rows]
-            rows, numbers = layout.rows(lines, block.first + start, bad)
-            batch = bad.sound(build, rows, numbers)
-            if batch is not None:
-                yield batch
-            for number in bad.textless():
-                bad.keep_text(number, lines[number - block.first - start])
-            bad.check(len(lines))
-        check_last_line(block, options.lines, notes)
+        yield from line_batches(block, reading, parse, build)
+        check_last_line(block, options.lines, reading.notes)
 
 
 class _Layout:

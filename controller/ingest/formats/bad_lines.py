@@ -1,4 +1,4 @@
-"""Collects the wrong lines of one file: they reject the file together, or are put aside.
+"""What is noted while a file is read: its wrong lines, remarks, on which line each record begins.
 
 A reader notes a wrong line and continues, so that the producer can repair all wrong lines at
 once. By default the file is rejected as a whole: after the first wrong line no more records are
@@ -12,17 +12,118 @@ are yielded, and those that were put aside are kept with their text, up to the s
 from __future__ import annotations
 
 from bisect import insort
-from collections.abc import Callable, Sequence
-from typing import TypeVar
+from collections.abc import Callable, Iterable, Sequence
+from dataclasses import dataclass, field, replace
+from typing import Any, TypeVar
 
+import numpy as np
 import pyarrow as pa
 
 from cbp.errors import InvariantError
 from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
-from controller.ingest.formats.line_map import LineMap
-from controller.ingest.rejection import BadLine, FileRejectedError, RejectedRow
+from cbp.model.dataflow.source_options import ReadOptions
+from cbp.model.flow.schema import Schema
+from controller.ingest.limits import IngestLimits
+from controller.ingest.rejection import BadLine, FileRejectedError
 
-__all__ = ["LINES_MAX", "TEXT_MAX", "BadLines"]
+__all__ = [
+    "LINES_MAX",
+    "PAIRS_MAX",
+    "REJECTED",
+    "TEXT_MAX",
+    "UNKNOWN",
+    "BadLines",
+    "LineMap",
+    "Notes",
+    "Reading",
+]
+
+PAIRS_MAX = 100
+"""So many pairs are kept of a file; on which lines its later records begin is not known then."""
+
+UNKNOWN = 0
+"""The line in a pair if nothing is known of the records from there on."""
+
+
+class LineMap:
+    """Pairs of a record, from 0, and its line, from 1; the records behind it follow line by line.
+
+    Attributes:
+        pairs: The pairs, ascending.
+    """
+
+    def __init__(self) -> None:
+        self.pairs: list[tuple[int, int]] = []
+        self._records, self._next = 0, UNKNOWN
+
+    def add(self, lines: Sequence[int]) -> None:
+        """Take the lines of the next records, ascending."""
+        if not len(lines):
+            return
+        starts = [0]
+        if not isinstance(lines, range):  # two records of an XML file can begin on one line
+            starts += (np.flatnonzero(np.diff(np.asarray(lines)) != 1) + 1).tolist()
+        for at in starts:
+            if at or lines[0] != self._next:
+                self._begin(self._records + at, int(lines[at]))
+        self._records, self._next = self._records + len(lines), int(lines[-1]) + 1
+
+    def skip(self, records: int) -> None:
+        """Take the next records, which begin on lines that are not known."""
+        if records and (not self.pairs or self.pairs[-1][1] != UNKNOWN):
+            self._begin(self._records, UNKNOWN)
+        self._records, self._next = self._records + records, UNKNOWN
+
+    def _begin(self, record: int, line: int) -> None:
+        if len(self.pairs) < PAIRS_MAX:
+            self.pairs.append((record, line))
+        elif self.pairs[-1][1] != UNKNOWN:
+            self.pairs.append((record, UNKNOWN))
+
+
+REJECTED = "rejected"
+"""Name of the remark that has the records which were put aside."""
+
+_COLUMNS_MAX = 50
+
+
+class Notes:
+    """Collects remarks of bounded size while a file is read."""
+
+    def __init__(self) -> None:
+        self._extra: set[str] = set()
+        self.missing: tuple[str, ...] = ()
+        self.compression = "none"
+        self.last_line_open = False
+        self.rejected: tuple[BadLine, ...] = ()
+        self.lines: tuple[tuple[int, int], ...] = ()
+
+    def extra_columns(self, names: Iterable[str]) -> None:
+        """Note columns of the file that the schema does not have."""
+        for name in names:
+            if len(self._extra) < _COLUMNS_MAX:
+                self._extra.add(name[:200])
+
+    def to_json(self) -> dict[str, Any]:
+        """Return the remarks as JSON values; usual values are left out."""
+        noted: dict[str, Any] = {}
+        if self._extra:
+            noted["ignored_columns"] = sorted(
+                n.encode(errors="replace").decode() for n in self._extra
+            )
+        if self.missing:
+            noted["missing_columns"] = list(self.missing)
+        if self.compression != "none":
+            noted["compression"] = self.compression
+        if self.last_line_open:
+            noted["last_line_open"] = True
+        if self.lines:
+            noted["lines"] = [list(pair) for pair in self.lines]
+        if self.rejected:
+            noted["rejected_rows"] = len(self.rejected)
+            noted[REJECTED] = [row.to_json() for row in self.rejected]
+        return noted
+
 
 LINES_MAX = 100
 LOOK_FURTHER_LINES = 1_000_000
@@ -97,7 +198,7 @@ class BadLines:
             if len(self._lines) >= LINES_MAX or self._seen > LOOK_FURTHER_LINES:
                 raise self.error(more=True)
 
-    def end(self, records: int = 0) -> tuple[RejectedRow, ...]:
+    def end(self, records: int = 0) -> tuple[BadLine, ...]:
         """Return the records that were put aside, by line, at the end of the file.
 
         Args:
@@ -115,7 +216,7 @@ class BadLines:
             )
             raise self._too_many(how_many)
         return tuple(
-            RejectedRow(bad.line, bad.column, bad.rule, bad.message, self._texts.get(line, ""))
+            replace(bad, text=self._texts.get(line, ""))
             for line, bad in sorted(self._rejected.items())
         )
 
@@ -196,3 +297,23 @@ class BadLines:
             lines=tuple(self._lines),
             lines_more=more,
         )
+
+
+@dataclass(frozen=True, slots=True)
+class Reading:
+    """One file while it is read, as each format gets it.
+
+    Attributes:
+        schema, options: What its source declares.
+        limits: What it may cost.
+        notes: Collects remarks.
+        bad: Collects wrong lines.
+        file: Its name as it was dropped.
+    """
+
+    schema: Schema
+    options: ReadOptions
+    limits: IngestLimits
+    notes: Notes = field(default_factory=Notes)
+    bad: BadLines = field(default_factory=BadLines)
+    file: str = ""

@@ -39,13 +39,11 @@ import pyarrow.types as pt
 
 from cbp.engine.columnar.value_limits import inner_arrays
 from cbp.model.flow.schema import DataType, Schema
-from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_builder import BatchBuilder, ColumnBuilder, unknown_column
-from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.text_blocks import TextBlock
-from controller.ingest.limits import IngestLimits
+from controller.ingest.formats.bad_lines import BadLines, Reading
+from controller.ingest.formats.columns import BatchBuilder, ColumnBuilder, unknown_column
+from controller.ingest.formats.text import TextBlock, line_batches
 from controller.ingest.rejection import FileRejectedError
-from controller.values import INTEGER_BITS, ValueRules, excerpt
+from controller.values import INTEGER_BITS, excerpt
 
 __all__ = ["JsonColumns", "read_jsonl"]
 
@@ -54,15 +52,7 @@ _AS_THEY_ARE = {*INTEGER_BITS, "STRING", "DOUBLE", "BOOLEAN"}
 _KINDS = {*_AS_THEY_ARE, *_AS_TEXT, "FLOAT", "DECIMAL"}
 
 
-def read_jsonl(
-    blocks: Iterable[TextBlock],
-    schema: Schema,
-    rules: ValueRules,
-    *,
-    limits: IngestLimits,
-    notes: Notes,
-    bad: BadLines,
-) -> Iterator[pa.RecordBatch]:
+def read_jsonl(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the records of a file in order, up to the first wrong one.
 
     Wrong lines go to `bad`: `json_invalid`, `json_no_object`, `column_unknown`, `value_type`,
@@ -71,42 +61,37 @@ def read_jsonl(
     Raises:
         FileRejectedError: `column_missing`: no object has any of the columns.
     """
-    builder = BatchBuilder(schema, rules, text=False)
-    decoder, names, batch_rows = _decoder(schema), schema.names, limits.batch_rows
-    known = set(names)
+    bad, limits, names = reading.bad, reading.limits, reading.schema.names
+    builder = BatchBuilder(reading.schema, reading.options.rules, text=False)
+    columns, decoder = JsonColumns(reading, builder), _decoder(reading.schema)
+    known, has_known, first_keyed = set(names), False, 0
+
+    def parse(lines: list[str], first: int) -> tuple[list[dict[str, Any]], list[int]]:
+        nonlocal has_known, first_keyed
+        rows, numbers = _objects(decoder, lines, first, bad)
+        keys = set[str]().union(*rows)
+        has_known = has_known or bool(keys & known)
+        if keys and not first_keyed:
+            first_keyed = next(n for row, n in zip(rows, numbers, strict=True) if row)
+        if not keys <= known:
+            reading.notes.extra_columns(keys - known)
+            if not reading.options.rules.ignore_unknown:
+                _refuse_unknown(rows, numbers, names, bad)
+        return rows, numbers
 
     def build(rows: Sequence[dict[str, Any]], numbers: Sequence[int]) -> pa.RecordBatch | None:
         return builder.batch([[row.get(n) for row in rows] for n in names], numbers, bad)
 
-    columns = JsonColumns(schema, rules, builder, notes)
-    has_known, first_keyed = False, 0
     for block in blocks:
         # Behind a wrong line no record is yielded, and each further wrong one is to be named.
         is_large = len(block.text) >= limits.fast_block_bytes_min
         whole = columns.batch(block.text, block.count) if is_large and not bad.refuses else None
-        if whole is not None:
-            has_known = True
-            bad.lines.add(range(block.first, block.first + len(whole)))
-            yield from (whole.slice(at, batch_rows) for at in range(0, len(whole), batch_rows))
+        if whole is None:
+            yield from line_batches(block, reading, parse, build)
             continue
-        for start in range(0, block.count, batch_rows):
-            lines = block.lines[start : start + batch_rows]
-            rows, numbers = _objects(decoder, lines, block.first + start, bad)
-            if rows:
-                keys = set().union(*rows)
-                has_known = has_known or bool(keys & known)
-                if keys and not first_keyed:
-                    first_keyed = next(n for row, n in zip(rows, numbers, strict=True) if row)
-                if not keys <= known:
-                    notes.extra_columns(keys - known)
-                    if not rules.ignore_unknown:
-                        _refuse_unknown(rows, numbers, names, bad)
-                batch = bad.sound(build, rows, numbers)
-                if batch is not None:
-                    yield batch
-            for number in bad.textless():
-                bad.keep_text(number, lines[number - block.first - start])
-            bad.check(len(lines))
+        has_known, rows = True, limits.batch_rows
+        bad.lines.add(range(block.first, block.first + len(whole)))
+        yield from (whole.slice(at, rows) for at in range(0, len(whole), rows))
     if first_keyed and not has_known:
         message = f"no object has any of the declared columns {', '.join(names)}"
         raise FileRejectedError(rule="column_missing", message=message[:1000], line=first_keyed)
@@ -183,21 +168,12 @@ def _refuse_constant(word: str) -> NoReturn:
 
 
 class JsonColumns:
-    """Parses blocks of one file.
+    """Parses blocks of one file; `builder` makes batches of its source from parsed JSON."""
 
-    Args:
-        schema: The source's.
-        rules: The source's.
-        builder: Of the source's batches, from parsed JSON.
-        notes: Gets the keys that are ignored.
-    """
-
-    def __init__(
-        self, schema: Schema, rules: ValueRules, builder: BatchBuilder, notes: Notes
-    ) -> None:
-        self._builder, self._notes = builder, notes
-        self._parses = all(_is_parsed(field.type) for field in schema.fields)
-        self._ignores = rules.ignore_unknown
+    def __init__(self, reading: Reading, builder: BatchBuilder) -> None:
+        self._builder, self._notes = builder, reading.notes
+        self._parses = all(_is_parsed(field.type) for field in reading.schema.fields)
+        self._ignores = reading.options.rules.ignore_unknown
         self._schema = pa.schema([(c.field.name, _parsed_type(c)) for c in builder.columns])
 
     def batch(self, text: str, count: int) -> pa.RecordBatch | None:

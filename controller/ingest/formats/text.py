@@ -1,56 +1,252 @@
-"""Text reader: each line is a record, and becomes the value of one column.
+"""Blocks of whole lines for the formats of lines; and the format where each line is a record.
 
-A line ends with LF or CR LF. An empty line is a record with an empty text; a CR elsewhere is part
-of the text. A last line without its end is rejected, unless the source says that its files have
-none, since a file that was cut looks the same.
+`text_blocks` decodes strictly. A byte-order mark is removed. Bytes that the encoding does not have,
+UTF-16 text and NUL bytes are rejected with their line. A line ends at LF; a CR before it stays in
+the line (each format decides). Memory holds one block and one line at a time.
+
+The format `text` takes each line as the value of one column. A line ends with LF or CR LF. An empty
+line is a record with an empty text; a CR elsewhere is part of the text. A last line without its end
+is rejected, unless the source says that its files have none, since a file that was cut looks the
+same.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
+from functools import cached_property
+from typing import NoReturn, TypeVar
 
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.model.dataflow.source_options import ReadOptions
-from cbp.model.flow.schema import Schema
-from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_builder import OriginColumns
-from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.text_blocks import TextBlock, check_last_line
+from cbp.model.dataflow.source_options import LineOptions
+from controller.ingest.formats.bad_lines import TEXT_MAX, BadLines, Notes, Reading
+from controller.ingest.formats.columns import OriginColumns
+from controller.ingest.rejection import FileRejectedError
+from controller.values import excerpt
 
-__all__ = ["read_text"]
+__all__ = [
+    "TextBlock",
+    "check_last_line",
+    "line_batches",
+    "read_text",
+    "text_blocks",
+]
+
+_BOM = b"\xef\xbb\xbf"
+_Row = TypeVar("_Row")
+_UTF16 = (b"\xff\xfe", b"\xfe\xff")
 
 
-def read_text(
-    blocks: Iterable[TextBlock],
-    schema: Schema,
-    options: ReadOptions,
+@dataclass(frozen=True)
+class TextBlock:
+    """Consecutive whole lines.
+
+    Attributes:
+        first: Number of the first line, from 1.
+        text: The lines, with an LF between two.
+        terminated: Whether the last line had an LF; only the last block's may lack it.
+    """
+
+    first: int
+    text: str
+    terminated: bool = True
+
+    @cached_property
+    def lines(self) -> list[str]:
+        """The lines, without their LF."""
+        return self.text.split("\n")
+
+    @cached_property
+    def count(self) -> int:
+        """Number of lines, at least 1."""
+        return self.text.count("\n") + 1
+
+
+def text_blocks(
+    chunks: Iterable[bytes],
     *,
-    file: str,
-    batch_rows: int,
-    notes: Notes,
+    line_bytes_max: int,
     bad: BadLines,
+    encoding: str = "utf-8",
+    lines_alone: bool = True,
+) -> Iterator[TextBlock]:
+    """Cut decompressed bytes into blocks of lines.
+
+    Args:
+        chunks: The bytes.
+        encoding: One of `ENCODINGS`.
+        lines_alone: Whether no line changes how others are read; else wrong lines are not put
+            aside.
+        line_bytes_max: Longest line.
+        bad: Collects the lines that are not text; a blank line replaces each in the block.
+
+    Raises:
+        FileRejectedError: `line_too_long`; `encoding` or `nul_byte` of the first line, or of
+            any if it cannot be put aside.
+    """
+    decode = _Decoder(line_bytes_max, bad, encoding, aside=bad.rejects_rows and lines_alone)
+    first, carried, size = 1, [b""], 0
+    for chunk in chunks:
+        end = chunk.rfind(b"\n") + 1
+        if end:
+            data = b"".join((*carried, chunk[: end - 1]))
+            block = TextBlock(first, decode.text(data, first))
+            yield block
+            first += block.count
+            carried, size = [chunk[end:]], len(chunk) - end
+        else:
+            carried.append(chunk)
+            size += len(chunk)
+        if size > line_bytes_max:
+            _too_long(first, line_bytes_max)
+    if size:
+        yield TextBlock(first, decode.text(b"".join(carried), first), terminated=False)
+
+
+def line_batches(
+    block: TextBlock,
+    reading: Reading,
+    parse: Callable[[list[str], int], tuple[Sequence[_Row], Sequence[int]]],
+    build: Callable[[Sequence[_Row], Sequence[int]], pa.RecordBatch | None],
 ) -> Iterator[pa.RecordBatch]:
+    """Yield the records of a block whose lines are parsed one by one.
+
+    Args:
+        block: The block.
+        reading: Gets the wrong lines.
+        parse: Returns the records of some lines, and the line of each; from the lines and the
+            number of the first.
+        build: Returns a batch of records; see `BadLines.sound`.
+    """
+    bad, rows_max = reading.bad, reading.limits.batch_rows
+    for start in range(0, block.count, rows_max):
+        lines, first = block.lines[start : start + rows_max], block.first + start
+        batch = bad.sound(build, *parse(lines, first))
+        if batch is not None:
+            yield batch
+        for number in bad.textless():
+            bad.keep_text(number, lines[number - first])
+        bad.check(len(lines))
+
+
+def check_last_line(block: TextBlock, options: LineOptions, notes: Notes) -> None:
+    """Note that the last line has no end.
+
+    Raises:
+        FileRejectedError: `line_end`, if the source requires one.
+    """
+    if block.terminated:
+        return
+    notes.last_line_open = True
+    if options.final_newline_required:
+        message = (
+            "the last line has no line end, so the file may be cut inside its last value; end "
+            "the last line too, or say in the source that its files never do: "
+            'options: {final_newline: "optional"}'
+        )
+        last = block.first + block.count - 1
+        raise FileRejectedError(rule="line_end", message=message, line=last)
+
+
+class _Decoder:
+    """Decodes lines of one file.
+
+    Args:
+        line_bytes_max: Longest line.
+        bad: Collects the lines that are not text.
+        encoding: One of `ENCODINGS`.
+        aside: Whether such a line is put aside, even the first.
+    """
+
+    def __init__(self, line_bytes_max: int, bad: BadLines, encoding: str, *, aside: bool) -> None:
+        self._line_bytes_max, self._bad = line_bytes_max, bad
+        self._encoding, self._aside = encoding, aside
+
+    def text(self, data: bytes, first: int) -> str:
+        """Return whole lines; a blank one for each that is not text."""
+        if first == 1:
+            data = _without_mark(data, self._encoding)
+        try:
+            text = _text(data, first, self._encoding)
+        except FileRejectedError as error:
+            if not self._aside and (error.line == 1 or self._bad.rejects_rows):
+                raise
+            numbered = enumerate(data.split(b"\n"), first)
+            text = "\n".join(self._text_or_blank(one, number) for number, one in numbered)
+        if len(data) > self._line_bytes_max:
+            for number, one in enumerate(text.split("\n"), first):
+                size = len(one)
+                if size * 4 > self._line_bytes_max and len(one.encode()) > self._line_bytes_max:
+                    _too_long(number, self._line_bytes_max)
+        return text
+
+    def _text_or_blank(self, line: bytes, number: int) -> str:
+        try:
+            return _text(line, number, self._encoding)
+        except FileRejectedError as error:
+            self._bad.add(error.rule, error.message, line=number, cause=error.cause)
+            shown = line[: 4 * TEXT_MAX].decode(self._encoding, "backslashreplace")
+            self._bad.keep_text(number, shown.rstrip("\r"))
+            return ""
+
+
+def _without_mark(data: bytes, encoding: str) -> bytes:
+    """Remove the byte-order mark of UTF-8; refuse those that contradict the encoding."""
+    if data.startswith(_UTF16):
+        message = "the text is UTF-16; it is not taken, write UTF-8"
+        raise FileRejectedError(rule="encoding", message=message, line=1)
+    if encoding != "utf-8" and data.startswith(_BOM):
+        message = f"the text has the mark of UTF-8, and the source says that it is {encoding}"
+        raise FileRejectedError(rule="encoding", message=message, line=1)
+    return data.removeprefix(_BOM)
+
+
+def _text(data: bytes, first: int, encoding: str) -> str:
+    nul = data.find(b"\0")
+    if nul >= 0:
+        line = first + data.count(b"\n", 0, nul)
+        raise FileRejectedError(rule="nul_byte", message="the text has a NUL byte", line=line)
+    try:
+        return data.decode(encoding)
+    except UnicodeDecodeError as exc:
+        line = first + data.count(b"\n", 0, exc.start)
+        message = f"byte {exc.object[exc.start]:#04x} is not {encoding.upper()}"
+        fragment = excerpt(data[max(0, exc.start - 20) : exc.end + 20])
+        raise FileRejectedError(
+            rule="encoding", message=message, line=line, cause=f"{exc.reason}: {fragment}"
+        ) from exc
+
+
+def _too_long(line: int, line_bytes_max: int) -> NoReturn:
+    message = (
+        f"the line has more than {line_bytes_max} bytes; write shorter records, or raise "
+        "CBP_LINE_BYTES_MAX"
+    )
+    raise FileRejectedError(rule="line_too_long", message=message, line=line)
+
+
+def read_text(blocks: Iterable[TextBlock], reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the lines of a file in order, up to the first wrong one.
 
     Raises:
         FileRejectedError: `line_end`: the last line has no end.
     """
-    origin, target = OriginColumns(schema, options.lines, file), arrow_schema(schema)
+    options, bad = reading.options.lines, reading.bad
+    origin, target = (
+        OriginColumns(reading.schema, options, reading.file),
+        arrow_schema(reading.schema),
+    )
     (column,) = origin.others
+
+    def parse(lines: list[str], first: int) -> tuple[list[str], range]:
+        lines[:] = [line.removesuffix("\r") for line in lines]
+        return lines, range(first, first + len(lines))
 
     def build(lines: Sequence[str], numbers: Sequence[int]) -> pa.RecordBatch | None:
         return origin.batch({column.name: pa.array(lines, pa.string())}, numbers, target, bad)
 
     for block in blocks:
-        for start in range(0, len(block.lines), batch_rows):
-            lines = [line.removesuffix("\r") for line in block.lines[start : start + batch_rows]]
-            first = block.first + start
-            batch = bad.sound(build, lines, range(first, first + len(lines)))
-            if batch is not None:
-                yield batch
-            for number in bad.textless():
-                bad.keep_text(number, lines[number - first])
-            bad.check(len(lines))
-        check_last_line(block, options.lines, notes)
+        yield from line_batches(block, reading, parse, build)
+        check_last_line(block, options, reading.notes)

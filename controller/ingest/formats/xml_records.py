@@ -19,11 +19,8 @@ from xml.parsers import expat
 
 import pyarrow as pa
 
-from cbp.model.dataflow.source_options import ReadOptions
-from cbp.model.flow.schema import Schema
-from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_builder import BatchBuilder, unknown_column
-from controller.ingest.formats.notes import Notes
+from controller.ingest.formats.bad_lines import BadLines, Reading
+from controller.ingest.formats.columns import BatchBuilder, unknown_column
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from controller.values import excerpt
@@ -37,15 +34,7 @@ _ELEMENTS_SHOWN = 10
 Row = Mapping[str, str | None]
 
 
-def read_xml(
-    chunks: Iterable[bytes],
-    schema: Schema,
-    options: ReadOptions,
-    *,
-    limits: IngestLimits,
-    notes: Notes,
-    bad: BadLines,
-) -> Iterator[pa.RecordBatch]:
+def read_xml(chunks: Iterable[bytes], reading: Reading) -> Iterator[pa.RecordBatch]:
     """Yield the records of a file in order, up to the first wrong one.
 
     Wrong records go to `bad`, by the line where they begin: `xml_record`, `column_unknown`,
@@ -55,9 +44,9 @@ def read_xml(
         FileRejectedError: `xml_damaged`, `xml_doctype`, `xml_limits`, `xml_no_record`,
             `encoding` or `line_too_long`.
     """
-    builder, names = BatchBuilder(schema, options.rules, text=True), schema.names
-    known, ignore = set(names), options.rules.ignore_unknown
-    records = _Records(options.record, limits, bad)
+    bad, rules, names = reading.bad, reading.options.rules, reading.schema.names
+    builder, known = BatchBuilder(reading.schema, rules, text=True), set(names)
+    records = _Records(reading.options.record, reading.limits, bad)
 
     def build(rows: Sequence[Row], numbers: Sequence[int]) -> pa.RecordBatch | None:
         return builder.batch([[row.get(name) for row in rows] for name in names], numbers, bad)
@@ -66,8 +55,8 @@ def read_xml(
         for row, number in zip(rows, numbers, strict=True):
             if not row.keys() <= known:
                 unknown = next(name for name in row if name not in known)
-                notes.extra_columns(row.keys() - known)
-                if not ignore and bad.wants(number):
+                reading.notes.extra_columns(row.keys() - known)
+                if not rules.ignore_unknown and bad.wants(number):
                     bad.add("column_unknown", unknown_column(unknown, names), line=number)
         batch = bad.sound(build, rows, numbers)
         if batch is not None:

@@ -36,9 +36,9 @@ from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.output_retention import Keeping
-from controller.loop.runs.parked import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 

@@ -61,7 +61,7 @@ class DiskUses:
         Raises:
             CbpError: If its folder cannot be read.
         """
-        with self._lock:  # one walk at a time, whoever asks
+        with self._lock:  # one walk at a time
             version, known = self._measured.get(record.folder, (0, None))
             now = self._clock()
             fresh = known is not None and 0 <= (now - known.at).total_seconds() < FRESH_SECONDS

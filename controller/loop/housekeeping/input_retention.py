@@ -132,7 +132,7 @@ class Inputs:
         unpublished: int | None,
     ) -> Expiry:
         source, retention = node.name, node.keep.over(self.keep.inputs)
-        # The newest one always stays: it tells which number was last.
+        # The newest one always stays: it says which number was last.
         oldest = self.store.oldest_increments(record.name, source, limit=INCREMENTS_MAX)
         newest = self.store.next_index(record.name, source) - 1
         held = [_held(one) for one in oldest if one.increment.index < newest]

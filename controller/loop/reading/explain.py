@@ -9,7 +9,8 @@ from __future__ import annotations
 
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from typing import TypedDict
+from datetime import UTC, datetime
+from typing import Any, TypedDict
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.runs import RunPreparer
@@ -26,13 +27,12 @@ from cbp.model.run.account import Account, changes_of, consumed, looked_up, reas
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.quiescence import left_to_do
 from cbp.model.schedule.waiting import Wait
-from controller.loop.reading.versions import VersionEntry, read_versions
 from controller.loop.records.catalog import Catalog
-from controller.loop.records.description_log import Descriptions
+from controller.loop.records.description_log import Description, Descriptions
 from controller.loop.runs.in_flight import InFlight
 from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, Store
 
-__all__ = ["Explaining", "Explanation"]
+__all__ = ["Explaining", "Explanation", "VersionEntry", "read_versions"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -255,3 +255,40 @@ class Explaining:
             )
             versions.update((table, shown.version) for table, shown in shown_versions.items())
         return versions
+
+
+@dataclass(frozen=True, slots=True)
+class VersionEntry:
+    """One version.
+
+    Attributes:
+        at: When it took over; aware, in UTC.
+        previous: The document before it; `None` if it is the first.
+        anew: Stages that it changed, or whose state it let begin again.
+    """
+
+    version: int
+    at: datetime
+    document: Mapping[str, Any]
+    previous: Mapping[str, Any] | None
+    anew: tuple[str, ...]
+
+
+def read_versions(
+    descriptions: Descriptions, record: DataflowRecord, *, below: int, limit: int
+) -> Iterator[VersionEntry]:
+    """Yield up to `limit` versions with numbers below `below`, newest first.
+
+    Raises:
+        FileLostError: If the description of one is gone.
+        InvariantError: If one cannot be read.
+    """
+    newest = min(below - 1, record.version)
+    later: Description | None = None
+    for version in range(newest, max(0, newest - limit), -1):
+        one = later if later is not None else descriptions.version(record, version)
+        later = descriptions.version(record, version - 1) if version > 1 else None
+        begun = one.begin
+        at = record.created_at if begun is None else datetime.fromtimestamp(begun.at_ms / 1000, UTC)
+        anew = () if begun is None else begun.anew
+        yield VersionEntry(version, at, one.document, later.document if later else None, anew)

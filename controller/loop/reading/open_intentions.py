@@ -12,7 +12,7 @@ from dataclasses import dataclass
 from typing import Literal
 
 from cbp.model.run.intention import Intention
-from controller.loop.runs.parked import ParkedRuns
+from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 
 __all__ = ["OpenIntention", "open_intentions"]

@@ -6,7 +6,7 @@ record is read. Reads only.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 
 from cbp.engine.commit.intention_log import IntentionLog
@@ -15,10 +15,20 @@ from cbp.errors import FileDamagedError
 from cbp.model.flow.back_pressure import DEFAULT_LIMIT, FlowLimit
 from cbp.model.flow.skew import Spread, spread
 from cbp.model.run.account import LookedUpTable, looked_up
+from cbp.model.run.compactions import Compaction, last_compactions
+from cbp.model.run.intention import Intention
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
+from controller.store.base import StageRecord
 
-__all__ = ["StageCode", "StageFacts"]
+__all__ = [
+    "RECORDS_LEAST",
+    "RECORDS_MOST",
+    "StageCode",
+    "StageFacts",
+    "read_compactions",
+]
+
 
 RECORDS_EXAMINED = 10
 
@@ -155,3 +165,32 @@ class StageFacts:
             if writer in compiled.stages and writer not in cycle:
                 limits[name] = compiled.stages[writer].limits.get(output, DEFAULT_LIMIT)
         return limits
+
+
+RECORDS_MOST = 256
+"""Records of a dataflow that are read, shared by its stages."""
+
+RECORDS_LEAST = 16
+"""Records of a stage that are read, however many stages there are."""
+
+
+def read_compactions(log: IntentionLog, stages: Sequence[StageRecord]) -> list[Compaction]:
+    """Return the newest compaction of each table of a dataflow, by table.
+
+    A table that was not compacted in the records that are looked at is left out. Damaged records
+    are, too: a part that needs them names the damage.
+    """
+    if not stages:
+        return []
+    each = max(RECORDS_LEAST, RECORDS_MOST // len(stages))
+    return last_compactions(one for stage in stages for one in _newest(log, stage, each))
+
+
+def _newest(log: IntentionLog, stage: StageRecord, most: int) -> Iterator[Intention]:
+    for epoch in range(max(0, stage.epoch - most), stage.epoch):
+        try:
+            record = log.read(stage.stage, epoch)
+        except FileDamagedError:
+            continue
+        if record is not None:
+            yield record

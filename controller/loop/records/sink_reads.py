@@ -11,7 +11,7 @@ from dataclasses import dataclass
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.flow.sink_position import SinkPosition
+from cbp.model.flow.generation import SinkPosition
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["SinkReads"]

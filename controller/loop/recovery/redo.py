@@ -38,10 +38,9 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs.failures import Failures
-from controller.loop.runs.finisher import Finisher
+from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.parked import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 

@@ -32,7 +32,7 @@ from cbp.errors.message_limits import shortened
 from cbp.model.run.intention import RunStatus
 from controller.loop.counts.run_counts import RunCounts
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.runs.in_flight import Work
+from controller.loop.runs.in_flight import RunPhases, Work
 from controller.loop.runs.retry import (
     DEATHS_AT_ONCE,
     DEATHS_MAX,
@@ -46,7 +46,6 @@ from controller.loop.runs.retry import (
     lasts,
     operating,
 )
-from controller.loop.runs.run_phases import RunPhases
 from controller.store.base import RunRecord, StageRecord, Store
 
 __all__ = ["INTERRUPTED", "Failures", "describe_error"]
@@ -132,7 +131,7 @@ class Failures:
     def _with_origin(
         self, run: RunRecord, error: Exception, described: dict[str, Any]
     ) -> dict[str, Any]:
-        """Say in which dropped file the record lies on which author's code failed."""
+        """Say in which dropped file the record is on which author's code failed."""
         if not isinstance(error, AuthorCodeError):
             return described
         try:

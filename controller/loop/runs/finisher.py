@@ -9,11 +9,18 @@ its stage waits, and finished later. Publications that are due without a run sta
 
 Invariants (tests/controller/loop/runs/test_publication.py, test_recovery.py): every step may be
 repeated after any crash; after `LogConflictError` this controller publishes nothing any more.
+
+Parked runs: prepared and recorded runs that could not be published or committed yet.
+
+An intention is the commit point, so a parked run is never a failed run. Its stage starts nothing
+until the run is finished, and shows the reason.
 """
 
 from __future__ import annotations
 
+import threading
 from collections.abc import Callable, Mapping
+from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -26,20 +33,21 @@ from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import Intention
 from cbp.model.run.publication import Publication
+from cbp.model.schedule.backoff import Rest
 from controller.loop.counts.lane_counts import LaneCounts
 from controller.loop.counts.run_counts import RunCounts
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import put_note
 from controller.loop.runs.failures import describe_error
-from controller.loop.runs.in_flight import InFlight, Work
+from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.parked import Parked, ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry import RetryPolicy
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["PUBLISHED", "Finisher"]
+__all__ = ["PUBLISHED", "Finisher", "Parked", "ParkedRuns"]
+
 
 PUBLISHED = "published"
 
@@ -149,8 +157,23 @@ class Finisher:
         for (dataflow, stage), parked in self._parked.all().items():
             if dataflow == name:
                 raise DataflowBusyError(name, f"its stage {stage!r} {parked.reason}")
+        for one in self._store.stages(name):
+            self.require_redone(name, one)
         if any(self._publisher.unpublished(name).values()):
             raise DataflowBusyError(name, "what its runs made cannot be published; see its stages")
+
+    def require_redone(self, name: str, stage: StageRecord) -> None:
+        """Raise if the next epoch of a stage is recorded, and the store does not know it yet.
+
+        A recovery that an error broke off leaves records behind the one that is parked.
+
+        Raises:
+            DataflowBusyError: The next tick redoes it.
+        """
+        log = self._open_log(self._store.dataflow(name).folder)
+        if log.read(stage.stage, stage.epoch) is not None:
+            why = f"epoch {stage.epoch} of its stage {stage.stage!r} is recorded, and redone next"
+            raise DataflowBusyError(name, why)
 
     def unpublished(self) -> list[str]:
         """Return the dataflows with records that their tables may not show yet."""
@@ -219,3 +242,65 @@ class Finisher:
 
 def _plain(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in figures.items()}
+
+
+@dataclass(frozen=True, slots=True)
+class Parked:
+    """A prepared run that could not be finished yet.
+
+    Attributes:
+        rest: The pause before the next try; `None` means not until the stage is resumed.
+        tries: How often finishing it failed.
+    """
+
+    record: DataflowRecord
+    node: StageNode
+    intention: Intention
+    because: str
+    tries: int
+    rest: Rest | None
+
+    @property
+    def id(self) -> StageId:
+        """The dataflow and the stage."""
+        return self.record.name, self.node.name
+
+    @property
+    def reason(self) -> str:
+        """Why the stage waits, in words."""
+        when = "" if self.rest is None else f", tries again at {self.rest.end:%H:%M:%S} UTC"
+        return f"finishes epoch {self.intention.epoch}{when}: {self.because}"
+
+
+class ParkedRuns:
+    """The parked runs, at most one for each stage; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._parked: dict[StageId, Parked] = {}
+
+    def all(self) -> dict[StageId, Parked]:
+        """Return the parked run of each stage that has one."""
+        with self._lock:
+            return dict(self._parked)
+
+    def put(self, parked: Parked) -> None:
+        """Keep a run that is to be finished later."""
+        with self._lock:
+            self._parked[parked.id] = parked
+
+    def remove(self, stage: StageId) -> None:
+        """Drop the parked run of a stage, if there is one: it is finished."""
+        with self._lock:
+            self._parked.pop(stage, None)
+
+    def forget(self, dataflow: str) -> None:
+        """Drop the parked runs of a dataflow."""
+        with self._lock:
+            for key in [key for key in self._parked if key[0] == dataflow]:
+                del self._parked[key]
+
+    def clear(self) -> None:
+        """Drop all: another term begins."""
+        with self._lock:
+            self._parked.clear()

@@ -6,11 +6,19 @@ its result is not recorded.
 
 Guaranteed: a stage has one piece of work at a time; work that `record` has accepted is never
 given up (tests/controller/loop/runs/test_time_limit.py).
+
+Phases of runs: which phase each run is in, from the moment it starts.
+
+What is kept here is shown of a run under way. When the run ends, it is recorded with its figures
+(`cbp.model.run.timeline`).
+
+Not guaranteed: that a run is known. Only those of this process are, and of those the newest.
 """
 
 from __future__ import annotations
 
 import threading
+from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor, Future, wait
 from dataclasses import dataclass
@@ -20,10 +28,18 @@ from typing import Any
 
 import structlog
 
+from cbp.model.run.timeline import begin_figures
 from cbp.model.schedule.places import ActiveRun
 from controller.loop.runs.isolation import Isolation
 
-__all__ = ["GIVE_UP_SECONDS", "InFlight", "StageId", "Work"]
+__all__ = [
+    "GIVE_UP_SECONDS",
+    "InFlight",
+    "RunPhases",
+    "StageId",
+    "Work",
+]
+
 
 StageId = tuple[str, str]
 
@@ -235,3 +251,35 @@ def _patience(work: Work) -> float:
     if not work.late:
         return GIVE_UP_SECONDS
     return min(GIVE_UP_SECONDS, max(GIVE_UP_SECONDS_MIN, work.seconds_max * GIVE_UP_SHARE))
+
+
+_RUNS_MAX = 1000
+"""Far more than can be under way at a time."""
+
+
+class RunPhases:
+    """The phases of the newest runs; safe to use from several threads."""
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._runs: OrderedDict[str, tuple[datetime, list[tuple[str, float]]]] = OrderedDict()
+
+    def begin(self, run: str, at: datetime) -> None:
+        """Begin a run, in its first phase."""
+        with self._lock:
+            self._runs[run] = at, [("start", 0.0)]
+            while len(self._runs) > _RUNS_MAX:
+                self._runs.popitem(last=False)
+
+    def enter(self, run: str, phase: str) -> None:
+        """Note that a run is in another phase now; does nothing for a run that is not known."""
+        now = self._clock()
+        with self._lock:
+            if run in self._runs:
+                began_at, begins = self._runs[run]
+                begins.append((phase, (now - began_at).total_seconds()))
+
+    def figures(self, run: str) -> dict[str, float]:
+        """Return when each phase of a run began, as figures; empty for a run that is not known."""
+        with self._lock:
+            return begin_figures(self._runs[run][1]) if run in self._runs else {}

@@ -32,12 +32,11 @@ from cbp.model.run.intention import Intention
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher
-from controller.loop.runs.in_flight import InFlight, Work
+from controller.loop.runs.in_flight import InFlight, RunPhases, Work
 from controller.loop.runs.output_retention import Keeping
 from controller.loop.runs.planned_run import PlannedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
-from controller.loop.runs.run_phases import RunPhases
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Runner"]

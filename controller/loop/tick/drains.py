@@ -19,8 +19,8 @@ import structlog
 from cbp.model.schedule.quiescence import left_to_do
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.in_flight import InFlight
-from controller.loop.runs.parked import ParkedRuns
 from controller.store.base import DataflowRecord, Store
 
 __all__ = ["Drains"]

@@ -15,8 +15,8 @@ from cbp.model.schedule.waiting import Wait
 from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.loop.runs.failures import Failures
+from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.in_flight import StageId
-from controller.loop.runs.parked import ParkedRuns
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, StageRecord, Store
 

@@ -7,10 +7,9 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from controller.loop.runs.finisher import PUBLISHED, Finisher
+from controller.loop.runs.finisher import PUBLISHED, Finisher, Parked, ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.parked import Parked, ParkedRuns
 from controller.loop.runs.runner import Runner
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store

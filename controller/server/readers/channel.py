@@ -15,8 +15,6 @@ from contextlib import suppress
 from dataclasses import dataclass
 from typing import Literal
 
-__all__ = ["Channel", "Kind", "Message"]
-
 Kind = Literal[b"C", b"B", b"R", b"T"]
 """C: a connection; B: one that comes back, with what was read of it; R: the reader is ready;
 T: it lives, with the counts of its requests."""

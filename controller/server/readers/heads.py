@@ -11,8 +11,6 @@ import re
 from collections.abc import Callable
 from urllib.parse import unquote
 
-__all__ = ["HEAD_BYTES_MAX", "HeadFilter", "head_length"]
-
 HEAD_BYTES_MAX = 64 * 1024
 """A longer head is left to the service, which refuses it."""
 

@@ -23,8 +23,6 @@ import h11
 from controller.server.http_protocol import BoundedProtocol
 from controller.server.readers.heads import HEAD_BYTES_MAX, HeadFilter, head_length
 
-__all__ = ["HAND_OVER", "ReaderProtocol", "ServiceProtocol", "adopt"]
-
 HAND_OVER = "cbp.hand_over"
 """Where a request's scope has the function that passes its connection back."""
 

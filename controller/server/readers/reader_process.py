@@ -39,8 +39,6 @@ from controller.server.readers.heads import HeadFilter
 from controller.server.readers.protocols import HAND_OVER, ReaderProtocol, adopt
 from controller.settings import Settings
 
-__all__ = ["AnswersOnly", "main"]
-
 STOP_SECONDS = 4
 THREADS = 4
 """Requests that a reader works on at a time: more would take the interpreter from each other."""

@@ -33,8 +33,6 @@ from controller.api.requests.request_counts import RequestCounts
 from controller.server.readers.channel import Channel, Message
 from controller.settings import Settings
 
-__all__ = ["Readers", "ReadersLimits", "readers_count"]
-
 READERS_MAX = 4
 """How many there are at most unless an operator asks for more."""
 
@@ -275,11 +273,11 @@ def _answer(questions: Connection, describe: Callable[[bytes], bytes]) -> None:
         while True:
             asked = questions.recv_bytes()
             try:
-                told = describe(asked)
+                answer = describe(asked)
             except CbpError as error:  # the reader then passes the request back
                 _log.warning("reader.not_told", error=error.as_dict())
-                told = b""
-            questions.send_bytes(told)
+                answer = b""
+            questions.send_bytes(answer)
 
 
 def _launch(*fds: int) -> subprocess.Popen[bytes]:

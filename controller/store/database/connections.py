@@ -54,8 +54,6 @@ from controller.store.errors import (
     DatabaseUrlError,
 )
 
-__all__ = ["Database", "files_of", "insert_new", "lock_file", "require_files"]
-
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
 STUCK_SECONDS = 3

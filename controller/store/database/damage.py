@@ -19,8 +19,6 @@ from controller.store.database.connections import files_of, lock_file, require_f
 from controller.store.errors import DatabaseDamagedError
 from controller.store.schema.tables import dataflows
 
-__all__ = ["damage_of", "known_dataflows", "put_damaged_aside", "sqlite_path"]
-
 _NAMES = str(select(dataflows.c.name))
 _TRIES = 1000
 _HEADER = b"SQLite format 3\0"

@@ -19,8 +19,6 @@ from sqlalchemy import Connection, text
 from controller.store.database.connections import Database
 from controller.store.errors import DatabaseNewerError
 
-__all__ = ["UPGRADE_LOCK", "VERSION_TABLE", "migrate"]
-
 VERSION_TABLE = "cbp_schema_version"
 # The advisory lock of all upgrades; arbitrary, but the same in every version.
 UPGRADE_LOCK = 0x_CB_95_70_12

@@ -21,8 +21,6 @@ from psycopg.abc import PQGen
 
 from cbp.clock import MACHINE
 
-__all__ = ["PatientConnection", "ServerSilentError", "unless_silent"]
-
 CANCEL_SECONDS = 1.0
 """Time limit of the cancel request: the server hangs, or the way to it does."""
 

@@ -1,1 +1,1 @@
-"""What the store does, a module per topic: methods of `SqlStore`, one transaction each."""
+"""What the store does, a module per topic: methods of `Store`, one transaction each."""

@@ -12,30 +12,40 @@ from sqlalchemy import Column, Connection, Select, and_, bindparam, func, insert
 from sqlalchemy import update as update_table
 
 from cbp.errors import AlreadyExistsError, NotFoundError
-from controller.store.base import ClaimRecord, ClaimStatus, Event, IncrementRecord, Page
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
+from controller.store.methods.leases import hold
 from controller.store.methods.listing_pages import begins_with, between, page
-from controller.store.methods.writer_lock import hold
-from controller.store.records import EventKind
+from controller.store.records import (
+    ClaimRecord,
+    ClaimStatus,
+    Event,
+    EventKind,
+    IncrementRecord,
+    Page,
+)
 from controller.store.schema import rows
 from controller.store.schema.tables import claims, increments
 
-__all__ = ["Arrivals"]
-
 
 class Arrivals:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def add_claim(self, claim: ClaimRecord) -> ClaimRecord:
-        """See `Store.add_claim`; raises `AlreadyExistsError` when its id is taken."""
+        """Record the intention to claim a file, and give it the source's next `sequence`.
+
+        Raises `AlreadyExistsError`.
+        """
         return self.add_claims([claim])[0]
 
     def add_claims(self, new: Sequence[ClaimRecord]) -> list[ClaimRecord]:
-        """See `Store.add_claims`; raises `AlreadyExistsError` when an id is taken."""
+        """Like `add_claim`, for several (>= 1) files of one source, in order, all or none.
+
+        Raises `AlreadyExistsError`.
+        """
         first = new[0]
         highest = select(func.max(claims.c.sequence)).where(
             claims.c.dataflow == first.dataflow, claims.c.source == first.source
@@ -50,11 +60,14 @@ class Arrivals:
         return numbered
 
     def update_claim(self, claim: ClaimRecord) -> None:
-        """See `Store.update_claim`; raises `NotFoundError`."""
+        """Replace a claim by id (status, sha256, reason); raises `NotFoundError`."""
         self.update_claims([claim])
 
     def update_claims(self, changed: Sequence[ClaimRecord]) -> None:
-        """See `Store.update_claims`; raises `NotFoundError`."""
+        """Replace several (>= 1) claims of one dataflow by id, all or none.
+
+        Raises `NotFoundError`.
+        """
         with self._database.write() as connection:
             hold(connection, changed[0].dataflow)
             for claim in _update_claims(connection, changed):
@@ -62,20 +75,20 @@ class Arrivals:
             tell(connection, *_events(changed))
 
     def known_claims(self, ids: Sequence[str]) -> set[str]:
-        """See `Store.known_claims`."""
+        """Return which of these ids (some hundred at most) belong to claims."""
         query = select(claims.c.id).where(claims.c.id.in_(ids))
         with self._database.read_once() as connection:
             return set(connection.execute(query).scalars())
 
     def find_claims(self, ids: Sequence[str]) -> dict[str, ClaimRecord]:
-        """See `Store.find_claims`."""
+        """Return id -> claim, for those of these ids (some hundred at most) that exist."""
         query = select(claims).where(claims.c.id.in_(ids))
         with self._database.read_once() as connection:
             records = [rows.claim_of(row) for row in connection.execute(query)]
         return {claim.id: claim for claim in records}
 
     def open_claims(self, dataflow: str, source: str) -> list[ClaimRecord]:
-        """See `Store.open_claims`."""
+        """Return claims in status `claiming` or `claimed`, by sequence."""
         query = (
             _claims(dataflow, source)
             .where(claims.c.status.in_(("claiming", "claimed")))
@@ -97,7 +110,20 @@ class Arrivals:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[ClaimRecord]:
-        """See `Store.claims`; raises `CursorInvalidError`."""
+        """List claims, newest first.
+
+        Args:
+            dataflow: The dataflow.
+            source: Only those of this source.
+            status: Only those with this status.
+            index: Only those of the files of this increment.
+            code: Only those that were refused for this reason.
+            since, until: Only those that were made at or after, and before, these times.
+            cursor: The cursor of the previous page.
+            limit: Maximum number of claims of the page (>= 1).
+
+        Raises `CursorInvalidError`.
+        """
         query = _claims(dataflow, source).where(*between(claims.c.created_at, since, until))
         if code is not None:
             query = query.where(begins_with(claims.c.reason, "code", code))
@@ -117,7 +143,7 @@ class Arrivals:
             )
 
     def claim_counts(self, dataflow: str) -> dict[str, dict[ClaimStatus, int]]:
-        """See `Store.claim_counts`."""
+        """Return source -> status -> number of claims; a source without claims is left out."""
         columns = (claims.c.source, claims.c.status)
         query = select(*columns, func.count()).where(claims.c.dataflow == dataflow)
         counts: dict[str, dict[ClaimStatus, int]] = {}
@@ -135,7 +161,15 @@ class Arrivals:
         path: str | None = None,
         waiting: bool = False,
     ) -> ClaimRecord | None:
-        """See `Store.same_claim`; if there are several, the first by name."""
+        """Return the first accepted claim by name with this content, if there is one.
+
+        Args:
+            dataflow: The name of the dataflow.
+            source: The name of the source.
+            sha256: Hex digest of the content.
+            path: The name that the claim must have, too; `None` means any.
+            waiting: Search claims whose file still waits to be taken in, instead.
+        """
         status = ("claiming", "claimed") if waiting else ("accepted",)
         query = _claims(dataflow, source).where(
             claims.c.sha256 == sha256, claims.c.status.in_(status)
@@ -148,7 +182,7 @@ class Arrivals:
     def same_claims(
         self, dataflow: str, source: str, wanted: Collection[tuple[str, str]]
     ) -> dict[tuple[str, str], ClaimRecord]:
-        """See `Store.same_claims`."""
+        """Return, by (SHA-256, name), the accepted claim of both, or else the content's first."""
         mine = _claims(dataflow, source).where(claims.c.status == "accepted")
         mine = mine.where(claims.c.sha256 == bindparam("its_sha256")).limit(1)
         first = mine.order_by(claims.c.path)
@@ -175,7 +209,7 @@ class Arrivals:
     def named_claims(
         self, dataflow: str, source: str, paths: Collection[str]
     ) -> dict[str, ClaimRecord]:
-        """See `Store.named_claims`."""
+        """Return, by name, the newest accepted claim of each of these names that has one."""
         mine = _claims(dataflow, source).where(claims.c.status == "accepted")
         mine = mine.where(claims.c.path == bindparam("its_path")).order_by(claims.c.idx.desc())
         named: dict[str, ClaimRecord] = {}
@@ -189,7 +223,7 @@ class Arrivals:
     def keyed_claim(
         self, dataflow: str, source: str, key: str, *, withdrawn: bool = False
     ) -> ClaimRecord | None:
-        """See `Store.keyed_claim`; if there are several, the oldest."""
+        """Return the claim of the upload with this key; a withdrawn one only if that is asked."""
         query = _claims(dataflow, source).where(claims.c.request_key == key)
         if not withdrawn:
             query = query.where(claims.c.status != "withdrawn")
@@ -201,22 +235,31 @@ class Arrivals:
         return None if row is None else rows.claim_of(row)
 
     def claims_of(self, dataflow: str, source: str, index: int) -> list[ClaimRecord]:
-        """See `Store.claims_of`."""
+        """Return the claims whose files an increment of a source holds, by sequence."""
         query = _claims(dataflow, source).where(claims.c.idx == index).order_by(claims.c.sequence)
         with self._database.read_once() as connection:
             return [rows.claim_of(row) for row in connection.execute(query)]
 
     def accept(self, claim: ClaimRecord, record: IncrementRecord) -> None:
-        """See `Store.accept`; the errors are those of `accept_all`."""
-        self.accept_all([(claim, record)])
+        """Store a source's increment, enqueue it at every consumer, settle the claim.
 
-    def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
-        """See `Store.accept_all`; also inserts claims that the store lost.
+        Does nothing if this (flow, index) is already stored (redo after a crash). A claim
+        that the store has lost is inserted.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            InvariantError: If another increment of such a name is stored, or a previous one is
-                missing.
+            InvariantError: If this (flow, index) is stored with other content, or the
+                previous increment is missing.
+        """
+        self.accept_all([(claim, record)])
+
+    def accept_all(self, arrivals: Sequence[tuple[ClaimRecord, IncrementRecord]]) -> None:
+        """Like `accept`, for increments (>= 1) of one source, in order, all or none.
+
+        Those that are already stored are left as they are. An increment of several files comes
+        once with each of their claims.
+
+        Raises `NotFoundError` and `InvariantError`.
         """
         records = list({record.increment.index: record for _, record in arrivals}.values())
         with self._database.write() as connection:
@@ -235,14 +278,20 @@ class Arrivals:
                 tell(connection, _arrived(records[known:]))
 
     def withdraw(self, dataflow: str, dropped: Mapping[str, Sequence[range]]) -> None:
-        """See `Store.withdraw`."""
+        """Mark the claims whose increments roll-backs dropped, and unmark all others.
+
+        Args:
+            dataflow: The name of the dataflow.
+            dropped: Source -> the indexes of all dropped increments, dropped for good or until
+                a later roll-back; see `cbp.model.flow.generation.increments_dropped`.
+        """
         with self._database.write() as connection:
             hold(connection, dataflow)
             withdraw(connection, dataflow, dropped)
             tell(connection, Event(kind="file.withdrawn", dataflow=dataflow))
 
     def next_index(self, dataflow: str, flow: str) -> int:
-        """See `Store.next_index`; 0 for an unknown flow."""
+        """Return the index for the next increment of a flow."""
         with self._database.read() as connection:
             return queues.next_index(connection, dataflow, flow)
 
@@ -256,7 +305,18 @@ class Arrivals:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[IncrementRecord]:
-        """See `Store.increments`; raises `CursorInvalidError`."""
+        """List increments that the store knows, the latest arrivals first.
+
+        Args:
+            dataflow: The dataflow.
+            flow: Only those of this flow.
+            since, until: Only those that arrived at or after, and before, these times.
+            cursor: The cursor of the previous page.
+            limit: Maximum number of increments of the page (>= 1).
+
+        Raises:
+            CursorInvalidError: If the cursor is not from this listing.
+        """
         query = select(increments).where(increments.c.dataflow == dataflow)
         query = query.where(*between(increments.c.created_at, since, until))
         if flow is not None:
@@ -273,7 +333,7 @@ class Arrivals:
             )
 
     def increment(self, dataflow: str, flow: str, index: int) -> IncrementRecord:
-        """See `Store.increment`."""
+        """Return one increment; raises `NotFoundError`."""
         query = select(increments).where(
             increments.c.dataflow == dataflow,
             increments.c.flow == flow,
@@ -288,7 +348,10 @@ class Arrivals:
     def arrival_times(
         self, keys: Collection[tuple[str, str, int]]
     ) -> dict[tuple[str, str, int], datetime]:
-        """See `Store.arrival_times`."""
+        """Return when the store was given increments, by (dataflow, flow, index).
+
+        Increments that it does not know, or does not know any more, are left out.
+        """
         indexes: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         for dataflow, flow, index in keys:
             indexes[dataflow, flow].add(index)
@@ -308,7 +371,10 @@ class Arrivals:
     def origins(
         self, dataflow: str, keys: Collection[tuple[str, int]]
     ) -> dict[tuple[str, int], Mapping[str, Any]]:
-        """See `Store.origins`."""
+        """Return the origins of increments of a dataflow, by (flow, index).
+
+        Increments that it does not know, or does not know any more, are left out.
+        """
         indexes: defaultdict[str, set[int]] = defaultdict(set)
         for flow, index in keys:
             indexes[flow].add(index)

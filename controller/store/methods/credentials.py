@@ -2,36 +2,35 @@
 
 from __future__ import annotations
 
+from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import datetime
 from typing import Any
 
-from sqlalchemy import Connection, Row, Table, insert, or_, select
+from sqlalchemy import Connection, Row, Table, func, insert, or_, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
-from controller.store.access import CodeRecord, SessionRecord, TokenRecord
+from controller.store.access import AuditFilter, AuditRecord, CodeRecord, SessionRecord, TokenRecord
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods.listing_pages import page
 from controller.store.records import Page
-from controller.store.schema.tables import sessions, sign_in_codes, tokens
-
-__all__ = ["Credentials"]
+from controller.store.schema.tables import audit, sessions, sign_in_codes, tokens
 
 
 class Credentials:
-    """Methods of `SqlStore`; see `controller.store.access` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def add_token(self, token: TokenRecord) -> None:
-        """See `AccessStore.add_token`."""
+        """Add a token; raises `AlreadyExistsError` if its name is taken."""
         with self._database.write(fenced=False) as connection:
             insert_new(connection, tokens, _token_row(token), kind="token", name=token.name)
 
     def tokens(self, *, cursor: str | None = None, limit: int = 100) -> Page[TokenRecord]:
-        """See `AccessStore.tokens`."""
+        """List tokens, newest first."""
         with self._database.read_once() as connection:
             return page(
                 connection,
@@ -43,7 +42,7 @@ class Credentials:
             )
 
     def token(self, name: str) -> TokenRecord:
-        """See `AccessStore.token`."""
+        """Return one token; raises `NotFoundError`."""
         with self._database.read_once() as connection:
             row = connection.execute(select(tokens).where(tokens.c.name == name)).first()
         if row is None:
@@ -51,14 +50,18 @@ class Credentials:
         return _token_of(row)
 
     def find_token(self, sha256: str) -> TokenRecord | None:
-        """See `AccessStore.find_token`."""
+        """Return the token that has this digest, now or before its last rotation."""
         query = select(tokens).where(or_(tokens.c.sha256 == sha256, tokens.c.old_sha256 == sha256))
         with self._database.read_once() as connection:
             row = connection.execute(query).first()
         return None if row is None else _token_of(row)
 
     def replace_token(self, token: TokenRecord) -> None:
-        """See `AccessStore.replace_token`."""
+        """Replace a token by name, and end the sessions and codes that were made from it.
+
+        Raises:
+            NotFoundError: If there is no such token.
+        """
         with self._database.write(fenced=False) as connection:
             changed = connection.execute(
                 update_table(tokens).where(tokens.c.name == token.name).values(_token_row(token))
@@ -69,19 +72,19 @@ class Credentials:
                 connection.execute(delete_from(table).where(table.c.token == token.name))
 
     def use_token(self, name: str, at: datetime) -> None:
-        """See `AccessStore.use_token`."""
+        """Set when a token was last used."""
         with self._database.write(fenced=False) as connection:
             connection.execute(
                 update_table(tokens).where(tokens.c.name == name).values(last_used_at=at)
             )
 
     def add_code(self, code: CodeRecord) -> None:
-        """See `AccessStore.add_code`."""
+        """Add a sign-in code."""
         with self._database.write(fenced=False) as connection:
             connection.execute(insert(sign_in_codes), asdict(code))
 
     def take_code(self, sha256: str) -> CodeRecord | None:
-        """See `AccessStore.take_code`."""
+        """Remove a code and return it; `None` if there is none. Two callers never both get it."""
         # One statement: of two callers one removes the row.
         taking = (
             delete_from(sign_in_codes)
@@ -93,7 +96,7 @@ class Credentials:
         return None if row is None else CodeRecord(**row._mapping)
 
     def add_session(self, session: SessionRecord, *, most: int) -> None:
-        """See `AccessStore.add_session`."""
+        """Add a session, and end the oldest ones beyond `most`."""
         with self._database.write(fenced=False) as connection:
             connection.execute(insert(sessions), asdict(session))
             newest = select(sessions.c.seq).order_by(sessions.c.seq.desc())
@@ -102,21 +105,21 @@ class Credentials:
                 connection.execute(delete_from(sessions).where(sessions.c.seq <= oldest))
 
     def find_session(self, sha256: str) -> SessionRecord | None:
-        """See `AccessStore.find_session`."""
+        """Return the session with this digest."""
         query = select(sessions).where(sessions.c.sha256 == sha256)
         with self._database.read_once() as connection:
             row = connection.execute(query).first()
         return None if row is None else _session_of(row)
 
     def use_session(self, id_: str, at: datetime) -> None:
-        """See `AccessStore.use_session`."""
+        """Set when a session was last used."""
         with self._database.write(fenced=False) as connection:
             connection.execute(
                 update_table(sessions).where(sessions.c.id == id_).values(last_seen_at=at)
             )
 
     def sessions(self, *, cursor: str | None = None, limit: int = 100) -> Page[SessionRecord]:
-        """See `AccessStore.sessions`."""
+        """List sessions, newest first."""
         with self._database.read_once() as connection:
             return page(
                 connection,
@@ -128,13 +131,19 @@ class Credentials:
             )
 
     def end_session(self, id_: str) -> bool:
-        """See `AccessStore.end_session`."""
+        """Remove a session; return whether there was one."""
         with self._database.write(fenced=False) as connection:
             ended = connection.execute(delete_from(sessions).where(sessions.c.id == id_))
             return bool(ended.rowcount)
 
     def forget_access(self, now: datetime, *, before: datetime, seen_before: datetime) -> int:
-        """See `AccessStore.forget_access`."""
+        """Remove what cannot be used any more; return how many rows.
+
+        Args:
+            now: Codes and sessions that have expired go.
+            before: Tokens that were revoked, or expired, before this time go.
+            seen_before: Sessions that were last seen before this time go.
+        """
         with self._database.write(fenced=False) as connection:
             return (
                 _remove(connection, sign_in_codes, sign_in_codes.c.expires_at <= now)
@@ -172,3 +181,60 @@ def _session_of(row: Row[Any]) -> SessionRecord:
 
 def _without_seq(row: Row[Any]) -> dict[str, Any]:
     return {name: value for name, value in row._mapping.items() if name != "seq"}
+
+
+ROWS_MAX = 2_000
+"""Rows that one transaction removes at most, so that writers wait only some milliseconds."""
+
+
+class AuditLog:
+    """Methods of `Store`."""
+
+    _database: Database
+
+    def add_audit(self, entries: Sequence[AuditRecord]) -> None:
+        """Append entries (>= 1), in order."""
+        with self._database.write(fenced=False) as connection:
+            connection.execute(insert(audit), [_row(entry) for entry in entries])
+
+    def audit(
+        self, chosen: AuditFilter, *, cursor: str | None = None, limit: int = 100
+    ) -> Page[AuditRecord]:
+        """List entries, newest first."""
+        query = select(audit)
+        if chosen.since is not None:
+            query = query.where(audit.c.at >= chosen.since)
+        if chosen.until is not None:
+            query = query.where(audit.c.at < chosen.until)
+        for name in ("actor", "action", "dataflow", "outcome"):
+            if (value := getattr(chosen, name)) is not None:
+                query = query.where(audit.c[name] == value)
+        with self._database.read_once() as connection:
+            return page(connection, query, key=audit.c.seq, cursor=cursor, limit=limit, build=_of)
+
+    def forget_audit(self, before: datetime, *, rows_max: int) -> int:
+        """Remove the oldest entries, at most some thousand; return how many.
+
+        Args:
+            before: Entries before this time go.
+            rows_max: Only so many of the others stay, the newest.
+        """
+        oldest = select(audit.c.seq, audit.c.at).order_by(audit.c.seq).limit(ROWS_MAX)
+        with self._database.write(fenced=False) as connection:
+            newest = connection.execute(select(func.max(audit.c.seq))).scalar() or 0
+            seen = connection.execute(oldest).all()
+            gone = [row.seq for row in seen if row.at < before or row.seq <= newest - rows_max]
+            if gone:
+                connection.execute(delete_from(audit).where(audit.c.seq.in_(gone)))
+            return len(gone)
+
+
+def _row(entry: AuditRecord) -> dict[str, Any]:
+    values = asdict(entry)
+    del values["number"]
+    return {**values, "target": dict(entry.target)}
+
+
+def _of(row: Row[Any]) -> AuditRecord:
+    values = dict(row._mapping)
+    return AuditRecord(number=values.pop("seq"), **values)

@@ -14,11 +14,9 @@ from sqlalchemy import Connection, Row, bindparam, insert, or_, select, text
 from sqlalchemy import delete as delete_from
 
 from cbp.clock import MACHINE
-from controller.store.base import Event, EventCursor, EventRecord
 from controller.store.database.connections import Database
+from controller.store.records import Event, EventCursor, EventRecord
 from controller.store.schema.tables import events
-
-__all__ = ["EVENTS_LOCK", "Events", "tell"]
 
 EVENTS_LOCK = 0x_CB_95_70_13
 """The advisory lock of all writers of events; arbitrary, but the same in every version."""
@@ -51,23 +49,23 @@ def tell(connection: Connection, *new_events: Event) -> None:
 
 
 class Events:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def announce(self, *new_events: Event) -> None:
-        """See `Store.announce`."""
+        """Store events of changes that are not in the store; other methods store their own."""
         if new_events:
             with self._database.write() as connection:
                 tell(connection, *new_events)
 
     def newest_event(self) -> EventRecord:
-        """See `Store.newest_event`."""
+        """Return the newest event; there is always one."""
         with self._database.read_once() as connection:
             return _event_of(connection.execute(_NEWEST).one())
 
     def recent_events(self, dataflow: str | None = None, *, limit: int) -> list[EventRecord]:
-        """See `Store.recent_events`."""
+        """Return the newest events, oldest first; with `dataflow`, its own and those of none."""
         query = select(events).where(*_concerns(dataflow)).order_by(events.c.seq.desc())
         with self._database.read_once() as connection:
             records = [_event_of(row) for row in connection.execute(query.limit(limit))]
@@ -76,7 +74,19 @@ class Events:
     def events_after(
         self, cursor: EventCursor, dataflow: str | None = None, *, limit: int
     ) -> list[EventRecord] | None:
-        """See `Store.events_after`."""
+        """Return the oldest events behind a cursor, in order.
+
+        An event that is stored later has a larger id than all that were ever returned.
+
+        Args:
+            cursor: A place in the stream.
+            dataflow: Only its events, and those of no dataflow; `None` means all.
+            limit: Return at most so many (>= 1).
+
+        Returns:
+            `None` if the event at the cursor is not stored any more, or never was: events behind
+            it may be missing.
+        """
         behind = select(events).where(events.c.seq > cursor.number, *_concerns(dataflow))
         with self._database.read() as connection:
             # Only the oldest are ever removed: while this one is there, so are all behind it.
@@ -87,7 +97,14 @@ class Events:
             return [_event_of(row) for row in connection.execute(ordered)]
 
     def forget_events(self, *, keep: int, before_ms: int) -> int:
-        """See `Store.forget_events`."""
+        """Remove the oldest events, at most some thousand; return how many.
+
+        The newest one always stays.
+
+        Args:
+            keep: How many stay at most (>= 1).
+            before_ms: Events before this time go; milliseconds since 1970.
+        """
         oldest = select(events.c.seq, events.c.at_ms).order_by(events.c.seq).limit(ROWS_MAX)
         with self._database.write() as connection:
             newest = connection.execute(_NEWEST).one().seq

@@ -12,26 +12,31 @@ from sqlalchemy import Column, Connection, Table, and_, exists, func, select
 from sqlalchemy import delete as delete_from
 
 from cbp.model.run.intention import RunStatus
-from controller.store.base import IncrementRecord
 from controller.store.database.connections import Database
+from controller.store.records import IncrementRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import increments, queue, runs
-
-__all__ = ["Forgetting"]
 
 ROWS_MAX = 2_000
 """Rows that one transaction removes at most, so that writers wait only some milliseconds."""
 
 
 class Forgetting:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def oldest_increments(
         self, dataflow: str, flow: str, *, first: int = 0, limit: int | None = None
     ) -> list[IncrementRecord]:
-        """See `Store.oldest_increments`."""
+        """Return the oldest increments of a flow that the store knows, ascending by index.
+
+        Args:
+            dataflow: The dataflow.
+            flow: The flow.
+            first: The first index of interest.
+            limit: Maximum number of increments; `None` means all.
+        """
         mine = and_(increments.c.dataflow == dataflow, increments.c.flow == flow)
         query = (
             select(increments)
@@ -43,7 +48,10 @@ class Forgetting:
             return [rows.increment_record_of(row) for row in connection.execute(query)]
 
     def forget_increments(self, dataflow: str, flow: str, *, below: int) -> int:
-        """See `Store.forget_increments`."""
+        """Remove increments of a flow below an index, at most some thousand; return how many.
+
+        Increments that wait in a queue stay. So does the newest one: it gives the next index.
+        """
         mine = and_(increments.c.dataflow == dataflow, increments.c.flow == flow)
         waits = exists().where(
             queue.c.dataflow == increments.c.dataflow,
@@ -67,7 +75,10 @@ class Forgetting:
             return len(chosen)
 
     def forget_runs(self, dataflow: str, stage: str, *, below: int) -> int:
-        """See `Store.forget_runs`."""
+        """Remove runs of epochs below this one, at most some thousand; return how many.
+
+        Runs under way stay.
+        """
         ids = (
             select(runs.c.id)
             .where(

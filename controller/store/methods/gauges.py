@@ -13,11 +13,9 @@ from typing import Any
 
 from sqlalchemy import Text, and_, func, literal_column, select, type_coerce
 
-from controller.store.base import GaugeRows, QueueGauge, StageGauge
 from controller.store.database.connections import Database
+from controller.store.records import GaugeRows, QueueGauge, StageGauge
 from controller.store.schema.tables import claims, increments, queue, stages, wiring
-
-__all__ = ["Gauges"]
 
 _FILES_RECORDS, _FILES_BYTES = 1, 2
 _IS_QUARANTINED = claims.c.status == literal_column("'quarantined'")
@@ -25,12 +23,15 @@ _IS_QUARANTINED = claims.c.status == literal_column("'quarantined'")
 
 
 class Gauges:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def gauges(self) -> GaugeRows:
-        """See `Store.gauges`."""
+        """Return what stages and queues of all dataflows show, with a fixed number of statements.
+
+        The cost grows with the increments that wait.
+        """
         s, w, q, i = stages.c, wiring.c, queue.c, increments.c
         named = and_(i.dataflow == q.dataflow, i.flow == q.flow, i.idx == q.idx)
         waiting = select(
@@ -59,7 +60,7 @@ class Gauges:
         )
 
     def quarantined(self) -> Mapping[tuple[str, str], int]:
-        """See `Store.quarantined`."""
+        """Return (dataflow, source) -> files in quarantine; reads no other claims."""
         c = claims.c
         query = (
             select(c.dataflow, c.source, func.count())
@@ -70,7 +71,10 @@ class Gauges:
             return {(row[0], row[1]): int(row[2]) for row in connection.execute(query)}
 
     def quarantined_of(self, dataflow: str, sources: Iterable[str]) -> Mapping[str, int]:
-        """See `Store.quarantined_of`."""
+        """Return source -> files in quarantine; reads no other claims.
+
+        A source without such files is left out.
+        """
         c = claims.c
         query = (
             select(c.source, func.count())

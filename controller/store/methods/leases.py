@@ -5,6 +5,15 @@ PostgreSQL a writer that holds the epoch (`FOR KEY SHARE`) never blocks a renewa
 waits for the writers under way. A write of an old epoch is either before the take-over or refused.
 
 Renewing the lease, and what an instance may do under it, are in `controller.loop.leadership`.
+
+The lock that every writing method takes first: the dataflow's, so that its writers are serial.
+
+On PostgreSQL the dataflow's row is locked until the transaction ends; SQLite has only one writer
+at a time. Writers take this lock before any other, so that no two writers deadlock.
+
+The statement that locks also gives the dataflow its next revision. So what was read of a dataflow
+is current for as long as its revision is, whichever instance writes
+(tests/conformance/test_store_model.py).
 """
 
 from __future__ import annotations
@@ -14,21 +23,22 @@ from sqlalchemy import (
     ColumnElement,
     Connection,
     Integer,
+    bindparam,
     cast,
     extract,
     func,
     select,
     update,
 )
+from sqlalchemy import update as update_table
 
-from cbp.errors import LeaseLostError
+from cbp.errors import LeaseLostError, NotFoundError
 from cbp.model.schedule.lease import Lease
-from controller.store.base import Event
 from controller.store.database.connections import Database
 from controller.store.methods.events import tell
-from controller.store.schema.tables import leases
-
-__all__ = ["LEADER", "Leases", "require_epoch"]
+from controller.store.records import Event, StageRecord
+from controller.store.schema import rows
+from controller.store.schema.tables import dataflows, leases, stages
 
 LEADER = "leader"
 _MS_PER_DAY = 86_400_000
@@ -36,13 +46,13 @@ _UNIX_EPOCH_AS_JULIAN_DAY = 2440587.5
 
 
 class Leases:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     @property
     def shared(self) -> bool:
-        """See `Store.shared`."""
+        """Whether other processes may use the same database; then the lease decides who leads."""
         return not self._database.exclusive
 
     def end_time_left(self) -> None:
@@ -51,14 +61,20 @@ class Leases:
             connection.execute(update(leases).values(expires_ms=0))
 
     def lease(self) -> tuple[Lease, int]:
-        """See `Store.lease`."""
+        """Return the lease, and the database's time in milliseconds since 1970."""
         with self._database.read() as connection:
             now = _now_ms(connection)
             row = connection.execute(select(leases, now.label("now_ms"))).one()
         return Lease(row.epoch, row.holder, row.address, row.expires_ms), row.now_ms
 
     def take_lease(self, holder: str, address: str, *, milliseconds: int) -> Lease | None:
-        """See `Store.take_lease`."""
+        """Take the lease if it is free by the database's clock; see `Lease.take`.
+
+        Waits for writers of the previous epoch to end; later writes of that epoch are refused.
+
+        Returns:
+            The lease as it is now, or `None` while another instance holds it.
+        """
         with self._database.write(fenced=False) as connection:
             # The lease's time starts once the row is locked, not when the wait for it began:
             # behind a stalled writer that wait takes as long as a lease.
@@ -82,7 +98,7 @@ class Leases:
         return None if row is None else Lease(row.epoch, row.holder, row.address, row.expires_ms)
 
     def renew_lease(self, epoch: int, *, milliseconds: int) -> bool:
-        """See `Store.renew_lease`; one statement: a slow answer costs little of a lease."""
+        """Extend the lease, even if it has expired; `False` if it now has another epoch."""
         with self._database.write_at_once() as connection:
             renewed = (
                 update(leases)
@@ -93,7 +109,7 @@ class Leases:
             return connection.execute(renewed).first() is not None
 
     def release_lease(self, epoch: int) -> None:
-        """See `Store.release_lease`."""
+        """Free the lease at once; does nothing if it now has another epoch."""
         with self._database.write(fenced=False) as connection:
             released = connection.execute(
                 update(leases)
@@ -104,7 +120,11 @@ class Leases:
                 tell(connection, _led_by(epoch))
 
     def fence(self, epoch: int | None) -> None:
-        """See `Store.fence`."""
+        """Let this object write only while `epoch` is the lease's; `None` lifts the fence.
+
+        A fenced write then raises `LeaseLostError` if another instance leads; it has not
+        happened and never will.
+        """
         if epoch is None:
             self._database.fence = None
         else:
@@ -137,3 +157,34 @@ def _now_ms(connection: Connection) -> ColumnElement[int]:
         days = func.julianday("now") - _UNIX_EPOCH_AS_JULIAN_DAY
         return cast(days * _MS_PER_DAY, Integer)
     return cast(extract("epoch", func.clock_timestamp()) * 1000, BigInteger)
+
+
+_NEXT_REVISION = (
+    update_table(dataflows)
+    .where(dataflows.c.name == bindparam("held"))
+    .values(revision=dataflows.c.revision + 1)
+)
+
+
+def hold(connection: Connection, dataflow: str) -> None:
+    """Lock a dataflow against other writers until the transaction ends, and revise it.
+
+    Raises:
+        NotFoundError: If there is no such dataflow.
+    """
+    if not connection.execute(_NEXT_REVISION, {"held": dataflow}).rowcount:
+        raise NotFoundError(kind="dataflow", name=dataflow)
+
+
+def hold_stage(connection: Connection, dataflow: str, stage: str) -> StageRecord:
+    """Like `hold`; return the stage, which stays as it is until the transaction ends.
+
+    Raises:
+        NotFoundError: If there is no such dataflow or stage.
+    """
+    hold(connection, dataflow)
+    query = select(stages).where(stages.c.dataflow == dataflow, stages.c.stage == stage)
+    row = connection.execute(query).first()
+    if row is None:
+        raise NotFoundError(kind="stage", name=f"{dataflow}.{stage}")
+    return rows.stage_of(row)

@@ -25,10 +25,8 @@ from sqlalchemy import (
     type_coerce,
 )
 
-from controller.store.base import Page
 from controller.store.errors import CursorInvalidError
-
-__all__ = ["begins_with", "between", "page"]
+from controller.store.records import Page
 
 T = TypeVar("T")
 

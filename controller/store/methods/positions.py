@@ -21,27 +21,29 @@ from cbp.model.flow.connector import Connector
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
-from controller.store.base import Event, IncrementRecord, StageRecord
 from controller.store.database.connections import Database
 from controller.store.methods import queues
 from controller.store.methods.arrivals import withdraw
 from controller.store.methods.events import tell
-from controller.store.methods.frames import keep_close, write_frames
-from controller.store.methods.punctuations import next_punctuation, punctuation_of
-from controller.store.methods.writer_lock import hold
+from controller.store.methods.frames import (
+    keep_close,
+    next_punctuation,
+    punctuation_of,
+    write_frames,
+)
+from controller.store.methods.leases import hold
+from controller.store.records import Event, IncrementRecord, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, increments, punctuations, queue, stages
 
-__all__ = ["Positions", "close_again", "restore_queue", "standing", "store_increments"]
-
 
 class Positions:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def position(self, dataflow: str) -> Position:
-        """See `Store.position`; raises `NotFoundError`."""
+        """Return the position of a dataflow between two commits; raises `NotFoundError`."""
         with self._database.read() as connection:
             known = select(dataflows.c.version).where(dataflows.c.name == dataflow)
             version = connection.execute(known).scalar_one_or_none()
@@ -63,7 +65,14 @@ class Positions:
             return Position(dataflow, stage_positions, newest, number, version)
 
     def restore(self, position: Position, *, at: datetime) -> None:
-        """See `Store.restore`.
+        """Bring a dataflow forward to a position; later arrivals at sources stay queued.
+
+        For a store that lost what the position knows. Does nothing if no stage is behind the
+        position.
+
+        Args:
+            position: A former position of the dataflow.
+            at: Arrival time for increments that the store does not know.
 
         Raises:
             NotFoundError: If there is no such dataflow.
@@ -111,7 +120,16 @@ class Positions:
         at: datetime,
         dropped: Mapping[str, Sequence[range]] = MappingProxyType({}),
     ) -> None:
-        """See `Store.rewind`.
+        """Move a dataflow to where a generation began, whether that is behind or ahead.
+
+        Undone increments of stages are forgotten, and so are failures and pauses of stages.
+        What arrived at sources since the position stays queued. Does nothing if this or a later
+        generation is already stored.
+
+        Args:
+            generation: The generation that begins.
+            at: Arrival time for increments that the store does not know.
+            dropped: As in `withdraw`.
 
         Raises:
             NotFoundError: If there is no such dataflow.

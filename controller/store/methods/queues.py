@@ -24,20 +24,10 @@ from cbp.errors import InvariantError
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import Intention
-from controller.store.base import IncrementRecord
 from controller.store.methods.frames import connector_of, consume_frames, framed_inputs
+from controller.store.records import IncrementRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import increments, queue, stages, wiring
-
-__all__ = [
-    "Known",
-    "append_increments",
-    "connectors",
-    "consume",
-    "next_index",
-    "store_increment",
-    "wiring_of",
-]
 
 
 def next_index(connection: Connection, dataflow: str, flow: str) -> int:

@@ -1,9 +1,20 @@
-"""Store methods for dataflows, their stages and their connectors."""
+"""Store methods for dataflows, their stages and their connectors.
+
+Store methods that bring a dataflow to a new version.
+
+One transaction: before it every stage, input and queue is that of the old version; after it they
+are those of the new version, at the position in its description. It does not depend on what was
+there before. So it works for a store of the old version, and for a lost store that begins with the
+new one.
+"""
 
 from __future__ import annotations
 
 import secrets
 from collections.abc import Collection, Mapping, Sequence
+from datetime import datetime
+from types import MappingProxyType
+from typing import Any
 
 from sqlalchemy import Connection, bindparam, func, insert, select
 from sqlalchemy import delete as delete_from
@@ -13,18 +24,30 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
+from cbp.model.flow.position import Position
 from cbp.model.schedule.priority import NORMAL, Priority
-from controller.store.base import DataflowDesired, DataflowRecord, Event, StageRecord
 from controller.store.database.connections import Database, insert_new
 from controller.store.methods import queues
 from controller.store.methods.events import tell
-from controller.store.methods.frames import EMPTY, keep_frames
-from controller.store.methods.writer_lock import hold, hold_stage
-from controller.store.records import EventKind
+from controller.store.methods.frames import EMPTY, keep_frames, write_frames
+from controller.store.methods.leases import hold, hold_stage
+from controller.store.methods.positions import (
+    close_again,
+    restore_queue,
+    standing,
+    store_increments,
+)
+from controller.store.records import DataflowDesired, DataflowRecord, Event, EventKind, StageRecord
 from controller.store.schema import rows
-from controller.store.schema.tables import dataflows, metadata, stages, wiring
-
-__all__ = ["Registrations"]
+from controller.store.schema.tables import (
+    dataflows,
+    increments,
+    metadata,
+    queue,
+    runs,
+    stages,
+    wiring,
+)
 
 # Almost every request asks these; to build a statement takes as long as to execute it.
 _DATAFLOW = select(dataflows).where(dataflows.c.name == bindparam("name"))
@@ -46,7 +69,7 @@ _TOLD: dict[DataflowDesired, EventKind] = {
 
 
 class Registrations:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
     _known: dict[str, queues.Known]
@@ -58,7 +81,17 @@ class Registrations:
         stages: Mapping[str, Mapping[str, str]],
         framed: Collection[tuple[str, str]] = (),
     ) -> None:
-        """See `Store.register`."""
+        """Add a dataflow with its stages and empty connectors.
+
+        Args:
+            record: The dataflow; its stages begin to wait at `created_at`.
+            stages: Stage -> its wiring (input name -> flow name).
+            framed: The (stage, input) pairs that frame their flow; what arrives there waits
+                until `frame` takes it.
+
+        Raises:
+            AlreadyExistsError: If the name is taken.
+        """
         with self._database.write() as connection:
             # Drawn: one that was deleted had another number, whatever it was.
             row = rows.dataflow_row(record) | {"revision": secrets.randbits(_REVISION_BITS)}
@@ -68,7 +101,7 @@ class Registrations:
             tell(connection, Event(kind="dataflow.registered", dataflow=record.name))
 
     def dataflows(self) -> list[DataflowRecord]:
-        """See `Store.dataflows`."""
+        """Return every dataflow, by name."""
         kept = self._records
         with self._database.read() as connection:
             revisions = _revisions(connection)
@@ -86,12 +119,18 @@ class Registrations:
         return [record for _, record in self._records.values()]
 
     def revisions(self) -> dict[str, int]:
-        """See `Store.revisions`."""
+        """Return dataflow -> its revision, by name, with one statement.
+
+        A revision is another number after each transaction that changed the dataflow, its stages,
+        queues, claims, sinks or runs, also after one of another instance. What was read after its
+        revision is current while the revision stays. A dataflow that was deleted and registered
+        again has another one, too. What is forgotten because of its age revises nothing.
+        """
         with self._database.read_once() as connection:
             return _revisions(connection)
 
     def dataflow(self, name: str) -> DataflowRecord:
-        """See `Store.dataflow`."""
+        """Return one dataflow; raises `NotFoundError`."""
         with self._database.read_once() as connection:
             row = connection.execute(_DATAFLOW, {"name": name}).first()
         if row is None:
@@ -101,7 +140,18 @@ class Registrations:
     def set_desired(
         self, name: str, desired: DataflowDesired, *, instead_of: DataflowDesired | None = None
     ) -> None:
-        """See `Store.set_desired`; `running` also lifts the pauses of its stages."""
+        """Record the desired state of a dataflow.
+
+        `running` also clears the failures of its stages, and lifts their pauses.
+
+        Args:
+            name: The dataflow.
+            desired: What is wanted from now on.
+            instead_of: Change nothing if something else was wanted until now.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
         with self._database.write() as connection:
             hold(connection, name)
             known = select(dataflows.c.desired).where(dataflows.c.name == name)
@@ -118,7 +168,7 @@ class Registrations:
             tell(connection, Event(kind=_TOLD[desired], dataflow=name))
 
     def set_priorities(self, dataflow: str, priorities: Mapping[str, Priority]) -> None:
-        """See `Store.set_priorities`; raises `NotFoundError`."""
+        """Set the priorities of all stages: normal if left out; raises `NotFoundError`."""
         with self._database.write() as connection:
             hold(connection, dataflow)
             known = select(stages.c.stage, stages.c.priority).where(stages.c.dataflow == dataflow)
@@ -136,7 +186,7 @@ class Registrations:
                 tell(connection, *events)
 
     def delete(self, name: str) -> None:
-        """See `Store.delete`; raises `NotFoundError`."""
+        """Remove a dataflow and all that is known of it, not its tables; raises `NotFoundError`."""
         with self._database.write() as connection:
             hold(connection, name)
             for table in reversed(metadata.sorted_tables):
@@ -149,20 +199,23 @@ class Registrations:
         self._known.pop(name, None)
 
     def stages(self, dataflow: str) -> list[StageRecord]:
-        """See `Store.stages`; empty for an unknown dataflow."""
+        """Return the stages of a dataflow, by name."""
         with self._database.read_once() as connection:
             return [
                 rows.stage_of(row) for row in connection.execute(_STAGES, {"dataflow": dataflow})
             ]
 
     def all_stages(self) -> list[StageRecord]:
-        """See `Store.all_stages`."""
+        """Return the stages of all dataflows, by dataflow and name, with one statement.
+
+        A row that cannot be read fails all of it; `stages` then names the dataflow that has it.
+        """
         query = select(stages).order_by(stages.c.dataflow, stages.c.stage)
         with self._database.read_once() as connection:
             return [rows.stage_of(row) for row in connection.execute(query)]
 
     def epochs(self) -> dict[str, int]:
-        """See `Store.epochs`."""
+        """Return dataflow -> how many epochs it has committed, over all its stages."""
         query = select(stages.c.dataflow, func.sum(stages.c.epoch)).group_by(stages.c.dataflow)
         with self._database.read_once() as connection:
             return {name: int(epochs) for name, epochs in connection.execute(query)}
@@ -177,7 +230,21 @@ class Registrations:
         framing: Framing,
         frames: Sequence[Increment],
     ) -> None:
-        """See `Store.frame`."""
+        """Replace an arrived output increment, or a punctuation, by the frames that end in it.
+
+        Args:
+            dataflow: The name of the dataflow.
+            stage: The name of the stage.
+            input_: A framed input of the stage.
+            index: Index of the oldest output increment that arrived there. `None` means the
+                oldest punctuation that is not applied there.
+            framing: The framing after it.
+            frames: In order; they are appended to the queue.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            InvariantError: If it does not wait there, or is not the oldest.
+        """
         with self._database.write() as connection:
             hold_stage(connection, dataflow, stage)
             keep_frames(
@@ -193,7 +260,7 @@ class Registrations:
             tell(connection, framed)
 
     def connectors(self, dataflow: str) -> dict[str, dict[str, Connector]]:
-        """See `Store.connectors`; empty for an unknown dataflow."""
+        """Return stage -> input -> connector, including inputs without increments."""
         with self._database.read() as connection:
             return queues.connectors(connection, dataflow, self._known)
 
@@ -224,3 +291,124 @@ def _insert_stage(
     ]
     if wired:
         connection.execute(insert(wiring), wired)
+
+
+class Versions:
+    """Methods of `Store`."""
+
+    _database: Database
+
+    def change(
+        self,
+        record: DataflowRecord,
+        stages: Mapping[str, Mapping[str, str]],
+        framed: Collection[tuple[str, str]] = (),
+        *,
+        position: Position,
+        fresh: Collection[str] = (),
+        priorities: Mapping[str, Priority] = MappingProxyType({}),
+        at: datetime,
+    ) -> None:
+        """Bring a dataflow to a new version, with exactly these stages, inputs and queues.
+
+        What arrived at sources since the position is queued behind it. Increments of removed
+        flows stay known; runs of removed stages do not.
+
+        Args:
+            record: Carries the new version and document; other fields are ignored.
+            stages: As in `register`.
+            framed: As in `register`.
+            position: Where the new version begins; has every stage and input of `stages`.
+            fresh: Stages that go on if an error paused them. Who paused a stage resumes it.
+            priorities: Those of stages that the store does not know; others keep theirs.
+            at: Time for increments and stages that the store does not know.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        with self._database.write() as connection:
+            hold(connection, record.name)
+            _remove_wiring(connection, record.name)
+            _bring_stages(connection, record.name, position, fresh, priorities, at)
+            connection.execute(
+                update_table(dataflows)
+                .where(dataflows.c.name == record.name)
+                .values(
+                    version=record.version,
+                    document=dict(record.document),
+                )
+            )
+            store_increments(connection, position, at)
+            ends = {increment.flow: increment.index for increment in position.newest}
+            for stage, inputs in stages.items():
+                for number, (input_, flow) in enumerate(inputs.items()):
+                    place = {"dataflow": record.name, "stage": stage, "input": input_}
+                    framing = EMPTY if (stage, input_) in framed else None
+                    wired = {**place, "flow": flow, "position": number, "framing": framing}
+                    connection.execute(insert(wiring), wired)
+                    connector = position.stages[stage].connectors[input_]
+                    if framing is not None:
+                        write_frames(connection, record.name, stage, connector)
+                    later = _behind(connection, record.name, flow, ends.get(flow, -1))
+                    held = [*standing(connector), *later]
+                    restore_queue(connection, record.name, stage, input_, held)
+            # Closes made since the version's description was put: they count for the new version.
+            close_again(connection, position)
+            tell(connection, Event(kind="dataflow.changed", dataflow=record.name))
+
+
+def _remove_wiring(connection: Connection, dataflow: str) -> None:
+    for table in (queue, wiring):
+        connection.execute(delete_from(table).where(table.c.dataflow == dataflow))
+
+
+def _bring_stages(
+    connection: Connection,
+    dataflow: str,
+    position: Position,
+    fresh: Collection[str],
+    priorities: Mapping[str, Priority],
+    at: datetime,
+) -> None:
+    here = stages.c.dataflow == dataflow
+    known = {
+        row.stage: rows.stage_of(row) for row in connection.execute(select(stages).where(here))
+    }
+    for gone in known.keys() - position.stages.keys():
+        # Runs of a removed stage stay in the intention log only.
+        for table in (runs, stages):
+            mine = (table.c.dataflow == dataflow, table.c.stage == gone)
+            connection.execute(delete_from(table).where(*mine))
+    for name, stage in position.stages.items():
+        if name not in known:
+            new = StageRecord(
+                dataflow, name, epoch=stage.epoch, waiting_since=at, memo=stage.memo,
+                priority=priorities.get(name, NORMAL),
+                turns=stage.turns, due_ms=stage.due_ms,
+            )  # fmt: skip
+            connection.execute(insert(stages), rows.stage_row(new))
+            continue
+        values: dict[str, Any] = {
+            "epoch": stage.epoch,
+            "memo": stage.memo,
+            "turns": stage.turns,
+            "due_ms": stage.due_ms,
+            "failures": 0,
+            "retry_at": None,
+        }
+        if name in fresh and known[name].error is not None:
+            values["error"] = None
+            if not known[name].is_paused:
+                values["paused_because"] = ""
+        connection.execute(update_table(stages).where(here, stages.c.stage == name).values(values))
+
+
+def _behind(
+    connection: Connection, dataflow: str, flow: str, index: int
+) -> list[tuple[Increment, bool]]:
+    """Return the increments of a flow that came after the position, oldest first."""
+    query = select(increments).where(
+        increments.c.dataflow == dataflow, increments.c.flow == flow, increments.c.idx > index
+    )
+    later_rows = connection.execute(query.order_by(increments.c.idx))
+    return [(rows.increment_of(row), False) for row in later_rows]

@@ -19,32 +19,29 @@ from sqlalchemy import update as update_table
 from cbp.errors import InvariantError, NotFoundError
 from cbp.model.graph.cycles import inner_inputs
 from cbp.model.run.intention import Intention, RunStatus
-from controller.store.base import Event, IncrementRecord, Page, RunRecord, StageRecord
 from controller.store.database.connections import Database, insert_new
 from controller.store.errors import StagePausedError
 from controller.store.methods import queues
 from controller.store.methods.events import tell
+from controller.store.methods.leases import hold_stage
 from controller.store.methods.listing_pages import begins_with, between, page
-from controller.store.methods.writer_lock import hold_stage
-from controller.store.records import EventKind
+from controller.store.records import Event, EventKind, IncrementRecord, Page, RunRecord, StageRecord
 from controller.store.schema import rows
 from controller.store.schema.tables import dataflows, runs, stages
 
-__all__ = ["Runs"]
-
 
 class Runs:
-    """Methods of `SqlStore`; see `controller.store.base` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def intend(self, run: RunRecord) -> None:
-        """See `Store.intend`.
+        """Record a run as INTENDED and set its stage's `waiting_since`.
 
         Raises:
             NotFoundError: If there is no such stage.
             AlreadyExistsError: If the id is taken.
-            InvariantError: If the stage has another next epoch.
+            InvariantError: If the stage has another next epoch: the decision was stale.
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, run.dataflow, run.stage)
@@ -57,12 +54,18 @@ class Runs:
             tell(connection, _event("run.started", stage, run.id))
 
     def commit(self, intention: Intention, *, finished_at: datetime) -> None:
-        """See `Store.commit`; also inserts the run if the store lost it.
+        """Move the connectors, store the outputs, enqueue them, advance the epoch.
+
+        All in one transaction. An empty output is not enqueued inside a cycle
+        (`cbp.model.graph.cycles`): it would go round for ever. Does nothing if the stage's
+        epoch is already past this intention (redo). The run becomes COMMITTED with the
+        intention's figures; a run that the store has lost is inserted.
 
         Raises:
             NotFoundError: If there is no such stage.
-            InvariantError: If a previous epoch is missing, if the intention takes an increment
-                that does not wait, or writes one that is stored with other content.
+            InvariantError: If a previous epoch is missing; if the intention takes an increment
+                that does not wait, or writes one that is stored with other content; or if it
+                is of another generation.
         """
         with self._database.write() as connection:
             stage = hold_stage(connection, intention.dataflow, intention.stage)
@@ -101,9 +104,10 @@ class Runs:
         pause: str = "",
         figures: Mapping[str, float] = MappingProxyType({}),
     ) -> None:
-        """See `Store.fail`; does nothing if the run has already failed.
+        """Record a failed try: FAILED, one more failure; pause the stage if `pause` has a reason.
 
-        Leaves the stage alone if another run committed the epoch.
+        Does nothing if the run has already failed. Leaves the stage alone if another run
+        committed the epoch. `figures` say how far the try came.
 
         Raises:
             NotFoundError: If there is no such run.
@@ -144,7 +148,12 @@ class Runs:
     def pause_stage(
         self, dataflow: str, stage: str, because: str, error: Mapping[str, Any] | None = None
     ) -> None:
-        """See `Store.pause_stage`; raises `NotFoundError`."""
+        """Pause a stage, with the reason, and the error that caused it if any.
+
+        A stage that an operator paused (`PAUSED_BY_HAND`) stays so; the error is noted.
+
+        Raises `NotFoundError`.
+        """
         with self._database.write() as connection:
             row = hold_stage(connection, dataflow, stage)
             why = None if error is None else dict(error)
@@ -152,7 +161,12 @@ class Runs:
             tell(connection, _event("stage.stopped" if error else "stage.paused", row, stage))
 
     def retry_stage(self, dataflow: str, stage: str) -> None:
-        """See `Store.retry_stage`; raises `NotFoundError` and `StagePausedError`."""
+        """Let a stage that stopped try once more; end the rest after a failed try.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+            StagePausedError: If an operator paused it.
+        """
         with self._database.write() as connection:
             row = hold_stage(connection, dataflow, stage)
             if row.is_paused:
@@ -160,7 +174,11 @@ class Runs:
             self._let_run(connection, row)
 
     def resume_stage(self, dataflow: str, stage: str) -> None:
-        """See `Store.resume_stage`; raises `NotFoundError`."""
+        """Let a stage run again, whatever paused it, and forget its failures.
+
+        Raises:
+            NotFoundError: If there is no such stage.
+        """
         with self._database.write() as connection:
             self._let_run(connection, hold_stage(connection, dataflow, stage), failures=0)
 
@@ -170,13 +188,13 @@ class Runs:
         tell(connection, _event("stage.resumed", stage, stage.stage))
 
     def intended_runs(self) -> list[RunRecord]:
-        """See `Store.intended_runs`; oldest first."""
+        """Return every run in status INTENDED (normally at most one per stage)."""
         query = select(runs).where(runs.c.status == RunStatus.INTENDED.value).order_by(runs.c.id)
         with self._database.read_once() as connection:
             return [rows.run_of(row) for row in connection.execute(query)]
 
     def run(self, run_id: str) -> RunRecord:
-        """See `Store.run`."""
+        """Return one run; raises `NotFoundError`."""
         with self._database.read_once() as connection:
             row = connection.execute(select(runs).where(runs.c.id == run_id)).first()
         if row is None:
@@ -196,7 +214,18 @@ class Runs:
         cursor: str | None = None,
         limit: int = 100,
     ) -> Page[RunRecord]:
-        """See `Store.runs`; raises `CursorInvalidError`."""
+        """List runs, newest first; every filter that is given holds for each of them.
+
+        Args:
+            dataflow, stage, status, epoch: What the runs must have.
+            error_code: The code of the error that ended them.
+            since, until: They began at this time or later, and before that time; in UTC.
+            cursor: The cursor of the previous page.
+            limit: Maximum number of runs of the page (>= 1).
+
+        Raises:
+            CursorInvalidError: If the cursor is not from this listing.
+        """
         wanted = {
             "dataflow": dataflow,
             "stage": stage,
@@ -218,7 +247,7 @@ class Runs:
     def committed_runs(
         self, dataflow: str, stage: str, *, since: datetime, limit: int
     ) -> list[RunRecord]:
-        """See `Store.committed_runs`."""
+        """Return the oldest committed runs of a stage that started at a time or later, in order."""
         query = (
             select(runs)
             .where(

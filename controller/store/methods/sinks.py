@@ -1,4 +1,8 @@
-"""Store methods for positions of sinks."""
+"""Store methods for sinks: how far each is, and what operators want of it.
+
+The folders of the dataflows have the truth (`controller.sinks.notes`): a lost database is filled
+again from there. Only pauses and choices of operators are lost with it.
+"""
 
 from __future__ import annotations
 
@@ -11,20 +15,18 @@ from sqlalchemy import update as update_table
 
 from cbp.errors import NotFoundError
 from controller.store.database.connections import Database
-from controller.store.methods.writer_lock import hold
+from controller.store.methods.leases import hold
 from controller.store.records import Desired, SinkRecord
 from controller.store.schema.tables import increments, sinks
 
-__all__ = ["Sinks"]
-
 
 class Sinks:
-    """Methods of `SqlStore`; see `controller.store.sink_log` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def sinks(self, dataflow: str | None = None) -> list[SinkRecord]:
-        """See `SinkLog.sinks`."""
+        """Return the sinks of a dataflow, or of all, by dataflow and name."""
         query = _query().order_by(sinks.c.dataflow, sinks.c.sink)
         if dataflow is not None:
             query = query.where(sinks.c.dataflow == dataflow)
@@ -32,7 +34,11 @@ class Sinks:
             return [_record(row) for row in connection.execute(query)]
 
     def put_sink(self, record: SinkRecord) -> None:
-        """See `SinkLog.put_sink`; raises `NotFoundError`."""
+        """Put a sink, in place of an earlier one of its name.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
         row = {
             "dataflow": record.dataflow,
             "sink": record.sink,
@@ -50,7 +56,16 @@ class Sinks:
             connection.execute(insert(sinks), row)
 
     def move_sink(self, record: SinkRecord, *, chosen: str | None = None) -> None:
-        """See `SinkLog.move_sink`; raises `NotFoundError`."""
+        """Store generation, position and standing of a sink, not what operators want of it.
+
+        Does nothing if the sink is gone or has another identity.
+
+        Args:
+            record: The sink.
+            chosen: Choice that was carried out, and is taken back unless there is another by now.
+
+        Raises `NotFoundError`.
+        """
         mine = (*_of(record.dataflow, record.sink), sinks.c.identity == record.identity)
         moved = {
             "generation": record.generation,
@@ -67,7 +82,13 @@ class Sinks:
     def want_sink(
         self, dataflow: str, sink: str, *, desired: Desired | None = None, choice: str | None = None
     ) -> SinkRecord:
-        """See `SinkLog.want_sink`; raises `NotFoundError`."""
+        """Store what an operator wants of a sink; return the sink.
+
+        Its pause after a failure ends, so it is tried at once.
+
+        Raises:
+            NotFoundError: If there is no such sink.
+        """
         with self._database.write() as connection:
             hold(connection, dataflow)
             row = connection.execute(select(sinks).where(*_of(dataflow, sink))).first()
@@ -80,7 +101,7 @@ class Sinks:
             return _record(connection.execute(_query().where(*_of(dataflow, sink))).one())
 
     def forget_sinks(self, dataflow: str, *, keep: Collection[str]) -> None:
-        """See `SinkLog.forget_sinks`; raises `NotFoundError`."""
+        """Remove the sinks of a dataflow that have no name of `keep`; raises `NotFoundError`."""
         with self._database.write() as connection:
             hold(connection, dataflow)
             gone = sinks.c.sink.not_in(sorted(keep))

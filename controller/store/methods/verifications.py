@@ -1,4 +1,4 @@
-"""Store methods for results of verifications."""
+"""Store methods for results of verifications; no folder has them, so a lost database loses them."""
 
 from __future__ import annotations
 
@@ -9,20 +9,26 @@ from sqlalchemy import delete as delete_from
 
 from cbp.errors import NotFoundError
 from controller.store.database.connections import Database
-from controller.store.methods.writer_lock import hold
+from controller.store.methods.leases import hold
 from controller.store.records import VerificationRecord
 from controller.store.schema.tables import verifications
 
-__all__ = ["Verifications"]
-
 
 class Verifications:
-    """Methods of `SqlStore`; see `controller.store.verification_log` for what they guarantee."""
+    """Methods of `Store`."""
 
     _database: Database
 
     def keep_verification(self, record: VerificationRecord, *, most: int) -> None:
-        """See `VerificationLog.keep_verification`; raises `NotFoundError`."""
+        """Keep the result of a verification, in place of an earlier result of it.
+
+        Args:
+            record: The result.
+            most: How many of its dataflow are kept (>= 1); the oldest ones go.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
         c = verifications.c
         mine = c.dataflow == record.dataflow
         newest = select(c.seq).where(mine).order_by(c.seq.desc()).limit(most)
@@ -35,7 +41,7 @@ class Verifications:
             connection.execute(delete_from(verifications).where(mine, c.seq < min(newest_ids)))
 
     def verification(self, id_: str) -> VerificationRecord:
-        """See `VerificationLog.verification`; raises `NotFoundError`."""
+        """Return the result of a verification; raises `NotFoundError`."""
         query = select(verifications).where(verifications.c.id == id_)
         with self._database.read_once() as connection:
             row = connection.execute(query).first()
@@ -44,7 +50,7 @@ class Verifications:
         return _record(row)
 
     def verifications(self, dataflow: str) -> list[VerificationRecord]:
-        """See `VerificationLog.verifications`."""
+        """Return the results of a dataflow's verifications, newest first."""
         c = verifications.c
         query = select(verifications).where(c.dataflow == dataflow).order_by(c.seq.desc())
         with self._database.read_once() as connection:

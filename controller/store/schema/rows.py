@@ -3,13 +3,14 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
+from dataclasses import fields
 from typing import Any
 
 from sqlalchemy import Row
 
 from cbp.model.flow.increment import Increment
 from cbp.model.run.intention import RunStatus
-from controller.store.base import (
+from controller.store.records import (
     ClaimRecord,
     DataflowRecord,
     IncrementRecord,
@@ -17,84 +18,51 @@ from controller.store.base import (
     StageRecord,
 )
 
-__all__ = [
-    "claim_of",
-    "claim_row",
-    "dataflow_of",
-    "dataflow_row",
-    "files_beside",
-    "increment_of",
-    "increment_record_of",
-    "increment_row",
-    "run_of",
-    "run_row",
-    "stage_of",
-    "stage_row",
-]
-
 Values = dict[str, Any]
+
+
+_COLUMNS = {"index": "idx", "key": "request_key"}
+"""Columns that are not called as the field of their record."""
+
+
+_NAMES = {
+    kind: tuple(field.name for field in fields(kind))
+    for kind in (DataflowRecord, StageRecord, RunRecord, ClaimRecord)
+}
+
+
+def _row(record: Any) -> Values:
+    """Return the row of a record; its mappings as plain objects, for JSON."""
+    row = {}
+    for name in _NAMES[type(record)]:
+        value = getattr(record, name)
+        row[_COLUMNS.get(name, name)] = dict(value) if isinstance(value, Mapping) else value
+    return row
+
+
+def _fields(kind: type[Any], row: Row[Any]) -> Values:
+    """Return the fields of the record that a row holds."""
+    return {name: getattr(row, _COLUMNS.get(name, name)) for name in _NAMES[kind]}
 
 
 def dataflow_row(record: DataflowRecord) -> Values:
     """Return the row of a dataflow."""
-    return {
-        "name": record.name,
-        "version": record.version,
-        "document": dict(record.document),
-        "folder": record.folder,
-        "desired": record.desired,
-        "created_at": record.created_at,
-        "generation": record.generation,
-    }
+    return _row(record)
 
 
 def dataflow_of(row: Row[Any]) -> DataflowRecord:
     """Return the dataflow of a row."""
-    return DataflowRecord(
-        row.name,
-        row.version,
-        row.document,
-        row.folder,
-        row.desired,
-        row.created_at,
-        row.generation,
-    )
+    return DataflowRecord(**_fields(DataflowRecord, row))
 
 
 def stage_row(record: StageRecord) -> Values:
     """Return the row of a stage."""
-    return {
-        "dataflow": record.dataflow,
-        "stage": record.stage,
-        "epoch": record.epoch,
-        "waiting_since": record.waiting_since,
-        "memo": record.memo,
-        "failures": record.failures,
-        "retry_at": record.retry_at,
-        "paused_because": record.paused_because,
-        "error": None if record.error is None else dict(record.error),
-        "turns": record.turns,
-        "priority": record.priority,
-        "due_ms": record.due_ms,
-    }
+    return _row(record)
 
 
 def stage_of(row: Row[Any]) -> StageRecord:
     """Return the stage of a row."""
-    return StageRecord(
-        dataflow=row.dataflow,
-        stage=row.stage,
-        epoch=row.epoch,
-        waiting_since=row.waiting_since,
-        memo=row.memo,
-        failures=row.failures,
-        retry_at=row.retry_at,
-        paused_because=row.paused_because,
-        error=row.error,
-        turns=row.turns,
-        priority=row.priority,
-        due_ms=row.due_ms,
-    )
+    return StageRecord(**_fields(StageRecord, row))
 
 
 def increment_row(record: IncrementRecord) -> Values:
@@ -145,77 +113,29 @@ def increment_record_of(row: Row[Any]) -> IncrementRecord:
 
 def run_row(record: RunRecord) -> Values:
     """Return the row of a run."""
-    return {
-        "id": record.id,
-        "dataflow": record.dataflow,
-        "stage": record.stage,
-        "epoch": record.epoch,
-        "attempt": record.attempt,
-        "status": record.status.value,
-        "read": _lists(record.read),
-        "remove": _lists(record.remove),
-        "started_at": record.started_at,
-        "finished_at": record.finished_at,
-        "figures": dict(record.figures),
-        "error": None if record.error is None else dict(record.error),
-    }
+    lists = {"read": _lists(record.read), "remove": _lists(record.remove)}
+    return _row(record) | lists | {"status": record.status.value}
 
 
 def run_of(row: Row[Any]) -> RunRecord:
     """Return the run of a row."""
-    return RunRecord(
-        id=row.id,
-        dataflow=row.dataflow,
-        stage=row.stage,
-        epoch=row.epoch,
-        attempt=row.attempt,
-        status=RunStatus(row.status),
-        read={name: tuple(indexes) for name, indexes in row.read.items()},
-        remove={name: tuple(indexes) for name, indexes in row.remove.items()},
-        started_at=row.started_at,
-        finished_at=row.finished_at,
-        figures=row.figures,
-        error=row.error,
-    )
+    tuples = {"read": _tuples(row.read), "remove": _tuples(row.remove)}
+    return RunRecord(**(_fields(RunRecord, row) | tuples | {"status": RunStatus(row.status)}))
 
 
 def claim_row(record: ClaimRecord) -> Values:
     """Return the row of a claim."""
-    return {
-        "id": record.id,
-        "dataflow": record.dataflow,
-        "source": record.source,
-        "sequence": record.sequence,
-        "path": record.path,
-        "bytes": record.bytes,
-        "status": record.status,
-        "created_at": record.created_at,
-        "sha256": record.sha256,
-        "idx": record.index,
-        "reason": None if record.reason is None else dict(record.reason),
-        "request_key": record.key or None,
-        "same_as": None if record.same_as is None else dict(record.same_as),
-    }
+    return _row(record) | {"request_key": record.key or None}
 
 
 def claim_of(row: Row[Any]) -> ClaimRecord:
     """Return the claim of a row."""
-    return ClaimRecord(
-        id=row.id,
-        dataflow=row.dataflow,
-        source=row.source,
-        sequence=row.sequence,
-        path=row.path,
-        bytes=row.bytes,
-        status=row.status,
-        created_at=row.created_at,
-        sha256=row.sha256,
-        index=row.idx,
-        reason=row.reason,
-        key=row.request_key or "",
-        same_as=row.same_as,
-    )
+    return ClaimRecord(**(_fields(ClaimRecord, row) | {"key": row.request_key or ""}))
 
 
 def _lists(read: Mapping[str, Sequence[int]]) -> dict[str, list[int]]:
     return {name: list(indexes) for name, indexes in read.items()}
+
+
+def _tuples(read: Mapping[str, Sequence[int]]) -> dict[str, tuple[int, ...]]:
+    return {name: tuple(indexes) for name, indexes in read.items()}

@@ -45,29 +45,6 @@ from sqlalchemy import (
 
 from cbp.errors import InvariantError
 
-__all__ = [
-    "JsonText",
-    "Name",
-    "UtcTime",
-    "audit",
-    "claims",
-    "dataflows",
-    "events",
-    "increments",
-    "leases",
-    "metadata",
-    "punctuations",
-    "queue",
-    "runs",
-    "sessions",
-    "sign_in_codes",
-    "sinks",
-    "stages",
-    "tokens",
-    "verifications",
-    "wiring",
-]
-
 
 class JsonText(TypeDecorator[Any]):
     """Any JSON value as ASCII text; keeps the order of keys; `None` is SQL NULL."""

@@ -4,10 +4,11 @@ from __future__ import annotations
 
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
+from typing import cast
 
 from controller.access.access import Access
 from controller.settings import Settings
-from controller.store.access import AccessStore
+from controller.store.base import Store
 from tests.controller.api.fake_access import FakeAccessStore
 
 __all__ = ["NOON", "TOKEN", "AccessOfTest", "ClockedAccess"]
@@ -25,7 +26,7 @@ class ClockedAccess(Access):
         token: The content of the token file.
     """
 
-    def __init__(self, root: Path, store: AccessStore, *, token: str = TOKEN) -> None:
+    def __init__(self, root: Path, store: Store, *, token: str = TOKEN) -> None:
         self.time = NOON
         settings = Settings(root=root, token=token, session_hours=12, session_idle_minutes=60)
         super().__init__(settings, store, now=self._read_clock, monotonic=self._read_seconds)
@@ -54,4 +55,4 @@ class AccessOfTest(ClockedAccess):
         self, root: Path, store: FakeAccessStore | None = None, *, token: str = TOKEN
     ) -> None:
         self.kept = store or FakeAccessStore()
-        super().__init__(root, self.kept, token=token)
+        super().__init__(root, cast(Store, self.kept), token=token)

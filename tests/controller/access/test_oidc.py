@@ -13,8 +13,7 @@ import jwt
 import pytest
 from cryptography.hazmat.primitives.asymmetric import ec, rsa
 
-from controller.access.oidc import provider_tokens
-from controller.access.oidc_keys import REFETCH_SECONDS
+from controller.access.oidc import REFETCH_SECONDS, provider_tokens
 from controller.access.secret_text import mask_tokens
 from controller.settings import load_settings
 from tests.controller.api.fake_service import Service

@@ -11,8 +11,7 @@ from typing import Any
 import pytest
 
 from controller.access.errors import IdentityProviderError, OidcPackagesMissingError
-from controller.access.oidc import provider_tokens
-from controller.access.oidc_keys import KEPT_SECONDS, REFETCH_SECONDS, SigningKeys
+from controller.access.oidc import KEPT_SECONDS, REFETCH_SECONDS, SigningKeys, provider_tokens
 from controller.outbound.errors import OutboundFailedError
 from controller.settings import load_settings
 

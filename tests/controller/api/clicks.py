@@ -6,7 +6,7 @@ from datetime import UTC, datetime
 from importlib.metadata import EntryPoint
 from typing import Any
 
-from cbp.sdk import Input, Output, State, Translate
+from cbp import Input, Output, State, Translate
 from controller.registry import Registry
 
 __all__ = ["DOCUMENT", "NOON", "UrlCount", "registry"]

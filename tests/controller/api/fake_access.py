@@ -26,7 +26,7 @@ __all__ = ["FakeAccessStore"]
 
 
 class FakeAccessStore:
-    """See `controller.store.access.AccessStore`.
+    """What `Store` does for tokens, sessions and the audit log.
 
     Attributes:
         fails_with: Raised by every method that audits.

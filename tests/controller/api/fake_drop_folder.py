@@ -8,8 +8,9 @@ from typing import Any, BinaryIO
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.retention import Expiry, Held
-from controller.ingest.admission.readmission import Author, Decided
-from controller.ingest.admission.replacement import Compared
+from controller.ingest.quarantine import Decided
+from controller.ingest.replacement import Compared
+from controller.ingest.uploads import Author
 from controller.store.base import (
     ClaimRecord,
     DataflowRecord,

@@ -40,7 +40,10 @@ class Service:
         self.drop_folder = FakeDropFolder()
         self.clock = ManualClock(NOON)
         self.access = Access(
-            self.settings, self.store, now=self.clock.now, monotonic=self.clock.seconds
+            self.settings,
+            self.store,  # type: ignore[arg-type]
+            now=self.clock.now,
+            monotonic=self.clock.seconds,
         )
         self.app = create_api(
             controller=self.controller,  # type: ignore[arg-type]

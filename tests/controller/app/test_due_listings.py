@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cbp.model.schedule.rest import TURNS
-from controller.app.due_listings import DueListings
+from controller.app.leader_duties import DueListings
 
 MANY = {f"d{number:04d}": 1 for number in range(1000)}
 

@@ -71,7 +71,7 @@ def test_an_interval_lists_no_idle_dataflow_but_the_one_whose_turn_it_is(
 ) -> None:
     """One statement of the store for all of them; none, and no folder, for each."""
     assert len(scanned(duties)) == MANY
-    counting = Counting(duties._store)
+    counting: Any = Counting(duties._store)
     duties._store = counting
     turns = [scanned(duties) for _ in range(MANY)]
     assert all(len(names) == 1 for names in turns)
@@ -117,7 +117,7 @@ def test_a_clock_that_is_set_back_delays_no_file(duties: LeaderDuties) -> None:
 def test_no_pass_is_asked_for_where_no_sink_is(duties: LeaderDuties) -> None:
     """No dataflow is read that has not changed."""
     duties._ask_sinks()
-    counting = Counting(duties._sinks._store)
+    counting: Any = Counting(duties._sinks._store)
     duties._sinks._store = counting
     duties._ask_sinks()
     assert counting.calls == {"revisions": 1, "sinks": 1}

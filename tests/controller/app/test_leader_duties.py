@@ -15,7 +15,7 @@ import structlog
 
 from controller.app import Service
 from controller.app.leader_duties import WATCH_AGAIN
-from controller.ingest import ScanReport
+from controller.ingest.folder.folder_report import ScanReport
 from controller.settings import load_settings
 from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 from tests.controller.world import until

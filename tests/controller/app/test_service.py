@@ -5,6 +5,7 @@ from __future__ import annotations
 import io
 import json
 import logging
+import os
 import threading
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -26,9 +27,9 @@ from cbp.errors import (
 from cbp.model.schedule.lease import Role
 from controller.app import Service, configure_logging, create_app
 from controller.ingest.formats import record_batches
-from controller.ingest.reading import file_reader
+from controller.ingest.reader import file_reader
 from controller.settings import Settings, load_settings
-from controller.store.sql import SqlStore
+from controller.store.base import Store
 from tests.controller.api.app_transport import AppTransport
 from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
 from tests.controller.world import until
@@ -95,13 +96,13 @@ def test_a_dropped_file_becomes_a_table_and_a_restart_goes_on(
 ) -> None:
     """Registered over REST, a file dropped: the state answers; again after a restart."""
     committed = threading.Event()
-    commit = SqlStore.commit
+    commit = Store.commit
 
-    def tell(self: SqlStore, *args: Any, **kwargs: Any) -> None:
+    def tell(self: Store, *args: Any, **kwargs: Any) -> None:
         commit(self, *args, **kwargs)
         committed.set()
 
-    monkeypatch.setattr(SqlStore, "commit", tell)
+    monkeypatch.setattr(Store, "commit", tell)
     incoming = settings.drop_root / "urls" / "visits" / "incoming"
     for number in (1, 2):
         with serving(settings) as client:
@@ -406,6 +407,23 @@ def test_a_service_reads_files_in_a_process_that_ends_with_it(settings: Settings
     service.stop()
     assert service._readers.pids == []
     assert not Path(f"/proc/{pid}").exists()
+
+
+def test_a_served_application_has_its_processes_before_the_first_file(settings: Settings) -> None:
+    """A reader and a worker are started in the background, and end with it."""
+    beside = {"reader_processes": True, "worker_processes": True}
+    with serving(settings.model_copy(update=beside)):
+        until(lambda: _started() == {"reader_process", "task_worker"})
+    assert _started() == set()
+
+
+def _started() -> set[str]:
+    """Return the kinds of processes that this one has started for a service."""
+    threads = Path(f"/proc/{os.getpid()}/task").glob("*/children")
+    children = [pid for thread in threads for pid in thread.read_text().split()]
+    commands = [Path(f"/proc/{pid}/cmdline").read_text() for pid in children]
+    kinds = ("reader_process", "task_worker")
+    return {kind for command in commands for kind in kinds if kind in command}
 
 
 def test_a_stop_waits_for_no_run_that_was_given_up(settings: Settings) -> None:

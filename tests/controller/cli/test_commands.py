@@ -23,7 +23,7 @@ from cbp.engine.delta.tables import open_table
 from cbp.engine.storage.files import LocalFiles
 from controller.api.answers.record_files import CURSOR_HEADER, TRUNCATED_HEADER
 from controller.api.requests.keys import NULL_PARAMETER
-from controller.api.routes.sessions import SIGN_IN_PATH
+from controller.api.routes.access.sessions import SIGN_IN_PATH
 from controller.api.routing.routers import PREFIX
 from controller.api.security.auditing import USER_HEADER
 from controller.api.security.guard import OPEN_PATHS
@@ -33,8 +33,7 @@ from controller.cli.session import Session
 from controller.guides import guides
 from controller.registry import Registry
 from controller.settings import Settings
-from controller.store.base import StageRecord
-from controller.store.sql import open_store
+from controller.store.base import StageRecord, open_store
 from tests.cbp.engine.delta.harness import make_state
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.api.clicks import DOCUMENT, NOON

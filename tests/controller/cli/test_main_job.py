@@ -14,18 +14,18 @@ from typing import Any
 import pytest
 import yaml
 
+from cbp import Input, Output, State, Translate
 from cbp.clock import MACHINE
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.files import files_for
 from cbp.model.schedule.places import Places
-from cbp.sdk import Input, Output, State, Translate
 from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.session import Session
-from controller.ingest import DropFolder
-from controller.loop import Controller, Environment, RetryPolicy, assemble
+from controller.ingest.drop_folder import DropFolder
+from controller.loop import Controller, Environment, Parts, RetryPolicy
 from controller.settings import Settings
-from controller.store.sql import open_store
+from controller.store.base import open_store
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.api.clicks import registry
 from tests.controller.cli.conftest import Cbp
@@ -76,7 +76,7 @@ class World:
             on_accept=lambda: self.controller.wake(),
             settle_seconds=0,
         )
-        parts = assemble(
+        parts = Parts(
             Environment(
                 store=self.store,
                 engine=self.engine,

@@ -12,8 +12,7 @@ import pytest
 from anyio import to_thread
 
 from controller.events import EventFeed, EventsGoneError, EventStreamsExhaustedError, FeedLimits
-from controller.store.base import Event, EventRecord
-from controller.store.sql import SqlStore, open_store
+from controller.store.base import Event, EventRecord, Store, open_store
 from tests import simulated_time
 
 WAIT_SECONDS = 120.0
@@ -21,12 +20,12 @@ LIMITS = FeedLimits(streams_max=3, poll_seconds=0.001, heartbeat_seconds=60.0, r
 
 
 @pytest.fixture
-def store(tmp_path: Path) -> Iterator[SqlStore]:
+def store(tmp_path: Path) -> Iterator[Store]:
     with closing(open_store(f"sqlite:///{tmp_path}/cbp.db")) as store:
         yield store
 
 
-def tell(store: SqlStore, begin: int, end: int) -> None:
+def tell(store: Store, begin: int, end: int) -> None:
     """Store events with these numbers, each in a transaction of its own."""
     for number in range(begin, end):
         store.announce(Event(kind="stage.waiting", subject=str(number)))
@@ -42,7 +41,7 @@ async def take(events: AsyncIterator[EventRecord | None], count: int) -> list[in
     return taken
 
 
-def test_every_client_gets_every_event_once_and_in_order(store: SqlStore) -> None:
+def test_every_client_gets_every_event_once_and_in_order(store: Store) -> None:
     """Also one that reads slowly, beyond the ring, and one that comes later."""
 
     async def play() -> list[list[int]]:
@@ -62,7 +61,7 @@ def test_every_client_gets_every_event_once_and_in_order(store: SqlStore) -> Non
     assert simulated_time.play(play()) == [list(range(40))] * 3
 
 
-def test_a_client_resumes_behind_the_last_event_that_it_got(store: SqlStore) -> None:
+def test_a_client_resumes_behind_the_last_event_that_it_got(store: Store) -> None:
     """A connection that breaks anywhere loses nothing and repeats nothing."""
 
     async def play() -> list[int]:
@@ -81,7 +80,7 @@ def test_a_client_resumes_behind_the_last_event_that_it_got(store: SqlStore) -> 
     assert simulated_time.play(play()) == list(range(20))
 
 
-def test_a_client_behind_which_events_are_gone_is_told(store: SqlStore) -> None:
+def test_a_client_behind_which_events_are_gone_is_told(store: Store) -> None:
     """Even if that happens while it follows: it never goes on over a gap."""
 
     async def play() -> None:
@@ -103,7 +102,7 @@ def test_a_client_behind_which_events_are_gone_is_told(store: SqlStore) -> None:
     simulated_time.play(play())
 
 
-def test_a_client_hears_a_heartbeat(store: SqlStore) -> None:
+def test_a_client_hears_a_heartbeat(store: Store) -> None:
     """A proxy between them does not take a quiet stream for a dead one."""
 
     async def play() -> list[float]:
@@ -116,7 +115,7 @@ def test_a_client_hears_a_heartbeat(store: SqlStore) -> None:
     assert simulated_time.play(play()) == [15, 30, 45]
 
 
-def test_there_are_only_so_many_clients(store: SqlStore) -> None:
+def test_there_are_only_so_many_clients(store: Store) -> None:
     """One more is refused with a code, and let in once another has gone."""
 
     async def play() -> None:
@@ -132,7 +131,7 @@ def test_there_are_only_so_many_clients(store: SqlStore) -> None:
     simulated_time.play(play())
 
 
-def test_a_stop_ends_every_stream(store: SqlStore) -> None:
+def test_a_stop_ends_every_stream(store: Store) -> None:
     """A stop of the service does not wait for its clients."""
 
     async def play() -> list[Any]:
@@ -153,7 +152,7 @@ def test_a_stop_ends_every_stream(store: SqlStore) -> None:
     assert simulated_time.play(play()) == [[]] * 3
 
 
-def test_clients_share_one_reader(store: SqlStore) -> None:
+def test_clients_share_one_reader(store: Store) -> None:
     """The store is asked as often for a hundred clients as for one, and not at all for none."""
     asked = list[str]()
 

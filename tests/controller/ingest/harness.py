@@ -23,11 +23,17 @@ from cbp.model.dataflow.unfinished_names import UNFINISHED
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
 from controller.allowed_folders import AllowedFolders
-from controller.ingest import DropFolder, IngestLimits, ScanReport, SourceLog
-from controller.ingest.bucket_intake import Buckets
+from controller.ingest.drop_folder import DropFolder
+from controller.ingest.folder.bucket_feed import Buckets
+from controller.ingest.folder.folder_report import ScanReport
 from controller.ingest.formats.content import never
-from controller.ingest.reading.file_batch import BatchReader, read_batch
-from controller.ingest.reading.file_reader import FileReader, StuckReader, read_file
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import (
+    FileReader,
+    StuckReader,
+    read_files,
+)
+from controller.ingest.source_log import SourceLog
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Page, Store
 
 NAME = "shop"
@@ -163,8 +169,7 @@ class Drop:
         settle_seconds: float = 0,
         options: dict[str, str] | None = None,
         sources: tuple[str, ...] = ("orders",),
-        reader: FileReader = read_file,
-        batch_reader: BatchReader = read_batch,
+        reader: FileReader = read_files,
         stuck: Callable[[], Sequence[StuckReader]] = tuple,
         duplicates: str = "accept",
         same_name: str = "quarantine",
@@ -201,7 +206,6 @@ class Drop:
             "limits": limits,
             "settle_seconds": settle_seconds,
             "reader": reader,
-            "batch_reader": batch_reader,
             "stuck_readers": stuck,
             "on_close": on_close,
             "tables": AllowedFolders("CBP_SOURCE_ROOTS", (root / "warehouse",)),

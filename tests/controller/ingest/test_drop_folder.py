@@ -23,17 +23,11 @@ import pytest
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import DefinitionError, DiskFullError, LogConflictError, OperatingError
 from cbp.model.flow.increment import Increment
-from controller.ingest import (
-    DropFolderError,
-    IngestLimits,
-    IntakeStoppedError,
-    SourceEntry,
-    SourceLog,
-)
-from controller.ingest.admission.source_log import ArrivedFile
-from controller.ingest.errors import DataflowDrainsError
+from controller.ingest.errors import DataflowDrainsError, DropFolderError, IntakeStoppedError
 from controller.ingest.formats.content import never
-from controller.ingest.reading.file_reader import FileRead, FileReader, ReadRequest, read_file
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import FileReader, ReadRequest, ReadResult, read_files
+from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import PlannedFaults
 
@@ -316,8 +310,8 @@ def test_file_taken_away_before_its_claim_is_no_error(tmp_path: Path):
     assert claim.status == "quarantined"
     assert claim.reason is not None
     assert claim.reason["code"] == "file_gone"
-    (told,) = drop.folder.look(drop.record, drop.dataflow)
-    assert [(one["name"], one["lost"]) for one in told["gone"]] == [("a", False)]
+    (reported,) = drop.folder.look(drop.record, drop.dataflow)
+    assert [(one["name"], one["lost"]) for one in reported["gone"]] == [("a", False)]
     assert drop.folder.troubled(drop.dataflow.name) == []
 
 
@@ -360,9 +354,9 @@ def test_backlog_is_taken_in_shares(tmp_path: Path):
 def _slow(drop: Drop) -> FileReader:
     """Return a reader that takes three seconds for a file."""
 
-    def read(request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
+    def read(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
         drop.pass_seconds(3)
-        return read_file(request, stopping)
+        return read_files(request, stopping)
 
     return read
 
@@ -423,7 +417,7 @@ def test_large_file_becomes_several_parts_in_order(tmp_path: Path):
 
 
 def test_second_controller_is_fenced_by_the_source_log(tmp_path: Path):
-    """Whoever finds another claim under its index stops."""
+    """A controller that finds another claim under its index stops."""
     drop = Drop(tmp_path, SCHEMA)
     drop.put("a", lines(1))
 

@@ -37,17 +37,17 @@ one huge line                         formats/test_faults.py test_one_huge_line_
 10 GB from 10 MB                      formats/test_faults.py test_a_bomb_is_stopped
 ZIP, whatever it holds                formats/test_faults.py test_damaged_csv_goes_to_quarantine
 deleted before its claim              test_drop_folder.py test_file_taken_away_before_its_claim_is_no_error
-appended after the settle time        folder/test_growth.py test_what_is_written_while_a_file_is_taken_in_is_told
-appended after it was read            folder/test_growth.py test_what_is_written_later_is_told
-table gone, replaced, set back        admission/test_table_feed.py test_what_happens_to_a_table_stops_its_source_with_a_code
+appended after the settle time        folder/test_growth.py test_what_is_written_while_a_file_is_taken_in_is_reported
+appended after it was read            folder/test_growth.py test_what_is_written_later_is_reported
+table gone, replaced, set back        folder/test_table_feed.py test_what_happens_to_a_table_stops_its_source_with_a_code
 table whose disk is away              formats/test_delta_changes.py test_a_table_whose_disk_is_away_is_tried_again
-table outside of what is allowed      admission/test_table_feed.py test_a_table_outside_of_the_allowed_folders_is_not_read
-table without a change feed           admission/test_table_feed.py test_a_table_without_a_change_feed_is_refused_before_its_rows_come
+table outside of what is allowed      folder/test_table_feed.py test_a_table_outside_of_the_allowed_folders_is_not_read
+table without a change feed           folder/test_table_feed.py test_a_table_without_a_change_feed_is_refused_before_its_rows_come
 table's file is gone                  formats/test_delta_changes.py test_a_file_that_is_gone_refuses_its_versions
 table's log leads elsewhere           formats/test_delta_changes.py test_a_log_leads_to_no_file_outside_of_its_table
-table's version cannot be read        admission/test_table_feed.py test_a_removed_data_file_puts_its_version_aside_and_the_later_ones_wait
+table's version cannot be read        folder/test_table_feed.py test_a_removed_data_file_puts_its_version_aside_and_the_later_ones_wait
 table's columns are others            formats/test_delta_changes.py test_a_table_that_is_not_as_declared_is_refused
-crash while versions are taken in     admission/test_table_feed.py test_a_crash_anywhere_gives_each_version_once
+crash while versions are taken in     folder/test_table_feed.py test_a_crash_anywhere_gives_each_version_once
 """  # noqa: E501 - a table
 
 from __future__ import annotations

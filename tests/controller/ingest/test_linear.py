@@ -19,8 +19,8 @@ import pytest
 
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
+from controller.ingest.formats.bad_lines import Notes
 from controller.ingest.formats.content import ClaimedContent
-from controller.ingest.formats.notes import Notes
 from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError

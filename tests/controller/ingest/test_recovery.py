@@ -12,12 +12,12 @@ from typing import Any
 
 import pytest
 
-from controller.ingest import IngestLimits, ScanReport
-from controller.ingest.admission import claims
-from controller.ingest.folder.source_folders import kept_files
-from controller.ingest.reading import file_reader
-from controller.store.base import ClaimRecord
-from controller.store.sql import open_store
+from controller.ingest.folder import claims
+from controller.ingest.folder.folder_report import ScanReport
+from controller.ingest.folder.source_place import kept_files
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader import file_reader
+from controller.store.base import ClaimRecord, open_store
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 
@@ -216,11 +216,11 @@ def test_what_was_read_before_a_failure_is_settled(tmp_path: Path):
     drop = Drop(tmp_path, SCHEMA)
     read = list[str]()
 
-    def failing(request: file_reader.ReadRequest, stopping: Any = None) -> file_reader.FileRead:
+    def failing(request: file_reader.ReadRequest, stopping: Any = None) -> file_reader.ReadResult:
         read.append(request.path)
         if len(read) == 3:
             raise OSError(5, "Input/output error")
-        return file_reader.read_file(request)
+        return file_reader.read_files(request)
 
     for i in range(4):
         drop.put(f"f{i}", lines(1, start=i))
@@ -320,7 +320,7 @@ def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
 
 @pytest.mark.parametrize("passage", [0, 1, 2])
 @pytest.mark.parametrize("point", ["claim.before", "claim.after"])
-def test_a_lost_store_is_told_what_lies_in_quarantine(
+def test_a_lost_store_learns_what_is_in_quarantine(
     point: str, passage: int, machine: Machine
 ) -> None:
     """P1 and P6: as before the loss, if recovery dies in between, too; nothing else is claimed."""

@@ -12,8 +12,13 @@ from pathlib import Path
 
 import pytest
 
-from controller.server.errors import ServiceFailedError
-from controller.server.service_process import ServiceProcess, choose_port, free_port, settings_of
+from controller.server.service_process import (
+    ServiceFailedError,
+    ServiceProcess,
+    choose_port,
+    free_port,
+    settings_of,
+)
 from controller.settings import Settings
 
 SERVER = """

@@ -91,6 +91,19 @@ def test_a_worker_that_nothing_changed_goes_on(
     assert not caplog.records
 
 
+def test_the_first_run_finds_a_worker_that_was_started_for_it(
+    run: Run, workers: WorkerExecutor
+) -> None:
+    """A service warms one; what was closed meanwhile keeps none."""
+    workers.warm()
+    (pid,) = workers.pids
+    run(OBSERVE)
+    assert workers.pids == [pid]
+    workers.close()
+    workers.warm()
+    assert workers.pids == []
+
+
 def test_a_worker_that_loading_changed_stays_with_its_stage(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:

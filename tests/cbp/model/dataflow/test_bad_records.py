@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from cbp import DataflowBuilder
 from cbp.errors import DataflowInvalidError
 from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
-from cbp.sdk import DataflowBuilder
 
 
 @pytest.mark.parametrize(

@@ -6,9 +6,9 @@ from typing import Any
 
 import pytest
 
+from cbp import DataflowBuilder
 from cbp.errors import DataflowInvalidError
 from cbp.model.dataflow.source_location import BucketPrefix
-from cbp.sdk import DataflowBuilder
 from cbp.sdk.document import dataflow_from_document
 from stages.translators.count_per_key import CountPerKey
 

@@ -6,6 +6,7 @@ from typing import Any
 
 import pytest
 
+from cbp import DataflowBuilder
 from cbp.errors import DataflowInvalidError
 from cbp.model.dataflow.unfinished_names import (
     ENDINGS_MAX,
@@ -13,7 +14,6 @@ from cbp.model.dataflow.unfinished_names import (
     is_unfinished,
     parse_endings,
 )
-from cbp.sdk import DataflowBuilder
 
 WRITTEN = (
     "day.jsonl.filepart",

@@ -4,10 +4,9 @@ from __future__ import annotations
 
 from itertools import product
 
-from cbp.model.flow.generation import Generation
+from cbp.model.flow.generation import Generation, SinkPosition, home_of_increment
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
-from cbp.model.flow.sink_position import SinkPosition, home_of_increment
 
 FLOW = "count.totals"
 

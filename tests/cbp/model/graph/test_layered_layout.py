@@ -10,7 +10,7 @@ from random import Random
 from hypothesis import given
 from hypothesis import strategies as st
 
-from cbp.model.graph.layered_layout import lay_out
+from cbp.model.graph.drawing import lay_out
 
 NAMES = [f"n{number}" for number in range(9)]
 EDGES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_size=25)
@@ -63,7 +63,7 @@ def test_every_process_makes_the_same_layout():
     """Sets of names have another order in each process; the layout does not depend on it."""
     code = (
         "import random\n"
-        "from cbp.model.graph.layered_layout import lay_out\n"
+        "from cbp.model.graph.drawing import lay_out\n"
         f"names = {NAMES!r}\n"
         "for seed in range(200):\n"
         "    draw = random.Random(seed)\n"

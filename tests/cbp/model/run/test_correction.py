@@ -11,6 +11,7 @@ import pytest
 from hypothesis import given
 from hypothesis import strategies as st
 
+from cbp import Input, Output, State, Translate
 from cbp.errors import DefinitionError
 from cbp.model.dataflow.run_context import NO_RUN
 from cbp.model.run.correction import (
@@ -20,7 +21,6 @@ from cbp.model.run.correction import (
     correcting,
     correction_rows,
 )
-from cbp.sdk import Input, Output, State, Translate
 
 KEYS = ("a", "b", "c")
 RECORDS: Any = st.builds(dict, n=st.integers(0, 3), tag=st.sampled_from([None, "x", "y"]))

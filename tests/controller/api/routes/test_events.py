@@ -12,7 +12,7 @@ import pytest
 
 from cbp.errors import OperatingError
 from controller.access.authentication import REMEMBERED_SECONDS
-from controller.api.routes.events import STREAM_SECONDS
+from controller.api.routes.maintenance.events import STREAM_SECONDS
 from controller.events import EventFeed, FeedLimits
 from controller.store.access import TokenRecord
 from controller.store.base import Event, EventCursor, EventRecord

@@ -16,7 +16,7 @@ import pytest
 
 from controller.api.answers.schemas import PAGE_SIZE_MAX
 from controller.api.requests.idempotency import IdempotencyKeys
-from controller.api.routes.runs import RUNS_MAX
+from controller.api.routes.dataflows.runs import RUNS_MAX
 from controller.api.security.guard import SIGN_IN
 from controller.loop.reading.reader import AsOf
 from controller.store.base import ClaimRecord, Uploaded

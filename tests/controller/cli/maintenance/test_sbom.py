@@ -13,8 +13,12 @@ from typing import Any
 
 import pytest
 
-from controller.cli.maintenance.java_archives import describe_archives, spark_archives
-from controller.cli.maintenance.sbom import describe_installation, describe_page
+from controller.cli.maintenance.sbom import (
+    describe_archives,
+    describe_installation,
+    describe_page,
+    spark_archives,
+)
 from tests.controller.cli.conftest import Cbp
 
 REPO = Path(__file__).resolve().parents[4]

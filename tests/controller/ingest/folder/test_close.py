@@ -107,7 +107,7 @@ def test_a_close_that_fails_is_tried_again(drop: Closing) -> None:
 
 
 def test_a_marker_that_nobody_needs_is_quarantined(drop: Closing) -> None:
-    """No stage frames the source: its producer is told, and files go on."""
+    """No stage frames the source: its producer gets an error, and files go on."""
     drop.fails = [FlowUnframedError("orders", [])]
     drop.put_at(20, "_CLOSE")
     drop.put_at(30, "late", lines(1, 0))

@@ -12,9 +12,9 @@ from pathlib import Path
 import pytest
 
 from cbp.errors import DiskFullError
-from controller.ingest import DropFolderError
+from controller.ingest.errors import DropFolderError
 from controller.ingest.folder.folder_check import FolderOwners
-from controller.ingest.folder.source_folders import SourcePlace, move_all
+from controller.ingest.folder.source_place import SourcePlace, move_all
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import PlannedFaults
 
@@ -86,7 +86,7 @@ def test_a_disk_that_is_read_only_is_said_so(tmp_path: Path, monkeypatch: pytest
         raise OSError(errno.EROFS, os.strerror(errno.EROFS), str(path))
 
     monkeypatch.setattr(Path, "unlink", refuses)
-    monkeypatch.setattr("controller.ingest.admission.uploads.open", refuses, raising=False)
+    monkeypatch.setattr("controller.ingest.uploads.open", refuses, raising=False)
     monkeypatch.setattr("controller.ingest.folder.folder_check.open", refuses, raising=False)
     with pytest.raises(DropFolderError, match="Read-only file system"):
         drop.folder.upload(drop.record, drop.dataflow, "orders", "a", io.BytesIO(lines(1)))

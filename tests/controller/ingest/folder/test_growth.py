@@ -1,6 +1,6 @@
-"""A producer that still has its file open: what it writes later is told, or was read with it.
+"""A producer that still has its file open: what it writes later is reported, or was read with it.
 
-It is told once, as a claim in quarantine that says what was taken in.
+It is reported once, as a claim in quarantine that says what was taken in.
 """
 
 from __future__ import annotations
@@ -13,10 +13,10 @@ from typing import IO
 
 import pytest
 
-from controller.ingest.folder import growth
-from controller.ingest.folder.growth import Stamp
-from controller.ingest.folder.regular_file import open_regular
-from controller.ingest.folder.source_folders import SourcePlace, kept_name
+from controller.ingest.folder import finished
+from controller.ingest.folder.finished import Stamp
+from controller.ingest.folder.source_place import SourcePlace, kept_name
+from controller.ingest.formats.content import open_regular
 from tests.controller.ingest.harness import Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 
@@ -82,7 +82,7 @@ class Producer:
         self.file.flush()
 
 
-def told(drop: Drop, code: str) -> dict[str, object]:
+def shown(drop: Drop, code: str) -> dict[str, object]:
     """Expect one file that changed: as a claim, as a reason, and in quarantine; return why."""
     (accepted,) = [c for c in drop.store.claim_rows.values() if c.status == "accepted"]
     (claim,) = [c for c in drop.store.claim_rows.values() if c.status == "quarantined"]
@@ -104,7 +104,7 @@ def told(drop: Drop, code: str) -> dict[str, object]:
         *[("rename.before", 2), ("rename.after", 2)],
     ],
 )
-def test_what_is_written_while_a_file_is_taken_in_is_told(
+def test_what_is_written_while_a_file_is_taken_in_is_reported(
     write: Write, at: tuple[str, int], tmp_path: Path
 ):
     """At every step between the last byte that is read and the file's last place."""
@@ -116,12 +116,12 @@ def test_what_is_written_while_a_file_is_taken_in_is_told(
     if at == ("rename.after", 2) and not report.quarantined:
         report = drop.scan()  # stamped between the move and the write
     assert report.quarantined == 1
-    told(drop, CHANGES[write])
+    shown(drop, CHANGES[write])
 
 
 @pytest.mark.parametrize("write", CHANGES)
 @pytest.mark.parametrize("restart", [False, True])
-def test_what_is_written_later_is_told(write: Write, restart: bool, tmp_path: Path):
+def test_what_is_written_later_is_reported(write: Write, restart: bool, tmp_path: Path):
     """By the next pass, or behind a restart by the next cleaning; and once."""
     drop = Drop(tmp_path, SCHEMA)
     producer = Producer(drop)
@@ -133,15 +133,15 @@ def test_what_is_written_later_is_told(write: Write, restart: bool, tmp_path: Pa
         drop.folder.clean(drop.record, drop.dataflow)
     else:
         assert drop.scan().quarantined == 1
-    told(drop, CHANGES[write])
+    shown(drop, CHANGES[write])
     for _ in range(2):
         assert drop.scan().quarantined == 0
         drop.folder.clean(drop.record, drop.dataflow)
-    told(drop, CHANGES[write])
+    shown(drop, CHANGES[write])
 
 
 @pytest.mark.parametrize("write", CHANGES)
-def test_what_is_written_days_later_is_told(write: Write, tmp_path: Path):
+def test_what_is_written_days_later_is_reported(write: Write, tmp_path: Path):
     """Until the file is removed; it is compared before it goes."""
     drop = Drop(tmp_path, SCHEMA)
     producer = Producer(drop)
@@ -150,7 +150,7 @@ def test_what_is_written_days_later_is_told(write: Write, tmp_path: Path):
     producer.now(write)
     assert drop.scan().quarantined == 0, "a pass looks at the newest only"
     drop.folder.clean(drop.record, drop.dataflow)
-    told(drop, CHANGES[write])
+    shown(drop, CHANGES[write])
 
 
 def test_all_recent_files_have_their_turn(tmp_path: Path):
@@ -161,7 +161,7 @@ def test_all_recent_files_have_their_turn(tmp_path: Path):
     (accepted,) = drop.store.claim_rows.values()
     source = drop.dataflow.sources["orders"]
     place = SourcePlace.of(drop.record, drop.dataflow, source, tmp_path / "drop")
-    recent = drop.folder._growth
+    recent = drop.folder._finished
     for number in range(3_000):
         claim = replace(accepted, id=f"{number:032x}", path=f"b{number}")
         path = place.finished / kept_name(claim.id, claim.path)
@@ -174,7 +174,7 @@ def test_all_recent_files_have_their_turn(tmp_path: Path):
 
 
 def test_a_pass_says_when_recent_files_are_compared_again(tmp_path: Path):
-    """Soon at first, as whoever goes on with a file does so soon; in the end not any more."""
+    """Soon at first, as a producer that goes on does so soon; in the end not any more."""
     drop = Drop(tmp_path, SCHEMA)
     assert drop.scan().again_at is None
     drop.put("a.jsonl", lines(2))
@@ -215,7 +215,7 @@ def test_a_file_is_hashed_once_more_only_when_it_was_touched(
         opened.append(path)
         return open_regular(path)
 
-    monkeypatch.setattr(growth, "open_regular", opens)
+    monkeypatch.setattr(finished, "open_regular", opens)
     drop.folder.clean(drop.record, drop.dataflow)
     assert opened == []
     drop.start()
@@ -232,7 +232,7 @@ def test_the_reason_says_what_came_in_and_what_to_do(tmp_path: Path):
     drop.scan()
     producer.now(append)
     drop.scan()
-    reason = told(drop, "file_grew")
+    reason = shown(drop, "file_grew")
     (accepted,) = [c for c in drop.store.claim_rows.values() if c.status == "accepted"]
     assert reason["ingested"] == {
         "claim": accepted.id,
@@ -247,7 +247,7 @@ def test_the_reason_says_what_came_in_and_what_to_do(tmp_path: Path):
     assert [row["id"] for row in drop.rows()] == [0, 1, 2, 70, 71]
 
 
-def test_a_line_that_was_taken_in_cut_is_told(tmp_path: Path):
+def test_a_line_that_was_taken_in_cut_is_reported(tmp_path: Path):
     """What was read ended inside a line: its last record may be wrong."""
     drop = Drop(tmp_path, "name STRING", "csv", options={"header": "false"})
     producer = Producer(drop, data=b"one\ntwo\nthr")
@@ -265,7 +265,7 @@ def test_a_line_that_was_taken_in_cut_is_told(tmp_path: Path):
         *("claim.before", "claim.after"),
     ],
 )
-def test_a_change_is_told_once_wherever_it_is_killed(point: str, tmp_path: Path):
+def test_a_change_is_reported_once_wherever_it_is_killed(point: str, tmp_path: Path):
     """The reason, then the move, then the claim; a restart finds each half."""
     drop = Drop(tmp_path, SCHEMA)
     producer = Producer(drop)
@@ -278,10 +278,10 @@ def test_a_change_is_told_once_wherever_it_is_killed(point: str, tmp_path: Path)
     drop.recover()
     drop.scan()
     drop.folder.clean(drop.record, drop.dataflow)
-    told(drop, "file_grew")
+    shown(drop, "file_grew")
 
 
-def test_a_repeated_file_that_grows_is_told_too(tmp_path: Path):
+def test_a_repeated_file_that_grows_is_reported_too(tmp_path: Path):
     """Its first bytes are known from another file; those behind them from none."""
     drop = Drop(tmp_path, SCHEMA)
     Producer(drop)

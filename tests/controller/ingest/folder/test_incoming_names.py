@@ -10,9 +10,8 @@ from pathlib import Path
 import pytest
 import structlog
 
-from controller.ingest.folder import listing
-from controller.ingest.folder.incoming_names import SHOWN_MAX, Unclaimed, UnclaimedFiles
-from controller.ingest.reports import folder_report
+from controller.ingest.folder import folder_report, listing
+from controller.ingest.folder.listing import SHOWN_MAX, Unclaimed, UnclaimedFiles
 from tests.controller.ingest.harness import Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
@@ -93,9 +92,9 @@ def test_a_name_that_cannot_be_looked_at_is_shown_beside_the_others(
         patch.setattr(os, "scandir", scans)
         scanned = listing.scan_folder(drop.incoming)
     assert [one.name for one in scanned.candidates] == ["good"]
-    (told,) = scanned.unclaimed
-    assert (told.name, told.since) == ("damaged", None)
-    assert "Input/output error" in told.why
+    (reported,) = scanned.unclaimed
+    assert (reported.name, reported.since) == ("damaged", None)
+    assert "Input/output error" in reported.why
 
 
 def test_of_very_many_the_oldest_are_kept():
@@ -110,8 +109,8 @@ def test_of_very_many_the_oldest_are_kept():
     ]
 
 
-def test_a_folder_that_is_gone_is_told(tmp_path: Path):
-    """Whoever asks gets an answer, and the other sources'."""
+def test_a_folder_that_is_gone_is_reported(tmp_path: Path):
+    """A request gets an answer, and the other sources'."""
     drop = Drop(tmp_path, SCHEMA, sources=("orders", "returns"))
     shutil.rmtree(drop.incoming.parent)
     drop.scan()
@@ -127,6 +126,6 @@ def test_a_folder_that_is_gone_is_told(tmp_path: Path):
     [(999, 999, False), (1_000, 50_000, True), (1_000, 1_000 * 65_537, False)],
 )
 def test_a_backlog_of_small_files_names_the_option(files: int, size: int, hinted: bool):
-    """Many increments of a line each are slow: what to do stands where they are shown."""
+    """Many increments of a line each are slow: the advice is shown beside them."""
     hint = folder_report.backlog_hint(files, size)
     assert ("run_all: {batch: 1000}" in hint) is hinted

@@ -46,7 +46,7 @@ def note(drop: Drop, woken: queue.Queue[frozenset[str]], *, first: bool = False)
     """Return once the thread has noted every event so far: events come in their order.
 
     A marker is renamed in; when the watch knows it, it knows what came before. The marker is hidden
-    and lies there until the next listing forgets it.
+    and stays there until the next listing forgets it.
     """
     watch, marker = drop.folder._watch, drop.root / "marker"
     hidden = drop.incoming / ".marker"
@@ -279,7 +279,7 @@ MOUNTS = r"""
 
 
 @pytest.mark.parametrize(
-    ("folder", "told"),
+    ("folder", "reported"),
     [
         ("/srv/b", True),
         ("/srv/a disk", False),
@@ -291,10 +291,10 @@ MOUNTS = r"""
     ],
 )
 def test_only_the_machine_s_own_file_systems_tell_of_every_file(
-    tmp_path: Path, folder: str, told: bool
+    tmp_path: Path, folder: str, reported: bool
 ) -> None:
     """On another one, somebody else may put files in; what cannot be found out is one of these."""
     mounts = tmp_path / "mountinfo"
     mounts.write_text(MOUNTS)
-    assert has_every_event(Path(folder), mounts) == told
+    assert has_every_event(Path(folder), mounts) == reported
     assert not has_every_event(Path(folder), tmp_path / "none")

@@ -9,9 +9,9 @@ from pathlib import Path
 
 import pytest
 
-from controller.ingest import IngestLimits
 from controller.ingest.formats.content import never
-from controller.ingest.reading.file_reader import FileRead, ReadRequest, read_file
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
 from tests.controller.ingest.harness import Drop
 
 FILES = 24
@@ -46,9 +46,9 @@ def test_a_listing_is_used_again_while_claimed_files_wait(
     """
     drop: SlowlyListed
 
-    def read_slowly(request: ReadRequest, stopping: Callable[[], bool] = never) -> FileRead:
+    def read_slowly(request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
         drop.now += timedelta(seconds=0.3)
-        return read_file(request, stopping)
+        return read_files(request, stopping)
 
     limits = IngestLimits(scan_seconds=0.5, group_files=4)
     drop = SlowlyListed(tmp_path, "n BIGINT", limits=limits, reader=read_slowly)

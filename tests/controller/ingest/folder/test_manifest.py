@@ -10,7 +10,8 @@ from typing import Any
 import pytest
 
 from cbp.engine.storage.files import LocalFiles
-from controller.ingest import IngestLimits, SourceLog
+from controller.ingest.limits import IngestLimits
+from controller.ingest.source_log import SourceLog
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 
@@ -158,7 +159,7 @@ def test_a_manifest_that_comes_again_counts_nothing_twice(tmp_path: Path):
 
 
 def test_a_repetition_of_a_refused_file_is_not_lost(tmp_path: Path):
-    """A file that equals another one of its manifest is refused with it, never told as known."""
+    """A file that equals another one of its manifest is refused with it, never settled as known."""
     drop = Drop(tmp_path, SCHEMA, duplicates="skip")
     put_all(drop, BAD | {"y": THREE["z"]})
     report = drop.scan()

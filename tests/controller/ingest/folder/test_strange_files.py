@@ -1,6 +1,6 @@
-"""Whatever lies in a drop folder: it is told, and it stops nothing that lies beside it.
+"""Whatever is in a drop folder: it is shown, and it stops nothing beside it.
 
-One module opens what lies there (`regular_file.py`). An error goes to its file, otherwise to its
+One module opens what is there (`content.py`). An error goes to its file, otherwise to its
 source, which is tried again at growing pauses.
 """
 
@@ -20,9 +20,9 @@ from controller.ingest import drop_folder
 from controller.ingest.folder import listing
 from controller.ingest.folder.incoming_watch import IncomingWatch
 from controller.ingest.folder.manifest import Manifest, read_manifest
-from controller.ingest.folder.regular_file import open_regular, read_regular
-from controller.ingest.folder.source_folders import evidence
+from controller.ingest.folder.source_place import evidence
 from controller.ingest.formats import content
+from controller.ingest.formats.content import open_regular, read_regular
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 
@@ -62,7 +62,7 @@ OURS = [
 @pytest.mark.parametrize("name", OURS)
 @pytest.mark.parametrize("make", STRANGE)
 def test_no_kind_of_file_stops_its_source(name: str, make: Make, tmp_path: Path):
-    """Under the names that are ours, too: nothing waits, follows or obeys it, and it is told."""
+    """Under the names that are ours, too: nothing waits, follows or obeys it, and it is shown."""
     drop = Drop(tmp_path, SCHEMA, sources=("orders", "returns"))
     drop.folder = _with_closes(drop)
     make(drop.incoming / name)
@@ -75,9 +75,9 @@ def test_no_kind_of_file_stops_its_source(name: str, make: Make, tmp_path: Path)
     assert report.failures == ()
     if make is a_folder or name != ".upload-x.part":  # the part of an upload that never ended
         assert drop.names("incoming") == [name]
-        (told,) = listing.scan_folder(drop.incoming).unclaimed
-        assert (told.name, bool(told.why)) == (name, True)
-        assert told.since is not None
+        (reported,) = listing.scan_folder(drop.incoming).unclaimed
+        assert (reported.name, bool(reported.why)) == (name, True)
+        assert reported.since is not None
 
 
 def _with_closes(drop: Drop) -> drop_folder.DropFolder:
@@ -103,7 +103,7 @@ def _with_closes(drop: Drop) -> drop_folder.DropFolder:
     ],
 )
 def test_a_damaged_sealed_manifest_goes_to_quarantine(data: bytes, tmp_path: Path):
-    """A claim tells of it; before and behind a restart the files beside it are taken in."""
+    """A claim records it; before and behind a restart the files beside it are taken in."""
     drop = Drop(tmp_path, SCHEMA)
     drop.put(".manifest-x.json", data)
     drop.put("good", lines(1))
@@ -116,7 +116,7 @@ def test_a_damaged_sealed_manifest_goes_to_quarantine(data: bytes, tmp_path: Pat
     assert drop.names("incoming") == []
 
 
-def test_the_reason_of_a_manifest_tells_of_the_files_that_it_named(tmp_path: Path):
+def test_the_reason_of_a_manifest_names_the_files_that_it_named(tmp_path: Path):
     """They are taken one by one: their producer must learn that its order was not heard."""
     drop = Drop(tmp_path, SCHEMA)
     drop.put(".manifest-x.json", b'{"files": [{"name": "b", "bytes": 3}, {"name": "a", "by')
@@ -147,7 +147,7 @@ def test_a_sealed_manifest_is_read_once(tmp_path: Path, monkeypatch: pytest.Monk
         return read_manifest(path)
 
     monkeypatch.setattr(listing, "read_manifest", reads)
-    settler = listing.Settler(
+    settler = listing.Listings(
         drop.incoming, clock=lambda: drop.now, settle_seconds=0, watch=IncomingWatch()
     )
     for _ in range(3):
@@ -270,7 +270,7 @@ def test_a_clock_that_is_set_back_keeps_no_source_resting(
 def test_a_strange_reason_does_not_keep_a_lost_store_from_the_others(
     kind: Make | str, tmp_path: Path
 ):
-    """What lies in quarantine is somebody's, too: it is read as carefully."""
+    """What is in quarantine is somebody's, too: it is read as carefully."""
     drop = Drop(tmp_path, SCHEMA)
     drop.put("bad", b"x")
     drop.put("worse", b"y")
@@ -337,8 +337,8 @@ def test_every_text_has_its_evidence(name: str):
     assert "\0" not in evidence(name)
 
 
-def test_only_one_module_opens_what_lies_in_a_drop_folder():
-    """Whoever needs another way changes that one, and its guarantees with it."""
+def test_only_one_module_opens_what_is_in_a_drop_folder():
+    """A new way of opening changes that one, and its guarantees with it."""
     folder = Path(ingest.__file__).parent
     opening = (" open(", "(open(", "os.open(", ".read_bytes(", ".read_text(", "read_table(")
     actual = {
@@ -352,14 +352,14 @@ def test_only_one_module_opens_what_lies_in_a_drop_folder():
     # The others write what nobody else has, under names of their own ("x"), and temporaries;
     # `incoming_watch.py` reads the kernel's list of mounts.
     others = {"uploads.py", "folder_check.py", "increment_parts.py", "incoming_watch.py"}
-    assert actual == {"regular_file.py", *others}
+    assert actual == {"content.py", *others}
 
 
 def test_time_of_what_stays_is_the_systems(tmp_path: Path):
-    """A producer may set the time of its file; since when it lies there it may not."""
+    """A producer may set the time of its file; when it came it may not."""
     drop = Drop(tmp_path, SCHEMA)
     drop.put("a.tmp", lines(1))
     os.utime(drop.incoming / "a.tmp", (0, 0))
-    (told,) = listing.scan_folder(drop.incoming).unclaimed
-    assert told.since is not None
-    assert abs((datetime.now(UTC) - told.since).total_seconds()) < 60
+    (reported,) = listing.scan_folder(drop.incoming).unclaimed
+    assert reported.since is not None
+    assert abs((datetime.now(UTC) - reported.since).total_seconds()) < 60

@@ -47,7 +47,7 @@ def record(fields: dict[str, Any]) -> dict[str, Any]:
 
 
 def header(schema: object, codec: str = "null") -> bytes:
-    """Return what stands before the blocks."""
+    """Return the header, before the blocks."""
     said = schema if isinstance(schema, bytes) else json.dumps(schema).encode()
     pairs = text("avro.schema") + text(said) + text("avro.codec") + text(codec)
     return b"Obj\x01" + number(2) + pairs + number(0) + SYNC

@@ -50,6 +50,10 @@ class Case:
     def sound(self) -> list[tuple[Any, Any]]:
         return [(stored, means) for stored, means in self.values if means is not REFUSED]
 
+    def sound_in(self, wrapper: str) -> list[tuple[Any, Any]]:
+        """Return the sound values that a wrapper takes: null, too, but where it is a key."""
+        return [*self.sound, *([] if wrapper == "map key" else [(None, None)])]
+
     @property
     def refused(self) -> list[Any]:
         return [stored for stored, means in self.values if means is REFUSED]

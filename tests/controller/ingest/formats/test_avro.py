@@ -12,7 +12,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from controller.ingest import IngestLimits
+from controller.ingest.limits import IngestLimits
 from tests.controller.ingest.formats.avro_files import (
     SYNC,
     block,

@@ -1,7 +1,7 @@
-"""All wrong lines of a file are told at once, and unknown names and open times are refused.
+"""All wrong lines of a file are reported at once, and unknown names and open times are refused.
 
-Up to 100 lines of a file are told. Unknown columns, times without a zone and an open last line of
-CSV are refused unless the source says otherwise.
+Up to 100 lines of a file are reported. Unknown columns, times without a zone and an open last line
+of CSV are refused unless the source says otherwise.
 """
 
 from __future__ import annotations
@@ -26,7 +26,7 @@ SCHEMA = "id BIGINT, name STRING NOT NULL"
 AT = "at TIMESTAMP"
 
 
-def told(reason: dict[str, Any]) -> list[tuple[int, str | None, str]]:
+def reported(reason: dict[str, Any]) -> list[tuple[int, str | None, str]]:
     return [(one["line"], one["column"], one["code"]) for one in reason["lines"]]
 
 
@@ -36,7 +36,7 @@ def parquet(table: pa.Table, **options: Any) -> bytes:
     return sink.getvalue()
 
 
-def test_all_wrong_json_lines_are_told(tmp_path: Path) -> None:
+def test_all_wrong_json_lines_are_reported(tmp_path: Path) -> None:
     """Each wrong line of whatever kind is in the reason, in order; the first one leads."""
     data = (
         b'{"id": 1, "name": "a"}\n'
@@ -50,7 +50,7 @@ def test_all_wrong_json_lines_are_told(tmp_path: Path) -> None:
     )
     reason = rejected(data, tmp_path, SCHEMA)
     assert (reason["code"], reason["line"], reason["column"]) == ("value_type", 2, "id")
-    assert told(reason) == [
+    assert reported(reason) == [
         (2, "id", "value_type"),
         (3, None, "json_invalid"),
         (4, None, "json_no_object"),
@@ -65,35 +65,35 @@ def test_all_wrong_json_lines_are_told(tmp_path: Path) -> None:
     assert "is it 'name'?" in reason["lines"][7]["message"]
 
 
-def test_all_wrong_csv_lines_are_told(tmp_path: Path) -> None:
-    """Rows that are too short and cells that do not fit are told beside each other."""
+def test_all_wrong_csv_lines_are_reported(tmp_path: Path) -> None:
+    """Rows that are too short and cells that do not fit are reported beside each other."""
     data = b'id,name\n1,a\nx,b\n2\n3,"a\nb"\ny,c\n'
-    assert told(rejected(data, tmp_path, SCHEMA, "csv")) == [
+    assert reported(rejected(data, tmp_path, SCHEMA, "csv")) == [
         (3, "id", "value_type"),
         (4, None, "csv_fields"),
         (7, "id", "value_type"),
     ]
 
 
-def test_what_ends_the_reading_is_told_with_the_lines_before_it(tmp_path: Path) -> None:
+def test_what_ends_the_reading_is_reported_with_the_lines_before_it(tmp_path: Path) -> None:
     """A quote that is never closed hides what is behind it, not what is before it."""
     reason = rejected(b'id,name\nx,a\n1,"b\n', tmp_path, SCHEMA, "csv")
-    assert told(reason) == [(2, "id", "value_type"), (3, None, "csv_quote")]
+    assert reported(reason) == [(2, "id", "value_type"), (3, None, "csv_quote")]
     assert reason["lines_more"] is True
 
 
-def test_all_wrong_parquet_rows_are_told(tmp_path: Path) -> None:
-    """Rows that do not fit are told over row groups and columns."""
+def test_all_wrong_parquet_rows_are_reported(tmp_path: Path) -> None:
+    """Rows that do not fit are reported over row groups and columns."""
     table = pa.table({"id": [1, 2**40, 3, 2**41], "name": ["a", "b", None, "d"]})
     data = parquet(table, row_group_size=2)
-    assert told(rejected(data, tmp_path, "id INT, name STRING NOT NULL", "parquet")) == [
+    assert reported(rejected(data, tmp_path, "id INT, name STRING NOT NULL", "parquet")) == [
         (2, "id", "value_range"),
         (3, "name", "value_missing"),
         (4, "id", "value_range"),
     ]
 
 
-def test_a_hundred_lines_are_told_and_that_there_are_more(tmp_path: Path) -> None:
+def test_a_hundred_lines_are_reported_and_that_there_are_more(tmp_path: Path) -> None:
     """A reason is bounded: the first hundred, whatever the file holds."""
     reason = rejected(b'{"id": "x", "name": "%s"}\n' % (b"n" * 500) * 5000, tmp_path, SCHEMA)
     assert [one["line"] for one in reason["lines"]] == list(range(1, 101))

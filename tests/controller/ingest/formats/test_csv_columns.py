@@ -11,13 +11,11 @@ from hypothesis import strategies as st
 
 from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
-from controller.ingest import IngestLimits
-from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_builder import BatchBuilder
-from controller.ingest.formats.csv_columns import CsvColumns
-from controller.ingest.formats.csv_records import read_csv
-from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.text_blocks import TextBlock
+from controller.ingest.formats.bad_lines import Reading
+from controller.ingest.formats.columns import BatchBuilder
+from controller.ingest.formats.csv_records import CsvColumns, read_csv
+from controller.ingest.formats.text import TextBlock
+from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from tests.sampling import examples
 
@@ -63,16 +61,16 @@ def records(draw: st.DrawFn) -> str:
 def outcome(blocks: list[TextBlock], schema: Schema, options: dict[str, str], fast: int) -> Any:
     """Return records and remarks of a file, or what is wrong with it."""
     limits = IngestLimits(batch_rows=2, fast_block_bytes_min=fast)
-    bad, notes, rows = BadLines(), Notes(), list[str]()
-    read = ReadOptions.parse("csv", options)
+    reading = Reading(schema, ReadOptions.parse("csv", options), limits)
+    bad, rows = reading.bad, list[str]()
     try:
-        for batch in read_csv(blocks, schema, read, limits=limits, notes=notes, bad=bad):
+        for batch in read_csv(blocks, reading):
             assert batch.schema == BatchBuilder(schema, text=True).schema
             rows += map(repr, batch.to_pylist())  # of 0.0 and -0.0 differs
         bad.end()
     except FileRejectedError as error:
         return error.arguments()
-    return rows, notes.to_json()
+    return rows, reading.notes.to_json()
 
 
 def cut(text: str, places: list[int]) -> list[TextBlock]:
@@ -174,22 +172,16 @@ def test_what_is_no_value_is_read_record_by_record(column: int) -> None:
         assert not is_parsed("," * column + value + "," * (len(SOUND) - 1 - column)), value
 
 
-def test_a_wrong_record_behind_large_blocks_is_told_by_its_line() -> None:
+def test_a_wrong_record_behind_large_blocks_is_reported_by_its_line() -> None:
     """Arrow took the blocks before it; the block with the record is read record by record."""
     sound = [f"text {n},{n}" for n in range(2_000)]
     blocks = [
         TextBlock(1, "\n".join(["s,n", *sound])),
         TextBlock(2_002, "\n".join([*sound, "x,y", *sound])),
     ]
-    bad = BadLines()
-    batches = read_csv(
-        blocks,
-        Schema.parse("n BIGINT, s STRING"),
-        ReadOptions(),
-        limits=IngestLimits(batch_rows=1_500),
-        notes=Notes(),
-        bad=bad,
-    )
+    schema = Schema.parse("n BIGINT, s STRING")
+    reading = Reading(schema, ReadOptions(), IngestLimits(batch_rows=1_500))
+    bad, batches = reading.bad, read_csv(blocks, reading)
     assert [batch.num_rows for batch in (next(batches), next(batches))] == [1_500, 500]
 
     def read_rest() -> None:

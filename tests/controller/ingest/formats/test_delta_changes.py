@@ -19,7 +19,7 @@ import pyarrow as pa
 import pytest
 from deltalake import DeltaTable, write_deltalake
 
-from controller.ingest.formats.delta.change_group import ChangeGroup
+from controller.ingest.formats.delta import ChangeGroup
 from tests.controller.ingest.harness import Drop
 
 SPARK = Path(__file__).parents[3] / "fixtures" / "delta_by_spark"
@@ -171,7 +171,7 @@ def _body(action: dict[str, Any]) -> dict[str, Any]:
 
 @pytest.mark.parametrize("path", ["../secret", "/etc/passwd", "a/../../secret", "link"])
 def test_a_log_leads_to_no_file_outside_of_its_table(path: str, table: Path, tmp_path: Path):
-    """Neither by a path, nor by a link: otherwise whoever writes tables could read any file."""
+    """Neither by a path, nor by a link: otherwise the writer of a table could read any file."""
     (file,) = (table / "day=2026-01-02").glob("part-00000-8ae*")
     shutil.copy(file, table.parent / "secret")
     os.symlink(table.parent / "secret", table / "link")

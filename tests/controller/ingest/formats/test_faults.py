@@ -22,13 +22,11 @@ from hypothesis import strategies as st
 
 from cbp.model.dataflow.source_options import ReadOptions
 from cbp.model.flow.schema import Schema
-from controller.ingest import IngestLimits
-from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.compression import decompressed, sniff
-from controller.ingest.formats.content import ClaimedContent
+from controller.ingest.formats.bad_lines import Reading
+from controller.ingest.formats.content import ClaimedContent, decompressed, sniff
 from controller.ingest.formats.csv_records import read_csv
-from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.text_blocks import text_blocks
+from controller.ingest.formats.text import text_blocks
+from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, accepted, lines, rejected
 from tests.sampling import examples
@@ -110,7 +108,7 @@ def test_damaged_csv_goes_to_quarantine(data: bytes, rule: str, tmp_path: Path):
 
 @pytest.mark.parametrize("at", range(12, len(PACKED) - 8, len(PACKED) // 12))
 def test_one_flipped_bit_of_a_gzip_file_is_seen(at: int, tmp_path: Path):
-    """The checksum decides, wherever the bit lies (16,367 rows with 10 nulls elsewhere)."""
+    """The checksum decides, wherever the bit is (16,367 rows with 10 nulls elsewhere)."""
     reason = rejected(flipped(PACKED, at), tmp_path, SCHEMA, "csv")
     assert reason["code"].startswith(("compressed_", "csv_", "value_", "encoding", "nul", "line"))
 
@@ -155,7 +153,7 @@ def test_csv_error_names_line_and_column_behind_quoted_line_ends(tmp_path: Path)
     assert (reason["line"], reason["column"]) == (6, "id")
 
 
-def test_csv_tells_an_empty_string_from_null(tmp_path: Path):
+def test_csv_distinguishes_an_empty_string_from_null(tmp_path: Path):
     """Nothing between delimiters is null; an empty quoted field is empty text."""
     rows = accepted(b'id,name\n1,""\n2,\n,x\n', tmp_path, SCHEMA, "csv")
     assert [(r["id"], r["name"]) for r in rows] == [(1, ""), (2, None), (None, "x")]
@@ -228,16 +226,10 @@ def test_csv_gives_back_what_was_written(rows: list[list[str | None]], end: str,
         ",".join("" if c is None else '"' + c.replace('"', '""') + '"' for c in row) + end
         for row in (header, *rows)
     )
-    bad = BadLines()
-    blocks = text_blocks([text.encode()], line_bytes_max=1000, bad=bad)
-    batches = read_csv(
-        blocks,
-        Schema.parse("a STRING, b STRING"),
-        ReadOptions(),
-        limits=IngestLimits(batch_rows=batch_rows, line_bytes_max=1000),
-        notes=Notes(),
-        bad=bad,
-    )
+    limits = IngestLimits(batch_rows=batch_rows, line_bytes_max=1000)
+    reading = Reading(Schema.parse("a STRING, b STRING"), ReadOptions(), limits)
+    blocks = text_blocks([text.encode()], line_bytes_max=1000, bad=reading.bad)
+    batches = read_csv(blocks, reading)
     assert [list(row.values()) for batch in batches for row in batch.to_pylist()] == rows
 
 
@@ -372,7 +364,7 @@ def parquet(table: pa.Table, **options: object) -> bytes:
 
 
 def test_format_mismatch_says_what_was_found(tmp_path: Path):
-    """Parquet in a text source and text in a Parquet source are told apart at once."""
+    """Parquet in a text source and text in a Parquet source are distinguished at once."""
     data = parquet(pa.table({"id": [1]}))
     assert rejected(data, tmp_path, SCHEMA)["code"] == "format_mismatch"
     assert rejected(lines(1), tmp_path, SCHEMA, "parquet")["code"] == "format_mismatch"

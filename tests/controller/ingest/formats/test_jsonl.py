@@ -10,14 +10,13 @@ import pytest
 from hypothesis import example, given, settings
 from hypothesis import strategies as st
 
-from cbp.model.dataflow.source_options import STRICT, ValueRules
+from cbp.model.dataflow.source_options import STRICT, ReadOptions, ValueRules
 from cbp.model.flow.schema import Schema
-from controller.ingest import IngestLimits
-from controller.ingest.formats.bad_lines import BadLines
-from controller.ingest.formats.column_builder import BatchBuilder
+from controller.ingest.formats.bad_lines import Notes, Reading
+from controller.ingest.formats.columns import BatchBuilder
 from controller.ingest.formats.jsonl import JsonColumns, read_jsonl
-from controller.ingest.formats.notes import Notes
-from controller.ingest.formats.text_blocks import TextBlock
+from controller.ingest.formats.text import TextBlock
+from controller.ingest.limits import IngestLimits
 from controller.ingest.rejection import FileRejectedError
 from tests.sampling import examples
 
@@ -91,7 +90,8 @@ def lines(draw: st.DrawFn) -> str:
 
 def columns(rules: ValueRules = STRICT, notes: Notes | None = None) -> JsonColumns:
     builder = BatchBuilder(SCHEMA, rules, text=False)
-    return JsonColumns(SCHEMA, rules, builder, notes or Notes())
+    reading = Reading(SCHEMA, ReadOptions(rules=rules), IngestLimits(), notes or Notes())
+    return JsonColumns(reading, builder)
 
 
 def is_parsed(text: str, rules: ValueRules = STRICT) -> bool:
@@ -102,15 +102,16 @@ def is_parsed(text: str, rules: ValueRules = STRICT) -> bool:
 def outcome(blocks: list[TextBlock], rules: ValueRules, fast_block_bytes_min: int) -> Any:
     """Return records and remarks of a file, or what is wrong with it."""
     limits = IngestLimits(batch_rows=2, fast_block_bytes_min=fast_block_bytes_min)
-    bad, notes, rows = BadLines(), Notes(), list[str]()
+    reading = Reading(SCHEMA, ReadOptions(rules=rules), limits)
+    bad, rows = reading.bad, list[str]()
     try:
-        for batch in read_jsonl(blocks, SCHEMA, rules, limits=limits, notes=notes, bad=bad):
+        for batch in read_jsonl(blocks, reading):
             assert batch.schema == BatchBuilder(SCHEMA, text=False).schema
             rows += map(repr, batch.to_pylist())  # of 0.0 and -0.0 differs
         bad.end()
     except FileRejectedError as error:
         return error.arguments()
-    return rows, notes.to_json()
+    return rows, reading.notes.to_json()
 
 
 def cut(text: str, places: list[int]) -> list[TextBlock]:
@@ -191,18 +192,18 @@ def test_some_types_are_read_line_by_line(type_: str) -> None:
     """Arrow reads a map from pairs, and these values inside of others by other rules than ours."""
     schema = Schema.parse(f"k INT, c {type_}")
     builder = BatchBuilder(schema, text=False)
-    assert JsonColumns(schema, STRICT, builder, Notes()).batch('{"k":1}', 1) is None
+    reading = Reading(schema, ReadOptions(), IngestLimits())
+    assert JsonColumns(reading, builder).batch('{"k":1}', 1) is None
 
 
 @pytest.mark.parametrize("value", ['"x"', "NaN", "1.5"])
-def test_a_wrong_line_behind_large_blocks_is_told_by_its_number(value: str) -> None:
+def test_a_wrong_line_behind_large_blocks_is_reported_by_its_number(value: str) -> None:
     """Arrow took the blocks before it; the block with the line is parsed line by line."""
     sound = [json.dumps({"k": n, "s": f"text {n}"}) for n in range(2_000)]
     wrong = [*sound, f'{{"k":{value}}}', *sound]
-    bad = BadLines()
     blocks = [TextBlock(1, "\n".join(sound)), TextBlock(2_001, "\n".join(wrong))]
-    limits = IngestLimits(batch_rows=1_500)
-    batches = read_jsonl(blocks, SCHEMA, STRICT, limits=limits, notes=Notes(), bad=bad)
+    reading = Reading(SCHEMA, ReadOptions(), IngestLimits(batch_rows=1_500))
+    bad, batches = reading.bad, read_jsonl(blocks, reading)
     assert [batch.num_rows for batch in (next(batches), next(batches))] == [1_500, 500]
 
     def read_rest() -> None:

@@ -8,7 +8,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.engine.interface.runs import Dropped
-from controller.ingest.formats.line_map import PAIRS_MAX, LineMap
+from controller.ingest.formats.bad_lines import PAIRS_MAX, LineMap
 
 
 def lines_of(*parts: Sequence[int]) -> list[int | None]:

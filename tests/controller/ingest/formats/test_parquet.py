@@ -10,6 +10,7 @@ from pathlib import Path
 from typing import Any
 
 import duckdb
+import numpy as np
 import polars as pl
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -18,8 +19,8 @@ import pytest
 
 from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.model.flow.schema import Schema
+from controller.ingest.reader.source_suggestion import suggest_source
 from controller.ingest.rejection import FileRejectedError
-from controller.ingest.reports.source_suggestion import suggest_source
 from tests.controller.ingest.harness import Drop, accepted, rejected
 
 
@@ -94,10 +95,38 @@ def test_cut_parquet_is_rejected(cut: float, tmp_path: Path):
     assert reason["code"] == "parquet_damaged"
 
 
-def test_text_that_is_not_utf8_is_rejected(tmp_path: Path):
-    """Strings are checked byte by byte, since the format does not."""
-    bad = pa.Array.from_buffers(pa.string(), 1, pa.array([b"\xff"], pa.binary()).buffers())
-    assert rejected(parquet(c=bad), tmp_path, "c STRING", "parquet")["code"] == "parquet_damaged"
+BAD_TEXT = pa.Array.from_buffers(
+    pa.string(), 3, pa.array([b"a", b"\xff", b"c"], pa.binary()).buffers()
+)
+EACH = pa.array([0, 1, 2, 3], pa.int32())
+
+
+@pytest.mark.parametrize(
+    ("declared", "column"),
+    [
+        ("STRING", BAD_TEXT),
+        ("ARRAY<STRING>", pa.ListArray.from_arrays(EACH, BAD_TEXT)),
+        ("STRUCT<a: STRING>", pa.StructArray.from_arrays([BAD_TEXT], ["a"])),
+        ("MAP<STRING, STRING>", pa.MapArray.from_arrays(EACH, pa.array(["k"] * 3), BAD_TEXT)),
+        (
+            "MAP<STRING, INT>",
+            pa.MapArray.from_arrays(EACH, BAD_TEXT, pa.array([1] * 3, pa.int32())),
+        ),
+    ],
+    ids=lambda value: value if isinstance(value, str) else "",
+)
+@pytest.mark.parametrize("dictionary", [False, True])
+def test_text_that_is_not_utf8_is_rejected_by_its_row(
+    declared: str, column: pa.Array, dictionary: bool, tmp_path: Path
+):
+    """Texts are checked byte by byte, since the format does not; as bytes they are taken."""
+    data = written(pa.table({"c": column}), use_dictionary=dictionary)
+    reason = rejected(data, tmp_path, f"c {declared}", "parquet")
+    assert (reason["code"], reason["line"], reason["column"]) == ("encoding", 2, "c")
+    rows = accepted(data, tmp_path, f"c {declared}", "parquet", on_bad_records="reject_rows")
+    assert len(rows) == 2
+    assert "a" in repr(rows[0]["c"])
+    assert "c" in repr(rows[1]["c"])
 
 
 def test_increment_files_have_the_declared_schema(tmp_path: Path):
@@ -265,6 +294,7 @@ def test_a_time_of_int96_that_does_not_fit_is_refused(day: int, nanos: int, tmp_
     data = int96((0, 0), (day, nanos), (5, 0))
     reason = rejected(data, tmp_path, "c TIMESTAMP", "parquet", options={"timezone": "UTC"})
     assert (reason["code"], reason["line"], reason["column"]) == ("value_range", 2, "c")
+    assert f"{np.datetime64(day, 'D')}" in reason["message"]
     options: dict[str, Any] = {"on_bad_records": "reject_rows", "options": {"timezone": "UTC"}}
     rows = accepted(data, tmp_path, "c TIMESTAMP", "parquet", **options)
     assert [row["c"].day for row in rows] == [1, 6]

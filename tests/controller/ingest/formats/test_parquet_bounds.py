@@ -15,9 +15,9 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 import pytest
 
-from controller.ingest import IngestLimits
-from controller.ingest.formats.parquet.bounds import decoded_bytes
-from controller.ingest.formats.parquet.pages import DICTIONARY_PAGE, pages
+from controller.ingest.formats.parquet import decoded_bytes
+from controller.ingest.formats.parquet_pages import DICTIONARY_PAGE, pages
+from controller.ingest.limits import IngestLimits
 from tests.controller.ingest.harness import accepted, rejected
 
 MEGABYTE = 1 << 20

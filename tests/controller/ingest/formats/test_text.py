@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.ingest import IngestLimits
+from controller.ingest.limits import IngestLimits
 from tests.controller.ingest.harness import Drop, accepted, rejected
 
 LINE = "line STRING"
@@ -90,7 +90,7 @@ def test_a_line_number_that_its_column_cannot_hold_is_a_mistake_of_the_line():
     from cbp.model.dataflow.source_options import LineOptions
     from cbp.model.flow.schema import Schema
     from controller.ingest.formats.bad_lines import BadLines
-    from controller.ingest.formats.column_builder import OriginColumns
+    from controller.ingest.formats.columns import OriginColumns
 
     schema, bad = Schema.parse("number INT"), BadLines()
     origin = OriginColumns(schema, LineOptions(line_number="number"), "f")

@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.ingest import IngestLimits
+from controller.ingest.limits import IngestLimits
 from tests.controller.ingest.harness import Drop, accepted, rejected
 
 SCHEMA = "id BIGINT, name STRING"
@@ -37,7 +37,7 @@ def test_elements_are_records(data: str, expected: list[tuple[Any, ...]], tmp_pa
 
 
 def test_records_may_lie_deeper_where_the_source_names_them(tmp_path: Path):
-    """What is around them is passed over; a name that no element has is told."""
+    """What is around them is passed over; a name that no element has is reported."""
     data = "<r><head><x>1</x></head><body><a id='1'/><list><a id='2'/></list></body></r>"
     assert rows(data, tmp_path, record="a") == [(1, None), (2, None)]
     reason = rejected(data.encode(), tmp_path, SCHEMA, "xml", options={"record": "b"})

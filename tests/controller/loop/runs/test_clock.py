@@ -11,7 +11,7 @@ import pytest
 
 from cbp.errors import OperatingError
 from controller.clock import LEAD_MAX, SteadyClock, bring_forward
-from controller.ingest.reports.source_troubles import MOST_SECONDS, SourceTroubles
+from controller.ingest.folder.folder_report import MOST_SECONDS, SourceTroubles
 from controller.loop.runs import isolation
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.retry import RetryPolicy

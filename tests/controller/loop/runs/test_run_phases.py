@@ -10,7 +10,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from cbp.model.run.timeline import Phase, timeline
-from controller.loop.runs.run_phases import RunPhases
+from controller.loop.runs.in_flight import RunPhases
 from tests.controller.api.clicks import NOON
 from tests.controller.world import FUSED, ONE, Deferred, SettableClock, World
 

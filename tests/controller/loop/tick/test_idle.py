@@ -14,7 +14,7 @@ from typing import Any
 import pytest
 
 from controller.loop.tick.kept_dataflows import TURN_SECONDS
-from controller.store.sql import open_beside
+from controller.store.base import open_beside
 from tests.controller.world import DIAMOND, ONE, World, statuses
 from tests.counting import Counting
 

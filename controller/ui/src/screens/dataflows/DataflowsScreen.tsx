@@ -13,17 +13,20 @@ import { Page } from "@/components/Page";
 import { ProblemMessage } from "@/components/ProblemMessage";
 import { RelativeTime } from "@/components/RelativeTime";
 import { Sparkline } from "@/components/Sparkline";
-import { StateBadge } from "@/components/StateBadge";
 import { formatCompact, formatCount, formatCounted, formatSeconds } from "@/format/format";
 import { useUrlState } from "@/hooks/urlState";
 import { PAUSES, RESUMES, useDataflowActions } from "@/screens/dataflows/actions";
 import { FirstSteps } from "@/screens/dataflows/FirstSteps";
+import { FreshnessBadge } from "@/screens/dataflows/FreshnessBadge";
 import { Headline } from "@/screens/dataflows/Headline";
-import type { Dataflow } from "@/screens/dataflows/health";
+import type { Dataflow, Freshness } from "@/screens/dataflows/health";
 
 const FILTER_FROM = 6;
 
-const COLUMNS: readonly Column<Dataflow>[] = [
+/** A dataflow, and whether it is up to date; undefined until the service has said so. */
+type Row = Dataflow & { fresh: Freshness["dataflows"][number] | undefined };
+
+const COLUMNS: readonly Column<Row>[] = [
   {
     id: "name",
     header: "Dataflow",
@@ -38,12 +41,7 @@ const COLUMNS: readonly Column<Dataflow>[] = [
     id: "state",
     header: "State",
     sort: (row) => row.state,
-    render: (row) =>
-      row.state === "ok" ? (
-        <StateBadge state="ok" word={row.queued_increments > 0 ? "Working" : "Up to date"} />
-      ) : (
-        <StateBadge state={row.state} />
-      ),
+    render: (row) => <FreshnessBadge state={row.state} fresh={row.fresh} />,
   },
   {
     id: "lag",
@@ -139,12 +137,16 @@ export default function DataflowsScreen() {
   const { can } = useSession();
   const [wanted, setWanted] = useUrlState("name");
   const dataflows = useApi(["dataflows"], () => client.GET("/api/v1/dataflows"));
+  const freshness = useApi(["dataflows", "", "freshness"], () => client.GET("/api/v1/freshness"));
   const items = dataflows.data?.items ?? [];
+  const judged = new Map(freshness.data?.dataflows.map((one) => [one.dataflow, one]));
   const hasItems = items.length > 0;
   useEffect(() => {
     if (hasItems) prefetchGraph();
   }, [hasItems]);
-  const shown = items.filter((row) => row.name.includes(wanted.toLowerCase().trim()));
+  const shown = items
+    .filter((row) => row.name.includes(wanted.toLowerCase().trim()))
+    .map((row) => ({ ...row, fresh: judged.get(row.name) }));
   return (
     <Page
       title="Dataflows"
@@ -166,7 +168,8 @@ export default function DataflowsScreen() {
       {dataflows.data !== undefined && items.length === 0 && <FirstSteps />}
       {items.length > 0 && (
         <>
-          <Headline dataflows={items} />
+          {freshness.isError && <ProblemMessage error={freshness.error} />}
+          {freshness.data !== undefined && <Headline dataflows={items} freshness={freshness.data} />}
           {items.length >= FILTER_FROM && (
             <TextInput
               aria-label="Filter by name"

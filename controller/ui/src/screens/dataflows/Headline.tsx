@@ -7,17 +7,31 @@ import { Icon } from "@/components/Icon";
 import { StatusBox } from "@/components/StatusBox";
 import { useNow } from "@/hooks/useNow";
 import { RESUMES, RETRIES, useDataflowActions } from "@/screens/dataflows/actions";
-import { headline, troublesIn, troublesOf, type Dataflow, type Trouble } from "@/screens/dataflows/health";
+import {
+  headline,
+  troublesIn,
+  troublesOf,
+  type Dataflow,
+  type Freshness,
+  type Trouble,
+} from "@/screens/dataflows/health";
+
+const TONES = { up_to_date: "good", catching_up: "busy", stuck: "warn" } as const;
 
 /** The one sentence on top: everything is up to date, or what is not, why, and what helps. */
-export function Headline({ dataflows }: { dataflows: readonly Dataflow[] }) {
+export function Headline({
+  dataflows,
+  freshness,
+}: {
+  dataflows: readonly Dataflow[];
+  freshness: Freshness;
+}) {
   const now = useNow();
   const troubles = troublesOf(dataflows, now);
   const loudest = troubles.find(({ severity }) => severity !== "quiet")?.severity;
-  const queued = dataflows.some((one) => one.state === "ok" && one.queued_increments > 0);
-  const tone = loudest === "bad" || loudest === "warn" ? loudest : queued ? "busy" : "good";
+  const tone = loudest === "bad" || loudest === "warn" ? loudest : TONES[freshness.state];
   const lost = useLost();
-  const title = headline(dataflows, troubles);
+  const title = headline(freshness, troubles);
   return (
     <StatusBox
       tone={lost === null ? tone : "quiet"}

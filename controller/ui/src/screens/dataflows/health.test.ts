@@ -1,6 +1,6 @@
 import { expect, test } from "vitest";
 
-import { headline, troublesIn, troublesOf, type Dataflow } from "@/screens/dataflows/health";
+import { headline, troublesIn, troublesOf, type Dataflow, type Freshness } from "@/screens/dataflows/health";
 
 const NOW = new Date("2026-11-23T05:00:00Z");
 
@@ -27,15 +27,28 @@ function dataflow(changes: Partial<Dataflow>): Dataflow {
   };
 }
 
-test("nothing queued and nothing failing is up to date", () => {
-  const all = [dataflow({})];
-  expect(troublesOf(all, NOW)).toEqual([]);
-  expect(headline(all, [])).toBe("Everything is up to date.");
+/** Return what `GET /freshness` answers about dataflows of these states. */
+function fresh(...states: Freshness["state"][]): Freshness {
+  const dataflows = states.map((state, at) => ({ dataflow: `d${at}`, state, left: [] }));
+  const worst = (["stuck", "catching_up"] as const).find((one) => states.includes(one));
+  return { state: worst ?? "up_to_date", dataflows };
+}
+
+test("the sentence on top is the service's judgement, as every client shows it", () => {
+  expect(headline(fresh("up_to_date"), [])).toBe("Everything is up to date.");
+  expect(headline(fresh("up_to_date", "catching_up"), [])).toBe(
+    "Not up to date: 1 of 2 dataflows; the service works it off.",
+  );
+  expect(headline(fresh("stuck", "catching_up"), [])).toBe(
+    "Not up to date: 2 of 2 dataflows; something waits for a person.",
+  );
 });
 
-test("what waits is on its way, and no trouble", () => {
-  const all = [dataflow({ queued_increments: 2 })];
-  expect(headline(all, troublesOf(all, NOW))).toBe("Nothing fails; 2 increments are on their way.");
+test("what fails though nothing is left needs attention all the same", () => {
+  const troubles = troublesOf([dataflow({ state: "broken", problem: "its package is gone" })], NOW);
+  expect(headline(fresh("up_to_date"), troubles)).toBe(
+    "Everything is up to date, but 1 dataflow needs attention.",
+  );
 });
 
 test("a failing stage is named, with its age, its error and the next try", () => {
@@ -53,7 +66,6 @@ test("a failing stage is named, with its age, its error and the next try", () =>
     "clicks: the stage count fails, since 10 min ago (3 tries); tried again in 30 s",
   );
   expect(troubles[0]).toMatchObject({ why: "boom", remedy: "retry", severity: "warn" });
-  expect(headline(all, troubles)).toBe("1 of 2 dataflows needs attention.");
 });
 
 test("a paused dataflow comes last and does not alarm", () => {
@@ -64,7 +76,7 @@ test("a paused dataflow comes last and does not alarm", () => {
   const troubles = troublesOf(all, NOW);
   expect(troubles.map(({ dataflow }) => dataflow)).toEqual(["b", "a"]);
   expect(troubles[0]).toMatchObject({ why: "its package is gone", remedy: "look" });
-  expect(headline([all[0]!], troublesOf([all[0]!], NOW))).toBe("Nothing fails; 1 dataflow is paused.");
+  expect(headline(fresh("up_to_date"), [troubles[1]!])).toBe("Everything is up to date.");
 });
 
 test("files in quarantine need a decision, though all runs go on", () => {
@@ -76,7 +88,16 @@ test("files in quarantine need a decision, though all runs go on", () => {
     remedy: "decide",
     to: "/dataflows/clicks/sources?source=urls&status=quarantined",
   });
-  expect(headline(all, troubles)).toBe("1 of 2 dataflows needs attention.");
+});
+
+test("records that are set aside wait for a person, though all other runs go on", () => {
+  expect(troublesOf([dataflow({ set_aside: { count: 2 } })], NOW)).toMatchObject([
+    {
+      what: "clicks: 2 records of the stage count are set aside",
+      remedy: "decide",
+      to: "/dataflows/clicks/stages/count",
+    },
+  ]);
 });
 
 test("a stage that an operator has paused is named, with what releases it", () => {

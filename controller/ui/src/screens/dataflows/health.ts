@@ -2,6 +2,7 @@ import type { components } from "@/api/schema";
 import { formatCounted, formatRelative } from "@/format/format";
 
 export type Dataflow = components["schemas"]["DataflowSummary"];
+export type Freshness = components["schemas"]["FreshnessOut"];
 
 /** What helps a dataflow that is not up to date. */
 export type Remedy = "retry" | "resume" | "look" | "decide";
@@ -26,7 +27,11 @@ const SEVERITIES = { bad: 0, warn: 1, quiet: 2 } as const;
 /** Return everything that is not up to date, the worst first. */
 export function troublesOf(dataflows: readonly Dataflow[], now: Date): Trouble[] {
   return dataflows
-    .flatMap((dataflow) => [...troublesOfOne(dataflow, now), ...refusedFilesOf(dataflow)])
+    .flatMap((dataflow) => [
+      ...troublesOfOne(dataflow, now),
+      ...refusedFilesOf(dataflow),
+      ...setAsideOf(dataflow),
+    ])
     .sort((left, right) => SEVERITIES[left.severity] - SEVERITIES[right.severity]);
 }
 
@@ -67,6 +72,19 @@ function refusedFilesOf({ name, quarantined }: Dataflow): Trouble[] {
     stage: "",
     remedy: "decide",
     to: `/dataflows/${name}/sources?source=${encodeURIComponent(source)}&status=quarantined`,
+  }));
+}
+
+/** Records that a stage's code fails on: the others go on, but somebody has to mend the code or drop them. */
+function setAsideOf({ name, set_aside }: Dataflow): Trouble[] {
+  return Object.entries(set_aside).map(([stage, records]) => ({
+    dataflow: name,
+    severity: "warn",
+    what: `${name}: ${formatCounted(records, "record")} of the stage ${stage} ${records === 1 ? "is" : "are"} set aside`,
+    why: `${records === 1 ? "It is" : "They are"} not applied until you give ${records === 1 ? "it" : "them"} back.`,
+    stage,
+    remedy: "decide",
+    to: `/dataflows/${name}/stages/${stage}`,
   }));
 }
 
@@ -129,19 +147,14 @@ export function messageOf(error: Record<string, unknown> | null): string {
   return typeof message === "string" ? message : "";
 }
 
-/** Return the one sentence on top: up to date, at work, or what is not. */
-export function headline(dataflows: readonly Dataflow[], troubles: readonly Trouble[]): string {
-  const loud = new Set(troubles.filter(({ severity }) => severity !== "quiet").map((t) => t.dataflow));
-  if (loud.size > 0) {
-    const verb = loud.size === 1 ? "needs" : "need";
-    return `${loud.size} of ${formatCounted(dataflows.length, "dataflow")} ${verb} attention.`;
+/** Return the one sentence on top: whether all is up to date, as the service judges it for every client. */
+export function headline({ state, dataflows }: Freshness, troubles: readonly Trouble[]): string {
+  const behind = dataflows.filter((one) => one.state !== "up_to_date").length;
+  if (behind > 0) {
+    const then = state === "stuck" ? "something waits for a person" : "the service works it off";
+    return `Not up to date: ${behind} of ${formatCounted(dataflows.length, "dataflow")}; ${then}.`;
   }
-  const paused = dataflows.filter((one) => one.state === "paused").length;
-  if (paused > 0) return `Nothing fails; ${formatCounted(paused, "dataflow")} ${paused === 1 ? "is" : "are"} paused.`;
-  const behind = dataflows.filter((one) => one.state === "ok" && one.queued_increments > 0);
-  if (behind.length > 0) {
-    const increments = behind.reduce((sum, one) => sum + one.queued_increments, 0);
-    return `Nothing fails; ${formatCounted(increments, "increment")} are on their way.`;
-  }
-  return "Everything is up to date.";
+  const loud = new Set(troubles.filter(({ severity }) => severity !== "quiet").map((one) => one.dataflow));
+  if (loud.size === 0) return "Everything is up to date.";
+  return `Everything is up to date, but ${formatCounted(loud.size, "dataflow needs", "dataflows need")} attention.`;
 }

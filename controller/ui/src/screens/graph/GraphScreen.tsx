@@ -10,10 +10,10 @@ import { Loading } from "@/components/Loading";
 import { StatusBox } from "@/components/StatusBox";
 import { Page } from "@/components/Page";
 import { ProblemMessage } from "@/components/ProblemMessage";
-import { StateBadge } from "@/components/StateBadge";
 import { formatCounted, formatSeconds } from "@/format/format";
 import { useUrlStates } from "@/hooks/urlState";
 import { PAUSES, RESUMES, useDataflowActions } from "@/screens/dataflows/actions";
+import { FreshnessBadge } from "@/screens/dataflows/FreshnessBadge";
 import { TroubleBox } from "@/screens/dataflows/Headline";
 import { GraphCanvas } from "@/screens/graph/GraphCanvas";
 import { GraphTable } from "@/screens/graph/GraphTable";
@@ -200,11 +200,15 @@ const WORDS: readonly [string, string][] = [
 function Summary({ detail }: { detail: Detail }) {
   const counts = countStates(detail.stages);
   const { summary } = detail;
+  const query = { dataflow: summary.name };
+  const freshness = useApi(["dataflows", summary.name, "freshness"], () =>
+    client.GET("/api/v1/freshness", { params: { query } }),
+  );
   const words = WORDS.filter(([state]) => counts.has(state)).map(([state, word]) => `${counts.get(state)} ${word}`);
   const lag = summary.lag_seconds === null ? "no lag" : `lag ${formatSeconds(summary.lag_seconds)}`;
   return (
     <Group gap="xs">
-      <StateBadge state={summary.state} />
+      <FreshnessBadge state={summary.state} fresh={freshness.data?.dataflows[0]} />
       <span>
         {formatCounted(detail.stages.length, "stage")}: {words.join(", ")}; {lag};{" "}
         {formatCounted(summary.queued_increments, "increment")} queued;{" "}

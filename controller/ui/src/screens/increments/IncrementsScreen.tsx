@@ -1,4 +1,4 @@
-import { Anchor, Button, Group, Select, Switch, Text } from "@mantine/core";
+import { Anchor, Button, Group, Select, Switch, Text, Tooltip } from "@mantine/core";
 import { Link, useParams } from "react-router";
 
 import { client } from "@/api/client";
@@ -15,6 +15,7 @@ import { RelativeTime } from "@/components/RelativeTime";
 import { formatBytes, formatCount, formatCounted } from "@/format/format";
 import { usePaging } from "@/hooks/paging";
 import { useUrlStates } from "@/hooks/urlState";
+import { RESUMES, RETRIES, useDataflowActions } from "@/screens/dataflows/actions";
 
 type Row = components["schemas"]["GridRowOut"];
 type Cell = components["schemas"]["GridCellOut"];
@@ -58,6 +59,8 @@ export default function IncrementsScreen() {
     { keepPrevious: true },
   );
   const failing = grid.data?.stages.filter((stage) => stage.failures > 0) ?? [];
+  // One that an operator has paused is not tried, whatever its failures: it is to be resumed.
+  const retried = failing.filter((stage) => !stage.paused_itself);
   const filter = view.open === "" ? [] : ["--not-applied"];
   return (
     <Page
@@ -66,7 +69,7 @@ export default function IncrementsScreen() {
       lead="Which stages have applied each increment, or what came of it."
       wide
       cli={["cbp", "increments", dataflow, "--grid", ...(view.flow === "" ? [] : ["--flow", view.flow]), ...filter]}
-      actions={failing.length > 0 && session.can("operator") && <RetryFailed dataflow={dataflow} stages={failing} />}
+      actions={retried.length > 0 && session.can("operator") && <RetryFailed dataflow={dataflow} stages={retried} />}
     >
       <Group gap="md" align="flex-end">
         <Select
@@ -172,6 +175,8 @@ function GridCell({ dataflow, stage, cell }: { dataflow: string; stage: string; 
 }
 
 function StageTrouble({ dataflow, stage }: { dataflow: string; stage: Stage }) {
+  const { can } = useSession();
+  const { resumeStage } = useDataflowActions();
   return (
     <Group gap={6} wrap="nowrap" align="flex-start">
       <Text span c="red" style={{ display: "inline-flex", flexShrink: 0 }}>
@@ -189,7 +194,21 @@ function StageTrouble({ dataflow, stage }: { dataflow: string; stage: Stage }) {
         ) : (
           stage.stopped
         )}
+        {stage.paused_itself && ", and is not tried again before it is resumed"}
       </Text>
+      {stage.paused_itself && can("operator") && (
+        <Tooltip label={RESUMES}>
+          <Button
+            size="compact-xs"
+            variant="default"
+            loading={resumeStage.isPending}
+            onClick={() => resumeStage.mutate({ dataflow, stage: stage.name })}
+            aria-label={`Resume ${stage.name}`}
+          >
+            Resume
+          </Button>
+        </Tooltip>
+      )}
     </Group>
   );
 }
@@ -208,9 +227,11 @@ function RetryFailed({ dataflow, stages }: { dataflow: string; stages: readonly 
     { done: `${formatCounted(stages.length, "stage")} tried again` },
   );
   return (
-    <Button leftSection={<Icon name="refresh" size={16} />} loading={retry.isPending} onClick={() => retry.mutate()}>
-      Retry failed
-    </Button>
+    <Tooltip label={`${stages.map(({ name }) => name).join(", ")}: ${RETRIES}`} multiline maw={360}>
+      <Button leftSection={<Icon name="refresh" size={16} />} loading={retry.isPending} onClick={() => retry.mutate()}>
+        Retry failed
+      </Button>
+    </Tooltip>
   );
 }
 

@@ -1,0 +1,91 @@
+"""The audit log: who changed what, when, and with which outcome."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.requests.moments import Instant
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import AccessDep, SettingsDep
+from controller.api.routing.routers import page_size, router
+from controller.api.routing.scopes import needs
+from controller.store.access import AuditFilter, AuditRecord, Outcome
+
+_NAME_LENGTH = 200
+
+routes = router("audit")
+
+
+class AuditQuery(PageQuery):
+    """Which entries to list."""
+
+    since: Instant | None = Field(None, description="The earliest time.")
+    until: Instant | None = Field(None, description="The time before which they were made.")
+    actor: str | None = Field(
+        None, max_length=_NAME_LENGTH, description="`token-file` or `token:NAME`."
+    )
+    action: str | None = Field(None, max_length=_NAME_LENGTH, description="An operationId.")
+    dataflow: str | None = Field(None, max_length=_NAME_LENGTH)
+    outcome: Outcome | None = None
+
+
+class AuditOut(Model):
+    """One request that changed something, or a number of refused ones of the same kind."""
+
+    number: int
+    at: datetime
+    actor: str = Field(description="Whose credential it was; empty if none was recognised.")
+    session: str | None = Field(description="The session of the page; `null` for a program.")
+    scope: str
+    user: str = Field(description="What the client says about its user; nobody checked it.")
+    action: str = Field(
+        description="The operationId; empty if it was refused before a route was known."
+    )
+    dataflow: str | None
+    target: dict[str, str] = Field(description="Further names, such as `stage`, `run`, `token`.")
+    reason: str
+    outcome: Outcome
+    status: int
+    error_code: str | None
+    request: str | None = Field(description="The `X-Request-Id` of the answer.")
+    address: str
+    count: int = Field(description="How many refused requests this entry counts; else 1.")
+
+
+@routes.get("/audit")
+@needs(Scope.OPERATOR)
+def list_entries(
+    access: AccessDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[AuditQuery, Query()],
+) -> Page[AuditOut]:
+    """List entries, newest first."""
+    chosen = AuditFilter(
+        since=query.since,
+        until=query.until,
+        actor=query.actor,
+        action=query.action,
+        dataflow=query.dataflow,
+        outcome=query.outcome,
+    )
+    page = access.audit.list(
+        chosen, cursor=cursors.open(query.cursor), limit=page_size(settings, query)
+    )
+    return Page(items=[_shown(entry) for entry in page.items], cursor=cursors.seal(page.cursor))
+
+
+def _shown(entry: AuditRecord) -> AuditOut:
+    return AuditOut.of(
+        entry,
+        session=entry.session or None,
+        dataflow=entry.dataflow or None,
+        error_code=entry.error_code or None,
+        request=entry.request or None,
+    )

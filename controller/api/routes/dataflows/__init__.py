@@ -1,0 +1,1 @@
+"""Routes of dataflows, their stages and runs: what they are, how they go, what steers them."""

@@ -1,0 +1,159 @@
+"""What a new version changes in a dataflow, as the API shows it."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from typing import Annotated, Any
+
+from pydantic import Field
+
+from cbp.errors import Mistake
+from cbp.errors.counts import format_count
+from cbp.errors.message_limits import listed
+from cbp.model.version.succession import Queueing
+from cbp.model.version.version_change import Choice
+from controller.api.answers.schemas import Model
+from controller.loop.operations.version_change import Changed
+from controller.registry.text_positions import TextPositions
+
+_STAGES_MAX = 500
+Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
+
+
+class ChangeQuery(Model):
+    """The author's choice for stages whose fate the document does not decide."""
+
+    keep: Names = Field([], description="Replaced stages that keep their past and their queues.")
+    rebuild: Names = Field([], description="Stages whose past is made again from their input.")
+    retained: Names = Field([], description="Added stages that begin with the retained input.")
+    expected_version: int | None = Field(None, ge=1, description="Refuse at any other version.")
+    dry_run: bool = Field(False, description="Change nothing; return the plan.")
+
+    @property
+    def choice(self) -> Choice:
+        """The choice as a value of the model."""
+        return Choice(frozenset(self.keep), frozenset(self.rebuild), frozenset(self.retained))
+
+
+class NodeOut(Model):
+    """What happens to one source or stage."""
+
+    name: str
+    kind: str = Field(description="`kept`, `added`, `removed` or `replaced`.")
+    state: str = Field(description="`none`, `kept`, `new` or `rebuilt`.")
+    buckets: list[int] | None = Field(description="Before and after, where records move.")
+    columns: dict[str, list[str]] = Field(
+        description="Maps each flow or state to its changed columns."
+    )
+    differences: list[str]
+    rewired: list[str] = Field(description="Inputs that begin with another flow.")
+    views: dict[str, str] = Field(
+        description="Maps each new view to how it gets its first records. `filled`: the last "
+        "record of each key of the output that had its name. `rebuilt`: its stage reads its input "
+        "again. `empty`: it has none before groups are called."
+    )
+    emptied: list[str] = Field(
+        description="States and outputs whose tables readers see empty, and then growing, while "
+        "the stage reads its input again."
+    )
+
+
+class QueueChangeOut(Model):
+    """What changes in the queue of one input."""
+
+    stage: str
+    input: str
+    dropped_increments: int
+    dropped_records: int
+    queued_increments: int
+    queued_records: int
+    queued_bytes: int
+    skipped_increments: int = Field(
+        description="Increments that came before an input which begins with the next one."
+    )
+
+
+class RefusalOut(Model):
+    """One reason why a version cannot take over."""
+
+    code: str
+    where: str
+    message: str
+    line: int = Field(description="Its line in the document that was sent, from 1.")
+    column: int
+
+
+class ChangeOut(Model):
+    """A new version, planned or done."""
+
+    name: str
+    version: int
+    changed: bool = Field(description="Whether it differs from the registered version.")
+    done: bool = Field(description="Whether it has taken over.")
+    sources: list[NodeOut]
+    stages: list[NodeOut]
+    queues: list[QueueChangeOut]
+    meanwhile: list[str] = Field(
+        description="What readers of tables see until the stages that are rebuilt have read their "
+        "input again, a sentence for each stage; and which stages keep what other code wrote."
+    )
+    refused: list[RefusalOut] = Field(description="Why it is refused; empty if it can take over.")
+
+
+def change_out(changed: Changed, places: TextPositions) -> ChangeOut:
+    """Return a change as the API shows it.
+
+    Args:
+        changed: The change, planned or done.
+        places: Where the values of the new document stand in its text.
+    """
+    refused = (*changed.plan.refused, *changed.succession.refused)
+    return ChangeOut.of(
+        changed,
+        name=changed.dataflow,
+        sources=[NodeOut(**node.to_json()) for node in changed.plan.sources.values()],
+        stages=[NodeOut(**node.to_json()) for node in changed.plan.stages.values()],
+        queues=[QueueChangeOut(**_queue(queue)) for queue in changed.succession.queues],
+        meanwhile=list(_meanwhile(changed)),
+        refused=[_refusal(mistake, places) for mistake in refused],
+    )
+
+
+def _meanwhile(changed: Changed) -> Iterator[str]:
+    """Yield what readers see of each stage that is made again, or keeps what other code wrote."""
+    for name, node in changed.plan.stages.items():
+        if node.behind:
+            yield (
+                f"{name} keeps what its earlier code wrote, and so does what {listed(node.behind)} "
+                "made of it: only new input is read by the new code."
+            )
+        if not node.emptied:
+            continue
+        queues = (one for one in changed.succession.queues if one.stage == name)
+        queued = sum(len(one.queued) for one in queues)
+        what = "what is emitted again" if not queued else format_count(queued, "increment")
+        tables = listed([f"{name}.{state}" for state in node.emptied])
+        yield (
+            f"Until {name} has read {what}{' again' if queued else ''}, readers see {tables} empty "
+            "at first, and then growing. If its code fails, that stays so until it is mended. "
+            f"Meanwhile, cbp status {changed.dataflow} shows what is left, and how to read what "
+            "was."
+        )
+
+
+def _refusal(mistake: Mistake, places: TextPositions) -> RefusalOut:
+    line, column = places.of_mistake(mistake)
+    return RefusalOut.of(mistake, line=line, column=column)
+
+
+def _queue(queue: Queueing) -> dict[str, Any]:
+    return {
+        "stage": queue.stage,
+        "input": queue.input,
+        "dropped_increments": len(queue.dropped),
+        "dropped_records": sum(i.records for i in queue.dropped),
+        "queued_increments": len(queue.queued),
+        "queued_records": sum(i.records for i in queue.queued),
+        "queued_bytes": sum(i.bytes for i in queue.queued),
+        "skipped_increments": queue.skipped,
+    }

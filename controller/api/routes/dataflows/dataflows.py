@@ -1,0 +1,376 @@
+"""Dataflows: register, check, change, list, show, steer, delete."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from contextlib import suppress
+from typing import Annotated, Any
+
+from fastapi import Header, Query, Request, Response
+from starlette.concurrency import run_in_threadpool
+
+from cbp.errors import AlreadyExistsError, CbpError, DataflowInvalidError, Mistake
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.schedule.priority import Priority
+from controller.access.scopes import Scope
+from controller.api.answers.request_errors import VersionDiffersError
+from controller.api.answers.schemas import (
+    DataflowDetail,
+    DataflowSummary,
+    LeftOut,
+    Model,
+    Page,
+    PageQuery,
+    Validation,
+    Waits,
+)
+from controller.api.figures.overview import Overview, OverviewDep
+from controller.api.figures.waiting import waits
+from controller.api.requests.documents import parsed, read_document_body
+from controller.api.routes.dataflows.change import ChangeOut, ChangeQuery, change_out
+from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
+from controller.api.routing.cursors import CursorsDep, page_behind
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    ExchangeDep,
+    ExplainingDep,
+    IdempotencyKey,
+    IdempotencyKeysDep,
+    SettingsDep,
+    StoreDep,
+)
+from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.routers import (
+    PREFIX,
+    any_instance,
+    page_size_or_all,
+    problems,
+    router,
+)
+from controller.api.routing.scopes import needs
+from controller.api.security.exchange import Exchange
+from controller.loop.controller import Controller
+from controller.registry.text_positions import TextPositions
+from controller.store.base import DataflowRecord, Store
+
+routes = router("dataflows")
+
+_NODE = {"type": "object", "additionalProperties": {"type": "object"}}
+_DOCUMENT_SCHEMA = {
+    "type": "object",
+    "additionalProperties": False,
+    "required": ["name", "stages"],
+    "properties": {
+        "name": {"type": "string", "pattern": "^[a-z][a-z0-9_]{0,62}$"},
+        "description": {"type": "string"},
+        "sources": {**_NODE, "description": "Name to `schema`, `format` and `options`."},
+        "stages": {
+            **_NODE,
+            "minProperties": 1,
+            "description": "Name to `translator`, `parameters`, `inputs`, `buckets` and `fuse`.",
+        },
+    },
+}
+_BODY = {
+    "requestBody": {
+        "required": True,
+        "content": {
+            "application/json": {"schema": _DOCUMENT_SCHEMA},
+            "application/yaml": {"schema": _DOCUMENT_SCHEMA},
+        },
+    }
+}
+_BODY_PROBLEMS = problems(413, 415)
+
+
+class DeleteQuery(Model):
+    """What happens to the tables of a deleted dataflow."""
+
+    purge: bool = False
+
+
+@routes.post(
+    "/dataflows",
+    status_code=201,
+    openapi_extra=_BODY,
+    responses={**_BODY_PROBLEMS, **problems(409)},
+)
+@needs(Scope.ADMIN)
+async def register(
+    request: Request,
+    response: Response,
+    controller: ControllerDep,
+    overview: OverviewDep,
+    idempotency_keys: IdempotencyKeysDep,
+    exchange: ExchangeDep,
+    idempotency_key: IdempotencyKey = None,
+) -> DataflowDetail:
+    """Register a dataflow; a wrong document gets one problem that lists every mistake."""
+    body = await read_document_body(request)
+    with idempotency_keys.use(idempotency_key, body):
+        registered = await run_in_threadpool(
+            _register,
+            controller,
+            overview,
+            exchange,
+            body,
+            request.headers.get("content-type", ""),
+            repeatable=idempotency_key is not None,
+        )
+    response.headers["Location"] = f"{PREFIX}/dataflows/{registered.summary.name}"
+    return registered
+
+
+@routes.post("/dataflows/validate", openapi_extra=_BODY, responses=_BODY_PROBLEMS)
+@needs(Scope.OPERATOR, changes=False)
+@any_instance
+async def validate(request: Request, controller: ControllerDep) -> Validation:
+    """Check a document as registration does; changes nothing."""
+    body = await read_document_body(request)
+    content_type = request.headers.get("content-type", "")
+    dataflow = await run_in_threadpool(_validate, controller, body, content_type)
+    return Validation(
+        name=dataflow.name,
+        sources=list(dataflow.sources),
+        stages=list(dataflow.stages),
+        flows={name: str(schema) for name, schema in dataflow.flows().items()},
+        wiring={name: dict(stage.wiring) for name, stage in dataflow.stages.items()},
+        lookups={name: dict(stage.lookups) for name, stage in dataflow.stages.items()},
+    )
+
+
+@routes.put(
+    "/dataflows/{name}",
+    openapi_extra=_BODY,
+    responses={
+        **_BODY_PROBLEMS,
+        **problems(404, 409, 412),
+        200: {"headers": {"ETag": ETAG_HEADER}},
+    },
+)
+@needs(Scope.ADMIN)
+async def change(
+    name: str,
+    request: Request,
+    response: Response,
+    controller: ControllerDep,
+    store: StoreDep,
+    query: Annotated[ChangeQuery, Query()],
+    if_match: Annotated[
+        str | None, Header(max_length=200, description="The ETag of the version to replace.")
+    ] = None,
+) -> ChangeOut:
+    """Replace a dataflow by a new version; with `dry_run`, show what that would do.
+
+    Kept stages keep their state and their queues. Sending the current version again changes
+    nothing.
+    """
+    body = await read_document_body(request)
+    if if_match is not None:
+        query = await run_in_threadpool(_matched, store, name, if_match, query)
+    content_type = request.headers.get("content-type", "")
+    changed = await run_in_threadpool(_change, controller, name, body, content_type, query)
+    if changed.done:
+        response.headers["ETag"] = etag(changed.version)
+    return changed
+
+
+@routes.get("/dataflows")
+@needs(Scope.VIEWER)
+@read_anywhere
+def list_dataflows(
+    store: StoreDep,
+    overview: OverviewDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[PageQuery, Query()],
+) -> Page[DataflowSummary]:
+    """List dataflows by name: every one, or page by page if there is a `limit`."""
+    now, after = overview.now(), cursors.open(query.cursor) or ""
+    # By name, and not by its place: a dataflow may be deleted between two pages.
+    shown, more = page_behind(
+        [record for record in store.dataflows() if record.name > after],
+        lambda record: record.name,
+        place=None,
+        size=page_size_or_all(settings, query),
+    )
+    items = overview.summarise_all(shown, now)
+    return Page(items=items, cursor=cursors.seal(more))
+
+
+@routes.get("/dataflows/{name}", responses=problems(404))
+@needs(Scope.VIEWER)
+def show(name: str, store: StoreDep, overview: OverviewDep) -> DataflowDetail:
+    """Show one dataflow with its sources, stages and queues."""
+    return overview.detail(store.dataflow(name), overview.now())
+
+
+@routes.get("/dataflows/{name}/left", responses=problems(404))
+@needs(Scope.VIEWER)
+def left(name: str, explaining: ExplainingDep) -> LeftOut:
+    """Return the stages that still have work if nothing else arrives, and which work."""
+    return LeftOut(stages=dict(explaining.left(name)))
+
+
+@routes.get("/dataflows/{name}/waiting", responses=problems(404))
+@needs(Scope.VIEWER)
+def waiting(name: str, controller: ControllerDep, store: StoreDep) -> Waits:
+    """Explain what the stages wait for, in words and input by input, as of the last decision."""
+    return waits(controller, store, store.dataflow(name))
+
+
+@routes.post("/dataflows/{name}/pause", responses=problems(404))
+@needs(Scope.OPERATOR)
+@any_instance
+def pause(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
+    """Start no more runs; running ones finish. Idempotent and persistent."""
+    controller.pause(name)
+    return overview.summary_now(name)
+
+
+@routes.post("/dataflows/{name}/drain", responses=problems(404))
+@needs(Scope.OPERATOR)
+@any_instance
+def drain(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
+    """Take in no more files, work off what is there, then start no more runs: `drained`.
+
+    Files stay in their drop folders, and uploads are refused, until `resume`. Idempotent and
+    persistent.
+    """
+    controller.drain_dataflow(name)
+    return overview.summary_now(name)
+
+
+@routes.post("/dataflows/{name}/resume", responses=problems(404))
+@needs(Scope.OPERATOR)
+@any_instance
+def resume(name: str, controller: ControllerDep, overview: OverviewDep) -> DataflowSummary:
+    """Start runs of all stages again, whatever paused them; clear their failures. Idempotent."""
+    controller.resume(name)
+    return overview.summary_now(name)
+
+
+@routes.post("/dataflows/{name}/stages/{stage}/pause", responses=problems(404))
+@needs(Scope.OPERATOR)
+@any_instance
+def pause_stage(
+    name: str, stage: str, controller: ControllerDep, overview: OverviewDep
+) -> DataflowSummary:
+    """Start no more runs of one stage until it is resumed; its input waits. Idempotent."""
+    controller.pause_stage(name, stage)
+    return overview.summary_now(name)
+
+
+@routes.post("/dataflows/{name}/stages/{stage}/resume", responses=problems(404))
+@needs(Scope.OPERATOR)
+@any_instance
+def resume_stage(
+    name: str, stage: str, controller: ControllerDep, overview: OverviewDep
+) -> DataflowSummary:
+    """Start runs of one stage again, and clear its failures. Idempotent."""
+    controller.resume_stage(name, stage)
+    return overview.summary_now(name)
+
+
+@routes.put("/dataflows/{name}/stages/{stage}/priority/{priority}", responses=problems(404))
+@needs(Scope.OPERATOR)
+def set_priority(
+    name: str, stage: str, priority: Priority, controller: ControllerDep, overview: OverviewDep
+) -> DataflowSummary:
+    """Let the waiting time of a stage count four times, once, or a quarter. Idempotent.
+
+    Stages that run together have one priority. Nothing starves by it, and no result depends on it.
+    """
+    controller.set_priority(name, stage, priority)
+    return overview.summary_now(name)
+
+
+@routes.post("/dataflows/{name}/stages/{stage}/retry", responses=problems(404, 409))
+@needs(Scope.OPERATOR)
+@any_instance
+def retry(
+    name: str, stage: str, controller: ControllerDep, overview: OverviewDep
+) -> DataflowSummary:
+    """Give a stage that stopped by itself one more try; the next failure stops it again.
+
+    A stage that an operator paused is refused (`stage_paused`): `resume` it.
+    """
+    controller.retry(name, stage)
+    return overview.summary_now(name)
+
+
+@routes.delete("/dataflows/{name}", status_code=204, responses=problems(404, 409))
+@needs(Scope.ADMIN)
+def delete(
+    name: str,
+    controller: ControllerDep,
+    store: StoreDep,
+    query: Annotated[DeleteQuery, Query()],
+) -> None:
+    """Delete a dataflow; its tables stay, unless `purge` is true."""
+    store.dataflow(name)
+    controller.delete(name, purge=query.purge)
+
+
+def _register(
+    controller: Controller,
+    overview: Overview,
+    exchange: Exchange,
+    body: bytes,
+    content_type: str,
+    *,
+    repeatable: bool,
+) -> DataflowDetail:
+    with parsed(controller.registry, body, content_type) as document:
+        # The address of the request does not name what it is about; the audit log needs it.
+        exchange.dataflow = str(document.values.get("name", ""))
+        try:
+            record = controller.register(document.values, document.duplicates)
+        except AlreadyExistsError:
+            known = _same(overview.store, document.values) if repeatable else None
+            if known is None:
+                raise
+            return overview.detail(known, overview.now())
+        try:
+            return overview.detail(record, overview.now())
+        except Exception:
+            # A caller that gets an error has registered nothing; the folder stays for the next try.
+            with suppress(CbpError):
+                controller.delete(record.name)
+            raise
+
+
+def _change(
+    controller: Controller, name: str, body: bytes, content_type: str, query: ChangeQuery
+) -> ChangeOut:
+    with parsed(controller.registry, body, content_type) as document:
+        if (given := document.values.get("name")) != name:
+            message = f"expected {name!r}, the dataflow that is changed; got {given!r}"
+            raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
+        changed = controller.change(
+            document.values,
+            document.duplicates,
+            choice=query.choice,
+            expected_version=query.expected_version,
+            dry_run=query.dry_run,
+        )
+        return change_out(changed, TextPositions(document.text, document.content_type))
+
+
+def _matched(store: Store, name: str, if_match: str, query: ChangeQuery) -> ChangeQuery:
+    """Return the choice, to be carried out at this version only; raises if it is another one."""
+    version = store.dataflow(name).version
+    if if_match != etag(version):
+        raise VersionDiffersError(name, if_match, version)
+    return query.model_copy(update={"expected_version": query.expected_version or version})
+
+
+def _same(store: Store, document: Mapping[str, Any]) -> DataflowRecord | None:
+    """Return the registered record if it has this very document: the request is a repetition."""
+    record = store.dataflow(str(document["name"]))
+    return record if record.document == document else None
+
+
+def _validate(controller: Controller, body: bytes, content_type: str) -> Dataflow:
+    with parsed(controller.registry, body, content_type) as document:
+        return controller.validate(document.values, document.duplicates)

@@ -1,0 +1,124 @@
+"""Explanations: the physical plan of a dataflow, and what a run did and why."""
+
+from __future__ import annotations
+
+from typing import Any
+
+from pydantic import Field
+
+from cbp.model.dataflow.explain import Plan
+from cbp.model.run.account import Change, Consumed, LookedUpTable
+from controller.access.scopes import Scope
+from controller.api.answers.json_values import json_value
+from controller.api.answers.schemas import Model, RunOut
+from controller.api.figures.run_figures import RunFiguresDep
+from controller.api.routing.dependencies import ExplainingDep, LineagesDep
+from controller.api.routing.granted_runs import GrantedRunDep
+from controller.api.routing.routers import problems, router
+from controller.api.routing.scopes import needs
+
+routes = router("explain")
+
+
+class PlanOut(Model):
+    """A dataflow's physical plan, and its graph drawn in three ways."""
+
+    plan: Plan
+    picture: str
+    mermaid: str
+    dot: str
+
+
+class ProducedOut(Model):
+    """An increment that a run produced."""
+
+    flow: str
+    index: int
+    records: int
+    bytes: int
+
+
+class AccountOut(Model):
+    """Why a run ran, on what, and what it produced.
+
+    Attributes:
+        recorded: False once the log no longer holds the run's record: `changes` and `lookups` are
+            unknown.
+        version: Version of the dataflow that ran.
+        codes: Maps each stage to the fingerprint of the code that ran.
+    """
+
+    run: RunOut
+    why: str
+    consumed: list[Consumed]
+    produced: list[ProducedOut]
+    lookups: list[LookedUpTable]
+    changes: list[Change]
+    versions: dict[str, int]
+    recorded: bool
+    version: int
+    codes: dict[str, str]
+
+
+class CauseOut(Model):
+    """Where an increment that a run read came from."""
+
+    input: str
+    flow: str
+    index: int
+    run: str | None = Field(
+        description="The run that wrote it; `null` for a source, or if it is not known."
+    )
+    origin: dict[str, Any] = Field(description="What is known about its arrival.")
+
+
+class EffectOut(Model):
+    """What became of an output of a run at one reader."""
+
+    flow: str
+    index: int
+    stage: str
+    input: str
+    run: str | None = Field(description="The first run that read it; `null` if none is known.")
+    waits: bool = Field(description="Whether it waits in the reader's queue.")
+
+
+class LineageOut(Model):
+    """What caused a run, and what it caused."""
+
+    causes: list[CauseOut] = Field(description="The newest causes of each input, up to 200 in all.")
+    effects: list[EffectOut]
+
+
+@routes.get("/runs/{run}/lineage", responses=problems(404))
+@needs(Scope.VIEWER, any_dataflow=True)
+def lineage(record: GrantedRunDep, lineages: LineagesDep) -> LineageOut:
+    """Show the runs and files that made a run's input, and the runs that read its output."""
+    of_run = lineages.of(record.id)
+    return LineageOut(
+        causes=[CauseOut.of(one, origin=json_value(one.origin)) for one in of_run.causes],
+        effects=[EffectOut.of(one) for one in of_run.effects],
+    )
+
+
+@routes.get("/dataflows/{name}/plan", responses=problems(404))
+@needs(Scope.VIEWER)
+def plan(name: str, explaining: ExplainingDep) -> PlanOut:
+    """Show which stages run together, and what is shuffled, broadcast, looked up or scanned."""
+    plan_ = explaining.plan(name)
+    return PlanOut(plan=plan_.plan, picture=plan_.picture, mermaid=plan_.mermaid, dot=plan_.dot)
+
+
+@routes.get("/runs/{run}/account", responses=problems(404))
+@needs(Scope.VIEWER, any_dataflow=True)
+def account(
+    record: GrantedRunDep, run_figures: RunFiguresDep, explaining: ExplainingDep
+) -> AccountOut:
+    """Explain why a run ran, on which increments, and what it produced."""
+    shown = run_figures.one(record)
+    run_account = explaining.run(record.id)
+    return AccountOut.of(
+        run_account,
+        run=shown,
+        produced=[ProducedOut.of(i) for i in run_account.produced],
+    )

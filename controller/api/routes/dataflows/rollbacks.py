@@ -1,0 +1,385 @@
+"""Roll-backs: show what one would do, do it, list past ones with their reasons."""
+
+from __future__ import annotations
+
+import re
+from collections.abc import Sequence
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from cbp.errors import NotFoundError
+from cbp.model.flow.generation import Generation
+from cbp.model.version.rollback_point import PointAfterRun
+from controller.access.scopes import Scope
+from controller.api.answers.jobs import JobOut, shown_job
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.routing.cursors import CursorsDep, page_behind
+from controller.api.routing.dependencies import (
+    AmendmentsDep,
+    IdempotencyKey,
+    IdempotencyKeysDep,
+    RollbackJobsDep,
+    SettingsDep,
+    StoreDep,
+)
+from controller.api.routing.routers import (
+    PREFIX,
+    leader_only,
+    page_size,
+    page_size_or_all,
+    problems,
+    router,
+)
+from controller.api.routing.scopes import needs
+from controller.loop.operations.rollback_jobs import RollbackJob
+from controller.loop.records.correction_log import Corrected
+from controller.loop.recovery.undone_inputs import UndoneInput
+from controller.store.base import Store
+from controller.store.errors import CursorInvalidError
+
+routes = router("rollbacks")
+
+_FILES_SHOWN = 20
+_FILES = "rollbacks_list_undone_files"
+"""The list whose first part comes with a plan."""
+_INDEX = re.compile(r"[0-9]{1,18}", re.ASCII)
+_TO = (
+    "A position's number, the last epoch of a stage that stays (count:57), or a time (in UTC if it "
+    "has no zone)."
+)
+_WITHOUT_MAX = 100
+
+
+class PlanQuery(Model):
+    """The target of a roll-back."""
+
+    to: str = Field(min_length=1, max_length=100, description=_TO)
+    drop_later: bool = Field(
+        False, description="Discard later arrivals and closes instead of queueing them again."
+    )
+    without: list[Annotated[str, Field(min_length=1, max_length=1000)]] = Field(
+        default_factory=list,
+        max_length=_WITHOUT_MAX,
+        description="Files that are not applied again: a file's name, `source/name`, or an "
+        "increment as `source/number`. May be given several times.",
+    )
+
+
+class RollbackQuery(PlanQuery):
+    """The target, the author and the reason of a roll-back."""
+
+    reason: str = Field(min_length=1, max_length=1000)
+    by: str = Field("", max_length=200, description="Who asks for it.")
+    pause: bool = Field(False, description="Leave the dataflow paused.")
+
+
+class TableRewindOut(Model):
+    """What a roll-back does to one table."""
+
+    table: str
+    shows: int = Field(description="The version whose records it shows then.")
+    files_removed: int
+    files_added: int
+    records_now: int
+    records_then: int
+    bytes_now: int
+    bytes_then: int
+
+
+class RollbackOut(Model):
+    """A roll-back that was done."""
+
+    generation: int
+    position: int
+    epochs: dict[str, int] = Field(
+        description="Maps each stage to its next epoch after the roll-back."
+    )
+    undone: dict[str, int] = Field(
+        description="Maps each stage to the number of its epochs that were undone."
+    )
+    dropped: dict[str, int] = Field(
+        description="Maps each source to the number of its increments that are not read again."
+    )
+    left_out: dict[str, list[int]] = Field(
+        description="Maps each source to the numbers of its increments that were named and are "
+        "not read again."
+    )
+    closes_dropped: int = Field(description="Number of later closes that are discarded.")
+    at: datetime
+    by: str
+    reason: str
+
+
+class RollbackJobOut(JobOut):
+    """A roll-back that is under way, or has ended."""
+
+    rollback: RollbackOut | None = Field(description="What was done; `null` until it is.")
+
+
+class CorrectionUndoneOut(Model):
+    """A correction that a roll-back would undo."""
+
+    run: str
+    stage: str
+    state: str
+    keys: int
+    at: datetime
+    by: str
+    reason: str
+
+
+class UndoneFileOut(Model):
+    """A file of a source whose effect a roll-back would undo."""
+
+    source: str
+    index: int = Field(description="Number of its increment.")
+    name: str = Field(description="As its producer gave it; empty if it is not known any more.")
+    again: bool = Field(description="Whether it is applied again; otherwise it is dropped.")
+    accepted_at: datetime | None
+
+
+class RollbackPlanOut(Model):
+    """What a roll-back would do."""
+
+    rollback: RollbackOut
+    records_undone: int
+    queued: dict[str, int] = Field(description="`stage.input` to the increments that wait then.")
+    closes_again: int = Field(description="Closes after that moment that are restored.")
+    tables: list[TableRewindOut]
+    queued_before: dict[str, int] = Field(
+        description="With `drop_later`: source to its increments that had arrived before that "
+        "moment and were not read then; they are applied again."
+    )
+    corrections: list[CorrectionUndoneOut] = Field(
+        description="Corrections that it would undo, oldest first."
+    )
+    files: list[UndoneFileOut] = Field(
+        description="The first 20 files whose effect it would undo, by source and arrival. A file "
+        "of a framed input is one that was not framed at that moment."
+    )
+    files_total: int = Field(description="How many such files there are.")
+    files_cursor: str | None = Field(
+        description="Cursor of `/rollback/files` for the files after these; `null`: no more."
+    )
+
+
+class FilesQuery(PlanQuery, PageQuery):
+    """The target of a roll-back, and the part of its files that a client wants."""
+
+
+class MomentsQuery(Model):
+    """How many roll-back points a client wants."""
+
+    limit: int = Field(
+        50, ge=1, le=500, description="Maximum number of roll-back points to return."
+    )
+
+
+class MomentOut(Model):
+    """A roll-back point: a moment to which a dataflow can be rolled back."""
+
+    position: int = Field(
+        description="Number of runs that a roll-back to this point keeps; the value for its `to`."
+    )
+    stage: str = Field(
+        description="Stage whose run was recorded; empty for the moment before the first run."
+    )
+    epoch: int = Field(description="Number of that run; -1 for the moment before the first run.")
+    at: datetime | None = Field(
+        description="When it was recorded; `null` for the moment before the first run."
+    )
+
+
+@routes.get("/dataflows/{name}/rollback/moments", responses=problems(404))
+@needs(Scope.VIEWER)
+def list_moments(
+    name: str, amendments: AmendmentsDep, query: Annotated[MomentsQuery, Query()]
+) -> Page[MomentOut]:
+    """List the roll-back points of a dataflow, newest first."""
+    moments = amendments.moments(name, limit=query.limit)
+    return Page(items=[_moment(one) for one in moments])
+
+
+@routes.get("/dataflows/{name}/rollback", responses=problems(404, 409))
+@needs(Scope.VIEWER)
+def plan(
+    name: str,
+    amendments: AmendmentsDep,
+    store: StoreDep,
+    cursors: CursorsDep,
+    query: Annotated[PlanQuery, Query()],
+) -> RollbackPlanOut:
+    """Show what a roll-back would do; changes nothing."""
+    cursors = cursors.of_list(_FILES).about(query.to)
+    plan_ = amendments.plan_roll_back(
+        name, query.to, drop_later=query.drop_later, without=query.without
+    )
+    shown, more = _part(plan_.undone_inputs, _FILES_SHOWN)
+    return RollbackPlanOut.of(
+        plan_,
+        rollback=_shown(plan_.generation),
+        tables=[TableRewindOut(table=t, **asdict(one)) for t, one in plan_.tables.items()],
+        corrections=[
+            _correction(one)
+            for one in amendments.corrections(name)
+            if not one.undone and _is_undone(one, plan_.generation)
+        ],
+        files=[_file(store, name, one) for one in shown],
+        files_total=len(plan_.undone_inputs),
+        files_cursor=cursors.seal(more),
+    )
+
+
+@routes.get("/dataflows/{name}/rollback/files", responses=problems(404, 409))
+@needs(Scope.VIEWER)
+def list_undone_files(
+    name: str,
+    amendments: AmendmentsDep,
+    store: StoreDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[FilesQuery, Query()],
+) -> Page[UndoneFileOut]:
+    """List the files whose effect a roll-back would undo, by source and arrival."""
+    cursors = cursors.about(query.to)
+    size, after = page_size(settings, query), _after(cursors.open(query.cursor))
+    plan_ = amendments.plan_roll_back(
+        name, query.to, drop_later=query.drop_later, without=query.without
+    )
+    rest = [one for one in plan_.undone_inputs if (one.source, one.index) > after]
+    shown, more = _part(rest, size)
+    return Page(items=[_file(store, name, one) for one in shown], cursor=cursors.seal(more))
+
+
+@routes.post("/dataflows/{name}/rollback", status_code=202, responses=problems(404, 409))
+@needs(Scope.ADMIN)
+def roll_back(
+    name: str,
+    jobs: RollbackJobsDep,
+    idempotency_keys: IdempotencyKeysDep,
+    query: Annotated[RollbackQuery, Query()],
+    idempotency_key: IdempotencyKey = None,
+) -> RollbackJobOut:
+    """Begin to take tables, queues and epochs back to an earlier moment; then go on from there.
+
+    Ask for the job until it has ended: what cannot be undone is found by the job. A request that
+    repeats an Idempotency-Key gets the same job, which undoes nothing more.
+    """
+    asked = f"rollback {name} {query.model_dump_json()}".encode()
+    with idempotency_keys.use(idempotency_key, asked):
+        job = jobs.start(
+            name,
+            query.to,
+            who=query.by,
+            why=query.reason,
+            drop_later=query.drop_later,
+            without=query.without,
+            pause=query.pause,
+            request=idempotency_key or "",
+        )
+    return _job(job)
+
+
+@routes.get("/dataflows/{name}/rollback/jobs/{job}", responses=problems(404))
+@needs(Scope.VIEWER)
+@leader_only
+def show_job(name: str, job: str, jobs: RollbackJobsDep) -> RollbackJobOut:
+    """Show how far a roll-back is, or its result."""
+    return _job(jobs.show(name, job))
+
+
+@routes.get("/dataflows/{name}/rollbacks", responses=problems(404))
+@needs(Scope.VIEWER)
+def list_rollbacks(
+    name: str,
+    amendments: AmendmentsDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[PageQuery, Query()],
+) -> Page[RollbackOut]:
+    """List the roll-backs of a dataflow, newest first: who undid what, and why.
+
+    Without a `limit` it is every one.
+    """
+    shown, more = page_behind(
+        amendments.rollbacks(name)[::-1],
+        lambda one: str(one.number),
+        place=cursors.open(query.cursor),
+        size=page_size_or_all(settings, query),
+    )
+    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
+
+
+def _part(files: Sequence[UndoneInput], size: int) -> tuple[Sequence[UndoneInput], str | None]:
+    """Return the first files, and the place behind them if more follow."""
+    shown = files[:size]
+    return shown, f"{shown[-1].source}/{shown[-1].index}" if len(files) > size else None
+
+
+def _after(cursor: str | None) -> tuple[str, int]:
+    """Return the source and index behind which a page begins."""
+    if cursor is None:
+        return "", -1
+    source, _, index = cursor.rpartition("/")
+    if not (source and _INDEX.fullmatch(index)):
+        raise CursorInvalidError(cursor)
+    return source, int(index)
+
+
+def _file(store: Store, dataflow: str, one: UndoneInput) -> UndoneFileOut:
+    try:
+        record = store.increment(dataflow, one.source, one.index)
+    except NotFoundError:
+        name, accepted_at = "", None
+    else:
+        names = record.origin.get("files", ())
+        more = int(record.origin.get("file_count", 0)) - len(names)
+        name = ", ".join(names) + (f" and {more} more" if more > 0 else "")
+        accepted_at = record.created_at
+    return UndoneFileOut.of(one, name=name, accepted_at=accepted_at)
+
+
+def _is_undone(one: Corrected, generation: Generation) -> bool:
+    stage = generation.position.stages.get(one.leader)
+    return stage is not None and one.epoch >= stage.epoch
+
+
+def _correction(one: Corrected) -> CorrectionUndoneOut:
+    return CorrectionUndoneOut.of(
+        one.note,
+        run=one.run,
+        at=datetime.fromtimestamp(one.at_ms / 1000, UTC),
+        by=one.note.who,
+        reason=one.note.why,
+    )
+
+
+def _moment(one: PointAfterRun) -> MomentOut:
+    at = datetime.fromtimestamp(one.point.at_ms / 1000, UTC) if one.stage else None
+    return MomentOut(position=one.point.number, stage=one.stage, epoch=one.epoch, at=at)
+
+
+def _job(one: RollbackJob) -> RollbackJobOut:
+    path = f"{PREFIX}/dataflows/{one.dataflow}/rollback/jobs/{one.id}"
+    done = None if one.result is None else _shown(one.result)
+    return RollbackJobOut(**shown_job(one, path), rollback=done)
+
+
+def _shown(one: Generation) -> RollbackOut:
+    epochs = {name: stage.epoch for name, stage in one.position.stages.items()}
+    return RollbackOut(
+        generation=one.number,
+        position=one.position.number,
+        epochs=epochs,
+        undone={name: end - epochs.get(name, end) for name, end in one.undone.items()},
+        dropped=dict(one.dropped),
+        left_out={source: list(indexes) for source, indexes in one.left_out.items()},
+        closes_dropped=len(one.closes_dropped),
+        at=datetime.fromtimestamp(one.prepared_ms / 1000, UTC),
+        by=one.who,
+        reason=one.why,
+    )

@@ -1,0 +1,176 @@
+"""Runs: list, show, cancel, try again; one, or many in one request.
+
+A request for many runs is answered with 207 and a report for each of them: some can succeed while
+others are refused. It can be repeated: what was done already is refused then, and changes nothing.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from cbp.errors import CbpError
+from cbp.model.run.intention import RunStatus
+from controller.access.scopes import Scope
+from controller.api.answers.json_values import json_value
+from controller.api.answers.problems import STATUS
+from controller.api.answers.request_errors import RunEndedError, RunNotDueError
+from controller.api.answers.schemas import (
+    BulkItemOut,
+    BulkOut,
+    Model,
+    Page,
+    RunOut,
+)
+from controller.api.figures.overview import members_of
+from controller.api.figures.run_figures import RunFiguresDep
+from controller.api.requests.moments import RangePageQuery
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import ControllerDep, ExchangeDep, SettingsDep, StoreDep
+from controller.api.routing.granted_runs import GrantedRunDep, GrantedRunsDep
+from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.routers import any_instance, page_size, problems, router
+from controller.api.routing.scopes import needs, require_granted, require_touchable
+from controller.loop.controller import Controller
+from controller.store.base import RunRecord, Store
+
+RUNS_MAX = 500
+"""Maximum number of runs of one request."""
+
+routes = router("runs")
+
+
+_RunId = Annotated[str, Field(pattern=r"^[a-z0-9]{1,100}$")]
+
+
+class RunQuery(RangePageQuery):
+    """Which runs to list; each filter that is given holds for every run."""
+
+    dataflow: str | None = Field(None, max_length=200)
+    stage: str | None = Field(
+        None,
+        max_length=200,
+        description="Any stage if `dataflow` is given; otherwise one that leads its runs.",
+    )
+    status: RunStatus | None = None
+    epoch: int | None = Field(None, ge=0, le=(1 << 63) - 1)
+    error_code: str | None = Field(
+        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the error that ended it."
+    )
+
+
+class BulkRuns(Model):
+    """Runs to cancel, or to try again."""
+
+    runs: list[_RunId] = Field(min_length=1, max_length=RUNS_MAX)
+
+
+@routes.get("/runs", responses=problems(404))
+@needs(Scope.VIEWER, any_dataflow=True)
+@read_anywhere
+def list_runs(
+    store: StoreDep,
+    exchange: ExchangeDep,
+    controller: ControllerDep,
+    settings: SettingsDep,
+    run_figures: RunFiguresDep,
+    cursors: CursorsDep,
+    query: Annotated[RunQuery, Query()],
+) -> Page[RunOut]:
+    """List runs, newest first; a token that is limited to some dataflows has to name one."""
+    if query.dataflow is None:
+        require_touchable(exchange, None)
+    else:
+        require_granted(exchange, query.dataflow)
+        store.dataflow(query.dataflow)
+    page = store.runs(
+        query.dataflow,
+        stage=_leader(controller, query.dataflow, query.stage),
+        status=query.status,
+        epoch=query.epoch,
+        error_code=query.error_code,
+        since=query.since,
+        until=query.until,
+        cursor=cursors.open(query.cursor),
+        limit=page_size(settings, query),
+    )
+    return Page(items=run_figures.page(page.items), cursor=cursors.seal(page.cursor))
+
+
+@routes.post("/runs/cancel", status_code=207)
+@needs(Scope.OPERATOR, any_dataflow=True)
+def cancel_many(body: BulkRuns, runs: GrantedRunsDep, controller: ControllerDep) -> BulkOut:
+    """Ask runs to stop; the report says which were asked, and why others were not."""
+    return _each(body, lambda run: _cancel(runs.of(run), controller))
+
+
+@routes.post("/runs/retry", status_code=207)
+@needs(Scope.OPERATOR, any_dataflow=True)
+@any_instance
+def retry_many(
+    body: BulkRuns, runs: GrantedRunsDep, store: StoreDep, controller: ControllerDep
+) -> BulkOut:
+    """Try failed runs again at once: each of their stages gets one more try.
+
+    Only a failed run whose epoch is still the next one of its stage can be tried again.
+    """
+    return _each(body, lambda run: _retry(runs.of(run), store, controller))
+
+
+@routes.get("/runs/{run}", responses=problems(404))
+@needs(Scope.VIEWER, any_dataflow=True)
+@read_anywhere
+def show(record: GrantedRunDep, run_figures: RunFiguresDep) -> RunOut:
+    """Show one run with its figures, or with the error that ended it."""
+    return run_figures.one(record)
+
+
+@routes.post("/runs/{run}/cancel", status_code=202, responses=problems(404, 409))
+@needs(Scope.OPERATOR, any_dataflow=True)
+def cancel(
+    record: GrantedRunDep, store: StoreDep, controller: ControllerDep, run_figures: RunFiguresDep
+) -> RunOut:
+    """Ask a run to stop; it may still finish. What it read stays queued."""
+    _cancel(record, controller)
+    return run_figures.one(store.run(record.id))
+
+
+def _each(body: BulkRuns, act: Callable[[str], None]) -> BulkOut:
+    """Do something with each run once, and report on each of them."""
+    return BulkOut(items=[_report(run, act) for run in dict.fromkeys(body.runs)])
+
+
+def _report(run: str, act: Callable[[str], None]) -> BulkItemOut:
+    try:
+        act(run)
+    except CbpError as error:
+        described = json_value(error.as_dict())
+        return BulkItemOut(id=run, status=STATUS.get(error.code, 500), error=described)
+    return BulkItemOut(id=run, status=202, error=None)
+
+
+def _cancel(record: RunRecord, controller: Controller) -> None:
+    if record.status is not RunStatus.INTENDED:
+        raise RunEndedError(record.id, record.status)
+    controller.cancel(record.id)
+
+
+def _retry(record: RunRecord, store: Store, controller: Controller) -> None:
+    if record.status is not RunStatus.FAILED:
+        raise RunNotDueError(record.id, f"it is {record.status}")
+    stages = store.stages(record.dataflow)
+    due = next((one.epoch for one in stages if one.stage == record.stage), None)
+    if due != record.epoch:
+        raise RunNotDueError(record.id, f"its epoch {record.epoch} is done; the next one is {due}")
+    controller.retry(record.dataflow, record.stage)
+
+
+def _leader(controller: Controller, dataflow: str | None, stage: str | None) -> str | None:
+    """Return the stage that leads the runs of this stage."""
+    if dataflow is None or stage is None:
+        return stage
+    members = members_of(controller, dataflow)
+    return next((leader for leader, names in members.items() if stage in names), stage)

@@ -1,0 +1,178 @@
+"""Sinks of a dataflow: list them, and pause, resume or retry one.
+
+What an operator wants is written to the store; the instance that leads sees it within a second.
+"""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated, Any, Literal
+from urllib.parse import urlsplit
+
+from fastapi import Query
+from pydantic import Field
+
+from controller.access.scopes import Scope
+from controller.api.answers.json_values import json_value
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import ControllerDep, Now, NowDep, SettingsDep, StoreDep
+from controller.api.routing.routers import any_instance, page_size, problems, router
+from controller.api.routing.scopes import needs
+from controller.loop.controller import Controller
+from controller.sinks.report import SinkReport, find_row, report_sinks, require_choosing
+from controller.store.base import Store
+
+routes = router("sinks")
+
+
+class SinkOut(Model):
+    """A sink, and how far it is."""
+
+    dataflow: str
+    name: str
+    to: str = Field(description="`parquet`, `csv`, `delta` or `webhook`.")
+    flow: str = Field(description="The flow that it follows; that of a view has its name.")
+    mirrors_view: bool = Field(description="Whether its target is the view, not its changes.")
+    target: str = Field(description="Its folder as the document says it, or its host.")
+    state: Literal["stopped", "retrying", "paused", "behind", "current"] = Field(
+        description="`stopped` waits for a person, `retrying` goes on by itself."
+    )
+    begun: bool = Field(description="Whether the service has seen it since it was registered.")
+    first: int = Field(description="First increment that it published, or will publish.")
+    next: int = Field(description="Increment that it publishes next.")
+    generation: int = Field(description="Roll-backs up to this one are taken into account.")
+    waiting: int = Field(description="Increments of the flow that it has not published.")
+    lag_seconds: float | None = Field(description="How long the oldest of them waits.")
+    increments: int = Field(description="Increments with records that it published.")
+    records: int
+    dead: int = Field(description="Deliveries that were refused and let go.")
+    published_at: datetime | None
+    error: dict[str, Any] | None = Field(description="Why the last try failed.")
+    failures: int = Field(description="Failed tries in a row.")
+    retry_at: datetime | None
+    choices: list[str] = Field(description="Values of `undone` for which it waits.")
+
+
+class SinksQuery(PageQuery):
+    """Which sinks."""
+
+    state: Literal["stopped", "retrying", "paused", "behind", "current"] | None = None
+
+
+class ResumeQuery(Model):
+    """What happens to increments that are published and no longer true."""
+
+    undone: Literal["rewrite", "keep"] | None = Field(
+        None,
+        description="`rewrite` removes them and publishes what took their place; `keep` leaves "
+        "them and goes on.",
+    )
+
+
+@routes.get("/dataflows/{name}/sinks", responses=problems(404))
+@needs(Scope.VIEWER)
+def list_sinks(
+    name: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    settings: SettingsDep,
+    now: NowDep,
+    cursors: CursorsDep,
+    query: Annotated[SinksQuery, Query()],
+) -> Page[SinkOut]:
+    """List the sinks of a dataflow by name, and how far each is."""
+    cursors = cursors.about(query.state or "")
+    after, size = cursors.open(query.cursor) or "", page_size(settings, query)
+    left = [
+        one
+        for one in _reports(name, store, controller, now)
+        if one.node.name > after and query.state in (None, one.state)
+    ]
+    items = [_shown(one) for one in left[:size]]
+    more = items[-1].name if len(left) > size else None
+    return Page(items=items, cursor=cursors.seal(more))
+
+
+@routes.get("/dataflows/{name}/sinks/{sink}", responses=problems(404))
+@needs(Scope.VIEWER)
+def show(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
+    """Show a sink: its target, how far it is, and what is wrong with it."""
+    return _one(name, sink, store, controller, now)
+
+
+@routes.post("/dataflows/{name}/sinks/{sink}/pause", responses=problems(404))
+@needs(Scope.OPERATOR)
+@any_instance
+def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
+    """Publish no more to a sink; what it has not published is kept. Durable, idempotent."""
+    store.want_sink(name, sink, desired="paused")
+    return _one(name, sink, store, controller, now)
+
+
+@routes.post("/dataflows/{name}/sinks/{sink}/resume", responses=problems(404, 409))
+@needs(Scope.OPERATOR)
+@any_instance
+def resume(
+    name: str,
+    sink: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    now: NowDep,
+    query: Annotated[ResumeQuery, Query()],
+) -> SinkOut:
+    """Let a sink go on; idempotent.
+
+    A sink that published increments which a roll-back undid waits for a choice: `undone`.
+    """
+    row = find_row(store.sinks(name), name, sink)
+    require_choosing(controller.dataflow(name), row, query.undone)
+    store.want_sink(name, sink, desired="running", choice=query.undone)
+    return _one(name, sink, store, controller, now)
+
+
+@routes.post("/dataflows/{name}/sinks/{sink}/retry", responses=problems(404))
+@needs(Scope.OPERATOR)
+@any_instance
+def retry(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
+    """Try a sink that failed at once, not after its pause; idempotent."""
+    store.want_sink(name, sink)
+    return _one(name, sink, store, controller, now)
+
+
+def _reports(name: str, store: Store, controller: Controller, now: Now) -> list[SinkReport]:
+    dataflow = controller.dataflow(name)
+    return report_sinks(dataflow, store.sinks(name), now())
+
+
+def _one(name: str, sink: str, store: Store, controller: Controller, now: Now) -> SinkOut:
+    reports = _reports(name, store, controller, now)
+    find_row((one.record for one in reports), name, sink)
+    return next(_shown(one) for one in reports if one.node.name == sink)
+
+
+def _shown(one: SinkReport) -> SinkOut:
+    node, row, standing = one.node, one.record, one.standing
+    return SinkOut.of(
+        one,
+        dataflow=row.dataflow,
+        name=node.name,
+        to=node.to,
+        flow=node.reads,
+        mirrors_view=bool(node.view),
+        target=node.path or urlsplit(node.url).hostname or "",
+        first=standing.first,
+        next=row.next,
+        generation=row.generation,
+        increments=standing.increments,
+        records=standing.records,
+        dead=standing.dead,
+        published_at=_time(standing.published_ms),
+        error=None if standing.error is None else json_value(dict(standing.error)),
+        failures=standing.failures,
+        retry_at=_time(standing.retry_ms),
+    )
+
+
+def _time(ms: int) -> datetime | None:
+    return datetime.fromtimestamp(ms / 1000, UTC) if ms else None

@@ -1,0 +1,240 @@
+"""Verifications: start one, show its progress, cancel it."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated, Literal
+
+from fastapi import Depends, Query
+from pydantic import Field
+
+from cbp.model.verification import (
+    Differing,
+    Kind,
+    Request,
+    Split,
+    Status,
+    TableVerdict,
+    Verification,
+)
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.routing.cursors import CursorsDep, page_behind
+from controller.api.routing.dependencies import ExchangeDep, SettingsDep, VerificationsDep
+from controller.api.routing.routers import (
+    leader_only,
+    page_size,
+    page_size_or_all,
+    problems,
+    router,
+)
+from controller.api.routing.scopes import needs, require_granted
+from controller.loop.verification.jobs import FEW
+from controller.store.errors import CursorInvalidError
+
+SECONDS_MAX = 7 * 86_400.0
+
+routes = router("verifications")
+
+
+class VerificationIn(Model):
+    """What to verify, and the time limit."""
+
+    split: Split = Field(
+        "increments", description="`increments`: as it arrived; `at_once`: as one batch."
+    )
+    engine: Literal["direct", "reference"] = "direct"
+    twice: bool = Field(False, description="Recompute twice although nothing differs.")
+    seconds_max: float = Field(600.0, gt=0, le=SECONDS_MAX)
+
+
+class DifferingOut(Model):
+    """One key whose records differ, as text."""
+
+    key: str
+    expected: list[str]
+    found: list[str]
+
+
+class TableVerdictOut(Model):
+    """The result for one table."""
+
+    table: str
+    kind: Kind
+    status: Literal["open", "equal", "undecided", "differs", "left_out"] = Field(
+        description="`undecided`: it could not be compared, or equals only from epoch `since` on. "
+        "`left_out`: it has messages, which are not results."
+    )
+    records: int = Field(description="Records compared, counted on both sides.")
+    differing: list[DifferingOut] = Field(description="The first keys that differ.")
+    differences: int = Field(description="Differing keys that are kept; see `differences`.")
+    because: str = Field(description="Why it is not compared.")
+    within: str = Field(description="How closely records agree, as declared; empty means exactly.")
+    since: int | None = Field(
+        description="First epoch that was repeated, from the state before it; "
+        "`null` if all were made again from scratch."
+    )
+
+
+class DifferencesQuery(PageQuery):
+    """The part of a verification's differences that a client wants."""
+
+    table: str | None = Field(None, max_length=500, description="Only those of this table.")
+
+
+class DifferenceOut(Model):
+    """One key whose records differ, value by value, as text."""
+
+    table: str
+    number: int = Field(description="Counts the differing keys of the table, from 0.")
+    columns: list[str] = Field(description="Columns of a record, in order.")
+    key_columns: list[str]
+    key: list[str]
+    expected: list[list[str]] = Field(
+        description="Records that the recomputation has and the table lacks."
+    )
+    found: list[list[str]] = Field(
+        description="Records that the table has and the recomputation lacks."
+    )
+
+
+class VerificationOut(Model):
+    """Progress or result of a verification."""
+
+    id: str
+    dataflow: str
+    split: Split
+    engine: str
+    status: Status
+    ended: bool
+    step: str
+    done: int
+    total: int = Field(description="How many there are; 0 if it is not known.")
+    unit: str = Field(description="What `done` and `total` count, such as `increments`.")
+    began_at: datetime | None
+    seconds: float
+    epochs: dict[str, int] | None = Field(
+        description="Maps each stage to the last epoch that is compared."
+    )
+    tables: list[TableVerdictOut]
+    suspect: str = Field(description="First stage, upstream first, with a table that differs.")
+    error: dict[str, object] | None
+
+
+@routes.post("/dataflows/{name}/verifications", status_code=202, responses=problems(404, 409))
+@needs(Scope.OPERATOR)
+def start(name: str, wanted: VerificationIn, verifications: VerificationsDep) -> VerificationOut:
+    """Start to recompute a dataflow from its retained input, and to compare every table."""
+    request = Request(wanted.split, wanted.engine, wanted.twice, wanted.seconds_max)
+    return _shown(verifications.start(name, request))
+
+
+@routes.get("/dataflows/{name}/verifications", responses=problems(404))
+@needs(Scope.VIEWER)
+@leader_only
+def list_verifications(
+    name: str,
+    verifications: VerificationsDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[PageQuery, Query()],
+) -> Page[VerificationOut]:
+    """List the last verifications of a dataflow, newest first; the last 20 outlive a restart.
+
+    Without a `limit` it is every one.
+    """
+    shown, more = page_behind(
+        verifications.all(name),
+        lambda one: one.id,
+        place=cursors.open(query.cursor),
+        size=page_size_or_all(settings, query),
+    )
+    return Page(items=[_shown(one) for one in shown], cursor=cursors.seal(more))
+
+
+def _granted(
+    verification: str, verifications: VerificationsDep, exchange: ExchangeDep
+) -> Verification:
+    """Return a verification of a dataflow that the caller may touch."""
+    one = verifications.show(verification)
+    require_granted(exchange, one.dataflow)
+    return one
+
+
+GrantedDep = Annotated[Verification, Depends(_granted)]
+
+
+@routes.get("/verifications/{verification}", responses=problems(404))
+@needs(Scope.VIEWER, any_dataflow=True)
+@leader_only
+def show(one: GrantedDep) -> VerificationOut:
+    """Show the progress or the result of a verification."""
+    return _shown(one)
+
+
+@routes.post("/verifications/{verification}/cancel", status_code=202, responses=problems(404))
+@needs(Scope.OPERATOR, any_dataflow=True)
+def cancel(one: GrantedDep, verifications: VerificationsDep) -> VerificationOut:
+    """Ask a verification to end; it keeps the results so far. Idempotent."""
+    return _shown(verifications.cancel(one.id))
+
+
+@routes.get("/verifications/{verification}/differences", responses=problems(404))
+@needs(Scope.VIEWER, any_dataflow=True)
+@leader_only
+def list_differences(
+    one: GrantedDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[DifferencesQuery, Query()],
+) -> Page[DifferenceOut]:
+    """List the differing keys record by record, table by table, with every column's value.
+
+    Up to 100 keys of a table are kept, and about 1,000 of a verification.
+    """
+    every = [
+        (verdict, number, differing)
+        for verdict in one.tables
+        if query.table in (None, verdict.table)
+        for number, differing in enumerate(verdict.differing)
+    ]
+    cursors = cursors.about(query.table or "")
+    place = cursors.open(query.cursor)
+    begin = 0 if place is None else _offset(place, len(every))
+    end = begin + page_size(settings, query)
+    shown = [_difference(*one) for one in every[begin:end]]
+    return Page(items=shown, cursor=cursors.seal(str(end) if end < len(every) else None))
+
+
+def _offset(cursor: str, end: int) -> int:
+    if not (cursor.isdecimal() and cursor.isascii() and len(cursor) < 10 and int(cursor) <= end):
+        raise CursorInvalidError(cursor)
+    return int(cursor)
+
+
+def _difference(verdict: TableVerdict, number: int, one: Differing) -> DifferenceOut:
+    return DifferenceOut(
+        table=verdict.table,
+        number=number,
+        columns=list(verdict.columns),
+        key_columns=list(verdict.key),
+        key=list(one.key_cells),
+        expected=[list(cells) for cells in one.expected_cells],
+        found=[list(cells) for cells in one.found_cells],
+    )
+
+
+def _shown(one: Verification) -> VerificationOut:
+    return VerificationOut.of(
+        one,
+        split=one.request.split,
+        engine=one.request.engine,
+        tables=[
+            TableVerdictOut.of(
+                verdict,
+                differing=[DifferingOut.of(d) for d in verdict.differing[:FEW]],
+                differences=len(verdict.differing),
+            )
+            for verdict in one.tables
+        ],
+    )

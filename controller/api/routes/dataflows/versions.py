@@ -1,0 +1,117 @@
+"""The versions of a dataflow, each with its document and what differs from the one before."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Header, Path, Query, Response
+from pydantic import Field
+
+from cbp.errors import NotFoundError
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import ExplainingDep, SettingsDep
+from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.scopes import needs
+from controller.loop.reading.explain import VersionEntry
+from controller.registry.document_text import difference, document_text
+from controller.store.errors import CursorInvalidError
+
+routes = router("versions")
+
+_NONE = 1 << 31
+
+
+ETAG_HEADER = {
+    "description": "The version in quotes, for `If-Match`.",
+    "schema": {"type": "string"},
+}
+"""What the OpenAPI document says of the header ETag."""
+
+
+def etag(version: int) -> str:
+    """Return the entity tag of a version; a version never changes."""
+    return f'"{version}"'
+
+
+class VersionOut(Model):
+    """One version of a dataflow."""
+
+    version: int
+    at: datetime = Field(description="When it took over.")
+    text: str = Field(description="The document as YAML; comments are not kept.")
+    difference: list[str] | None = Field(
+        description="Lines that differ from the version before, as `diff -u` prints them; `null` "
+        "if there is none before, or the documents are too long to compare."
+    )
+    anew: list[str] = Field(description="Stages that it changed, or whose state began again.")
+
+
+class VersionsQuery(PageQuery):
+    """Which versions to list."""
+
+    below: int = Field(_NONE, ge=1, le=_NONE, description="Only versions below this number.")
+
+
+@routes.get("/dataflows/{name}/versions", responses=problems(404))
+@needs(Scope.VIEWER)
+def list_versions(
+    name: str,
+    explaining: ExplainingDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[VersionsQuery, Query()],
+) -> Page[VersionOut]:
+    """List the versions of a dataflow, newest first."""
+    below = min(query.below, _place(cursors.open(query.cursor)))
+    entries = explaining.versions(name, below=below, limit=page_size(settings, query))
+    more = entries and entries[-1].version > 1
+    return Page(
+        items=[_shown(one) for one in entries],
+        cursor=cursors.seal(str(entries[-1].version) if more else None),
+    )
+
+
+@routes.get(
+    "/dataflows/{name}/versions/{version}",
+    responses={
+        **problems(404),
+        200: {"headers": {"ETag": ETAG_HEADER}},
+        304: {"description": "It is the version that `If-None-Match` names."},
+    },
+    response_model=VersionOut,
+)
+@needs(Scope.VIEWER)
+def show(
+    name: str,
+    version: Annotated[int, Path(ge=1, lt=_NONE)],
+    explaining: ExplainingDep,
+    response: Response,
+    if_none_match: Annotated[str | None, Header(max_length=200)] = None,
+) -> VersionOut | Response:
+    """Show one version; its `ETag` is what `If-Match` of a change takes."""
+    entries = explaining.versions(name, below=version + 1, limit=1)
+    if not entries or entries[0].version != version:
+        raise NotFoundError(kind="version", name=f"{name}/{version}")
+    if if_none_match == etag(version):
+        return Response(status_code=304, headers={"ETag": etag(version)})
+    response.headers["ETag"] = etag(version)
+    return _shown(entries[0])
+
+
+def _place(place: str | None) -> int:
+    if place is None:
+        return _NONE
+    if not (place.isdecimal() and place.isascii() and len(place) < 10):
+        raise CursorInvalidError(place)
+    return int(place)
+
+
+def _shown(one: VersionEntry) -> VersionOut:
+    text = document_text(one.document)
+    lines = None if one.previous is None else difference(document_text(one.previous), text)
+    return VersionOut(
+        version=one.version, at=one.at, text=text, difference=lines, anew=sorted(one.anew)
+    )

@@ -1,0 +1,181 @@
+"""Events: what changes, as a stream that clients follow, and the newest ones as a list.
+
+The stream is fed by `controller.events.feed`.
+
+The stream says that something changed, never what it is now: a client reads that anew. Each event
+has an id; a client that comes again with the last one it got (`Last-Event-ID`, or `after`) gets
+those behind it. If they are not kept any more, the stream begins with `reset`.
+
+Guaranteed: a stream ends within a heartbeat after its token was revoked or its session has ended
+(tests/controller/events/test_events.py). That costs one look-up for each stream and heartbeat, so
+at most `CBP_EVENT_STREAMS_MAX` in 15 seconds.
+"""
+
+from __future__ import annotations
+
+import asyncio
+import math
+from collections.abc import AsyncGenerator, AsyncIterable, AsyncIterator, Awaitable, Callable
+from contextlib import aclosing
+from datetime import datetime
+from functools import partial
+from typing import Annotated
+
+from fastapi import Depends, Header, Query, Request
+from fastapi.sse import EventSourceResponse, ServerSentEvent
+from pydantic import Field
+
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.routing.dependencies import AccessDep, EventFeedDep, SettingsDep, StoreDep
+from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.scopes import needs
+from controller.api.security.callers import is_still_valid
+from controller.events import EventFeed, EventsGoneError
+from controller.store.base import EventCursor, EventKind, EventRecord
+
+routes = router("events")
+
+RETRY_MS = 2_000
+"""How long a client waits before it connects again."""
+
+STREAM_SECONDS = 900.0
+"""A stream ends after this time, and its client connects again."""
+
+_AFTER = "Id of an event; those behind it follow."
+_DATAFLOW = "Only events of this dataflow, and those that concern no dataflow."
+
+
+class EventOut(Model):
+    """Something that changed."""
+
+    id: str = Field(description="Rises with every event; opaque.")
+    kind: EventKind
+    dataflow: str = Field(description="Empty if it concerns no dataflow.")
+    stage: str = Field(description="The stage that leads the run; empty if there is none.")
+    flow: str = Field(
+        description="The source or flow of a file or increment; empty if there is none."
+    )
+    subject: str = Field(description="Id of what changed: a run, a claim, `flow/index`...")
+    count: int = Field(description="So many changed together; `subject` is the last of them.")
+    at: datetime
+
+
+class EventQuery(PageQuery):
+    """Which events to list."""
+
+    after: str | None = Field(None, max_length=100, description=_AFTER)
+    dataflow: str | None = Field(None, max_length=200, description=_DATAFLOW)
+
+
+async def _stream(
+    feed: EventFeedDep,
+    store: StoreDep,
+    dataflow: Annotated[str | None, Query(max_length=200, description=_DATAFLOW)] = None,
+) -> AsyncIterator[EventFeed]:
+    # A dependency: an error in the route itself would come after the status was sent.
+    if dataflow is not None:
+        store.dataflow(dataflow)
+    with feed.stream():
+        yield feed
+
+
+@routes.get("/events", response_class=EventSourceResponse, responses=problems(404))
+@needs(Scope.VIEWER)
+async def follow(
+    request: Request,
+    access: AccessDep,
+    feed: Annotated[EventFeed, Depends(_stream)],
+    dataflow: Annotated[str | None, Query(max_length=200, description=_DATAFLOW)] = None,
+    after: Annotated[str | None, Query(max_length=100, description=_AFTER)] = None,
+    last_event_id: Annotated[str | None, Header(max_length=100)] = None,
+) -> AsyncIterable[ServerSentEvent]:
+    """Follow what changes, as server-sent events.
+
+    `begin` comes first if no id was given, `reset` if events behind the id are not kept any more:
+    then read everything anew. Each `changed` is one change. There is a sign of life every 15
+    seconds. The stream ends after some minutes, when the service stops, and when the token or the
+    session ends; come again with the last id.
+    """
+    given = last_event_id or after
+    place = EventCursor.parse(given) if given else None
+    if place is None:
+        place = await feed.newest()
+        yield _mark("reset" if given else "begin", place)
+    ends = asyncio.get_running_loop().time() + STREAM_SECONDS
+    may_go_on = partial(is_still_valid, request.scope, access.authentication)
+    while True:
+        try:
+            async with aclosing(_changes(feed, place, dataflow, ends, may_go_on)) as changes:
+                async for change in changes:
+                    yield change
+        except EventsGoneError:
+            place = await feed.newest()
+            yield _mark("reset", place)
+        else:
+            return
+
+
+@routes.get("/events/recent", responses=problems(404, 410))
+@needs(Scope.VIEWER)
+@read_anywhere
+def recent(
+    store: StoreDep, settings: SettingsDep, query: Annotated[EventQuery, Query()]
+) -> Page[EventOut]:
+    """List events, oldest first: those behind `after`, or else the newest ones.
+
+    The answer's `cursor` is the `after` of the next request.
+    """
+    if query.dataflow is not None:
+        store.dataflow(query.dataflow)
+    limit, after = page_size(settings, query), query.after or query.cursor
+    if after is None:
+        events = store.recent_events(query.dataflow, limit=limit)
+    else:
+        place = EventCursor.parse(after)
+        behind = place and store.events_after(place, query.dataflow, limit=limit)
+        if behind is None:
+            raise EventsGoneError(after)
+        events = behind
+    cursor = str(events[-1].cursor) if events else after
+    return Page(items=[_shown(event) for event in events], cursor=cursor)
+
+
+async def _changes(
+    feed: EventFeed,
+    place: EventCursor,
+    dataflow: str | None,
+    ends: float,
+    may_go_on: Callable[[], Awaitable[bool]],
+) -> AsyncGenerator[ServerSentEvent]:
+    """Yield the events of a dataflow, and in between how far the stream has come."""
+    clock = asyncio.get_running_loop().time
+    spoke, asked = clock(), -math.inf
+    async with aclosing(feed.follow(place)) as events:
+        async for event in events:
+            now = clock()
+            if now >= ends:
+                return
+            if event is None or now - asked >= feed.heartbeat_seconds:
+                if not await may_go_on():
+                    return
+                asked = now
+            place = place if event is None else event.cursor
+            if event is not None and dataflow in (None, event.event.dataflow or dataflow):
+                yield ServerSentEvent(event="changed", id=str(place), data=_shown(event))
+            elif event is None or now - spoke >= feed.heartbeat_seconds:
+                # An id alone: the client comes again behind what it did not ask for.
+                yield ServerSentEvent(id=str(place), comment="alive")
+            else:
+                continue
+            spoke = now
+
+
+def _mark(kind: str, place: EventCursor) -> ServerSentEvent:
+    return ServerSentEvent(event=kind, id=str(place), data={"id": str(place)}, retry=RETRY_MS)
+
+
+def _shown(record: EventRecord) -> EventOut:
+    event = record.event
+    return EventOut.of(event, id=str(record.cursor), at=record.at)

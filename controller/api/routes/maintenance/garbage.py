@@ -1,0 +1,162 @@
+"""Garbage collection: what it removes from a dataflow, and why the rest stays; collect now."""
+
+from __future__ import annotations
+
+from collections.abc import Iterator
+from dataclasses import asdict
+from datetime import UTC, datetime
+from typing import Literal
+
+from pydantic import Field
+
+from cbp.model.flow.retention import Expiry
+from cbp.model.run.compactions import Compaction
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    DropFolderDep,
+    HousekeepingDep,
+    StoreDep,
+)
+from controller.api.routing.routers import problems, router
+from controller.api.routing.scopes import needs
+from controller.loop.housekeeping.collector import Garbage, Housekeeping
+
+routes = router("garbage")
+
+
+_WITH_A_RUN = "goes with a run of its stage, every eighth or so: "
+
+
+class HeapOut(Model):
+    """Files of one place that are all removed or all stay, and the reason."""
+
+    place: str = Field(description="A table, `sources/NAME`, `outputs/FLOW` or `finished/NAME`.")
+    goes: bool = Field(description="Whether a collection removes them.")
+    because: str = Field(description="Why they are removed, or stay.")
+    files: int | None = Field(description="How many; `null` if they were not counted.")
+    bytes: int | None
+
+
+class LastCollectionOut(Model):
+    """The last collection by this instance since it became the leader."""
+
+    at: datetime
+    by: Literal["request", "idle work"]
+    files: int = Field(description="Files of tables that it removed.")
+    bytes: int
+
+
+class CompactionOut(Model):
+    """What a run merged in one table: small files into larger ones."""
+
+    table: str
+    stage: str
+    epoch: int
+    at: datetime
+    files_before: int
+    files_after: int
+    bytes_before: int | None = Field(description="`null` if it is not known any more.")
+    bytes_after: int
+
+
+class GarbageOut(Model):
+    """The files that a collection removes, those that stay, and each table's last compaction."""
+
+    dataflow: str
+    collected: bool
+    items: list[HeapOut]
+    last: LastCollectionOut | None
+    compactions: list[CompactionOut] = Field(
+        description="The newest compaction of each table, read from the last records of its stage."
+    )
+
+
+@routes.get("/dataflows/{name}/garbage", responses=problems(404))
+@needs(Scope.VIEWER)
+def look(
+    name: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    housekeeping: HousekeepingDep,
+) -> GarbageOut:
+    """Show what a garbage collection would remove now, and why the rest stays; removes nothing."""
+    finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name), dry_run=True)
+    garbage = housekeeping.look(name)
+    return GarbageOut(
+        dataflow=name,
+        collected=False,
+        items=list(_heaps(garbage, finished)),
+        last=_last(housekeeping, name),
+        compactions=[_compaction(one) for one in controller.compactions(name)],
+    )
+
+
+@routes.post("/dataflows/{name}/garbage/collect", responses=problems(404))
+@needs(Scope.ADMIN)
+def collect(
+    name: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    housekeeping: HousekeepingDep,
+) -> GarbageOut:
+    """Run a garbage collection now, up to a bound; without this call, files go bit by bit."""
+    finished = drop_folder.clean(store.dataflow(name), controller.dataflow(name))
+    garbage = housekeeping.collect(name)
+    return GarbageOut(
+        dataflow=name,
+        collected=True,
+        items=list(_heaps(garbage, finished)),
+        last=_last(housekeeping, name),
+        compactions=[_compaction(one) for one in controller.compactions(name)],
+    )
+
+
+def _last(housekeeping: Housekeeping, name: str) -> LastCollectionOut | None:
+    last = housekeeping.last(name)
+    if last is None:
+        return None
+    return LastCollectionOut.of(last)
+
+
+def _compaction(one: Compaction) -> CompactionOut:
+    figures = asdict(one)
+    at = datetime.fromtimestamp(figures.pop("at_ms") / 1000, UTC)
+    return CompactionOut(at=at, **figures)
+
+
+def _heaps(garbage: Garbage, finished: dict[str, Expiry]) -> Iterator[HeapOut]:
+    for table, plan in garbage.tables.items():
+        if plan.entries:
+            because = f"log entries and checkpoints before version {plan.base}"
+            yield HeapOut(place=table, goes=True, because=because, files=plan.entries, bytes=None)
+        reasons: dict[str, list[int]] = {}
+        for file in plan.dead:
+            unfinished = file.because.startswith("an unfinished")
+            why = file.because if unfinished else "in no readable version, queue or record"
+            reasons.setdefault(why, []).append(file.bytes)
+        for why, sizes in reasons.items():
+            yield HeapOut(place=table, goes=True, because=why, files=len(sizes), bytes=sum(sizes))
+        for reason in plan.kept:
+            yield HeapOut.of(reason, place=table, goes=False)
+    for flow, expiry in garbage.outputs.items():
+        for heap in _expiry(f"outputs/{flow}", expiry):
+            because = f"{_WITH_A_RUN}{heap.because}" if heap.goes else heap.because
+            yield heap.model_copy(update={"goes": False, "because": because})
+    for kind, plans in (("sources", garbage.inputs), ("finished", finished)):
+        for source, expiry in plans.items():
+            yield from _expiry(f"{kind}/{source}", expiry)
+
+
+def _expiry(place: str, plan: Expiry) -> Iterator[HeapOut]:
+    if plan.gone:
+        sizes = [one.bytes for one in plan.gone]
+        yield HeapOut(
+            place=place, goes=True, because=plan.because, files=len(sizes), bytes=sum(sizes)
+        )
+    if plan.stays:
+        because = f"the oldest that stays {plan.stays}; all later ones stay with it"
+        yield HeapOut(place=place, goes=False, because=because, files=None, bytes=None)

@@ -1,0 +1,51 @@
+"""The guides that the package carries, taken apart for the page."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from pydantic import Field
+
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model, Page
+from controller.api.routing.routers import problems, router
+from controller.api.routing.scopes import needs
+from controller.guides import Guide, find_guide, guides
+from controller.guides.markdown_blocks import Block, blocks_of
+
+routes = router("guides")
+
+
+class GuideSummary(Model):
+    """What a guide is about."""
+
+    name: str = Field(description="By which it is asked for, such as `roll-back`.")
+    group: str = Field(description="Heading under which it is listed.")
+    title: str
+    about: str = Field(description="Its first paragraph: which task it is for.")
+
+
+class GuideOut(GuideSummary):
+    """A guide, twice: as Markdown, and as the blocks of which it consists."""
+
+    text: str = Field(description="All of it, as Markdown.")
+    blocks: list[Annotated[Block, Field(discriminator="kind")]]
+
+
+@routes.get("/guides")
+@needs(Scope.VIEWER)
+def list_guides() -> Page[GuideSummary]:
+    """List the guides, in the order in which they are best read."""
+    return Page(items=[GuideSummary(**_summary(guide)) for guide in guides()])
+
+
+@routes.get("/guides/{guide}", responses=problems(404))
+@needs(Scope.VIEWER)
+def show_guide(guide: str) -> GuideOut:
+    """Show one guide."""
+    page = find_guide(guide)
+    return GuideOut(**_summary(page), text=page.text, blocks=blocks_of(page.text))
+
+
+def _summary(guide: Guide) -> dict[str, str]:
+    return {"name": guide.name, "group": guide.group, "title": guide.title, "about": guide.about}

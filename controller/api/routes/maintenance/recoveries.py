@@ -1,0 +1,180 @@
+"""Recovery: what is committed and not yet published, and what the last recoveries did."""
+
+from __future__ import annotations
+
+from dataclasses import replace
+from datetime import UTC, datetime
+from typing import Annotated, Literal
+
+from fastapi import Query
+from pydantic import Field
+
+from controller.access.identity import Identity
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.routing.cursors import CursorsDep, page_behind
+from controller.api.routing.dependencies import CallerDep, ControllerDep, ExchangeDep, SettingsDep
+from controller.api.routing.routers import (
+    leader_only,
+    page_size,
+    page_size_or_all,
+    problems,
+    router,
+)
+from controller.api.routing.scopes import needs, require_granted
+from controller.loop.reading.open_intentions import OpenIntention
+from controller.loop.recovery.journal import DataflowRecovered, RecoveryNote
+from controller.store.errors import CursorInvalidError
+
+routes = router("recovery")
+
+
+class IntentionsQuery(PageQuery):
+    """The part of a dataflow's open intentions that a client wants."""
+
+    stage: str | None = Field(None, max_length=200, description="Only those of this stage.")
+
+
+class IntentionOut(Model):
+    """A run that is committed, and that readers of the tables do not see yet."""
+
+    stage: str
+    epoch: int
+    run: str
+    since: datetime = Field(description="When it was committed.")
+    waits_for: Literal["publication", "finish"] = Field(
+        description="`finish`: publishing or recording it failed, and is tried again."
+    )
+    because: str = Field(description="Why it failed, and when it is tried again.")
+    tries: int
+    records: int = Field(description="Records of its outputs.")
+    tables: list[str] = Field(description="Tables that will change.")
+
+
+class RedoneOut(Model):
+    """Epochs of one stage that were published and recorded again."""
+
+    stage: str
+    first: int
+    last: int
+
+
+class DataflowRecoveredOut(Model):
+    """What a recovery did to one dataflow."""
+
+    dataflow: str
+    redone: list[RedoneOut]
+    interrupted: list[str] = Field(description="`stage/epoch` of runs that begin again.")
+    position: int | None = Field(description="Position that was restored; `null` if there is none.")
+    generation: int | None = Field(
+        description="Roll-back that was finished; `null` if there is none."
+    )
+    problem: str = Field(description="Why it could not be recovered at once; empty if it could.")
+
+
+class RecoveryOut(Model):
+    """One recovery of an instance that became leader."""
+
+    at: datetime
+    term: int = Field(description="Epoch of the lease.")
+    instance: str = Field(description="Address of the instance; empty if it is not known.")
+    seconds: float
+    dataflows: list[DataflowRecoveredOut] = Field(description="Dataflows that it changed.")
+    removed: list[str] = Field(description="Folders that a purge or a verification had left.")
+
+
+class RecoveriesQuery(PageQuery):
+    """Which recoveries a client wants."""
+
+    dataflow: str | None = Field(
+        None, max_length=200, description="Leave out what was done to other dataflows."
+    )
+
+
+@routes.get("/dataflows/{name}/intentions", responses=problems(404))
+@needs(Scope.VIEWER)
+@leader_only
+def list_intentions(
+    name: str,
+    controller: ControllerDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[IntentionsQuery, Query()],
+) -> Page[IntentionOut]:
+    """List what is committed and not yet published, by stage and epoch."""
+    every = controller.open_intentions(name)
+    wanted = [one for one in every if query.stage in (None, one.intention.stage)]
+    if (place := cursors.open(query.cursor)) is not None:
+        after = _place_of(place)
+        wanted = [one for one in wanted if (one.intention.stage, one.intention.epoch) > after]
+    size = page_size(settings, query)
+    shown = [_intention(one) for one in wanted[:size]]
+    more = f"{shown[-1].stage}/{shown[-1].epoch}" if len(wanted) > size else None
+    return Page(items=shown, cursor=cursors.seal(more))
+
+
+@routes.get("/recoveries")
+@needs(Scope.VIEWER, any_dataflow=True)
+@leader_only
+def list_recoveries(
+    controller: ControllerDep,
+    exchange: ExchangeDep,
+    caller: CallerDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[RecoveriesQuery, Query()],
+) -> Page[RecoveryOut]:
+    """List what the last recoveries did, newest first; 20 at most, and they outlive restarts.
+
+    A recovery that had nothing to do is listed until the next start. A token that is limited to
+    some dataflows is shown what was done to these. Without a `limit` it is every one.
+    """
+    if query.dataflow is not None:
+        require_granted(exchange, query.dataflow)
+    notes = [_visible(note, caller) for note in controller.journal.notes()]
+    cursors = cursors.about(query.dataflow or "")
+    shown, more = page_behind(
+        [one for one in notes if one is not None],
+        lambda one: f"{one.term}/{one.at.isoformat()}",
+        place=cursors.open(query.cursor),
+        size=page_size_or_all(settings, query),
+    )
+    items = [_recovery(one, query.dataflow) for one in shown]
+    return Page(items=items, cursor=cursors.seal(more))
+
+
+def _place_of(cursor: str) -> tuple[str, int]:
+    stage, _, epoch = cursor.rpartition("/")
+    if not (stage and epoch.isdecimal() and epoch.isascii()):
+        raise CursorInvalidError(cursor)
+    return stage, int(epoch)
+
+
+def _intention(one: OpenIntention) -> IntentionOut:
+    return IntentionOut.of(
+        one,
+        stage=one.intention.stage,
+        epoch=one.intention.epoch,
+        run=one.intention.run,
+        since=datetime.fromtimestamp(one.intention.prepared_ms / 1000, UTC),
+    )
+
+
+def _visible(note: RecoveryNote, caller: Identity) -> RecoveryNote | None:
+    """Return what a caller may see of a recovery; `None` if it did nothing that it may see."""
+    if caller.dataflows is None:
+        return note
+    mine = {name: one for name, one in note.dataflows.items() if caller.may_touch(name)}
+    # Folders that were removed can be of any dataflow.
+    return replace(note, dataflows=mine, removed=()) if mine else None
+
+
+def _recovery(note: RecoveryNote, only: str | None) -> RecoveryOut:
+    return RecoveryOut.of(
+        note,
+        dataflows=[_recovered(one) for n, one in note.dataflows.items() if only in (None, n)],
+    )
+
+
+def _recovered(one: DataflowRecovered) -> DataflowRecoveredOut:
+    return DataflowRecoveredOut.of(one, redone=[RedoneOut.of(r) for r in one.redone])

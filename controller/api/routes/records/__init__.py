@@ -1,0 +1,1 @@
+"""Routes of what dataflows hold: files, increments, records, states."""

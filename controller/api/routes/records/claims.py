@@ -1,0 +1,74 @@
+"""Claims: files that arrived in a drop folder, including those in quarantine."""
+
+from __future__ import annotations
+
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from controller.access.scopes import Scope
+from controller.api.answers.json_values import json_value
+from controller.api.answers.schemas import ClaimOut, Page
+from controller.api.figures.rejected import rejected_by_claim
+from controller.api.requests.moments import RangePageQuery
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import SettingsDep, StoreDep
+from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.scopes import needs
+from controller.store.base import ClaimRecord, ClaimStatus
+
+routes = router("claims")
+
+
+class ClaimQuery(RangePageQuery):
+    """Which claims to list."""
+
+    source: str | None = Field(None, max_length=200)
+    status: ClaimStatus | None = None
+    increment: int | None = Field(
+        None, ge=0, lt=2**63, description="Only files that this increment of the source holds."
+    )
+    code: str | None = Field(
+        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the reason of a refusal."
+    )
+
+
+@routes.get("/dataflows/{name}/claims", responses=problems(404))
+@needs(Scope.VIEWER)
+@read_anywhere
+def list_claims(
+    name: str,
+    store: StoreDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[ClaimQuery, Query()],
+) -> Page[ClaimOut]:
+    """List claims, newest first; `status=quarantined` lists what was refused, and why."""
+    record = store.dataflow(name)
+    page = store.claims(
+        name,
+        query.source,
+        status=query.status,
+        index=query.increment,
+        code=query.code,
+        since=query.since,
+        until=query.until,
+        cursor=cursors.open(query.cursor),
+        limit=page_size(settings, query),
+    )
+    rejected = rejected_by_claim(record, page.items, store)
+    items = [claim_out(claim, rejected.get(claim.id, 0)) for claim in page.items]
+    return Page(items=items, cursor=cursors.seal(page.cursor))
+
+
+def claim_out(claim: ClaimRecord, rejected: int = 0) -> ClaimOut:
+    """Return a claim as the API shows it; only one that was accepted can have rejected records."""
+    return ClaimOut.of(
+        claim,
+        path=json_value(claim.path),
+        rejected=rejected,
+        reason=json_value(claim.reason),
+        same_as=json_value(claim.same_as),
+    )

@@ -1,0 +1,266 @@
+"""Increments of a dataflow's flows, newest first."""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Path, Query
+from pydantic import Field
+
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.wave import CellStatus
+from controller.access.scopes import Scope
+from controller.api.answers.json_values import json_value
+from controller.api.answers.schemas import (
+    FileOut,
+    IncrementOut,
+    Model,
+    Page,
+    PageQuery,
+    Records,
+)
+from controller.api.figures.increment_grid import GridRow, increment_grid
+from controller.api.figures.rejected import rejected_of_increment
+from controller.api.requests.moments import RangePageQuery
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    ReadingDep,
+    SettingsDep,
+    StoreDep,
+)
+from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.scopes import needs
+from controller.store.base import IncrementRecord, StageRecord
+from controller.store.errors import CursorInvalidError
+
+routes = router("increments")
+
+GRID_ROWS_MAX = 100
+
+
+class IncrementQuery(RangePageQuery):
+    """Which increments to list."""
+
+    flow: str | None = Field(None, max_length=200, description="`source` or `stage.output`.")
+
+
+@routes.get("/dataflows/{name}/increments", responses=problems(404))
+@needs(Scope.VIEWER)
+@read_anywhere
+def list_increments(
+    name: str,
+    store: StoreDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[IncrementQuery, Query()],
+) -> Page[IncrementOut]:
+    """List the increments of a dataflow."""
+    store.dataflow(name)
+    limit = page_size(settings, query)
+    page = store.increments(
+        name,
+        query.flow,
+        since=query.since,
+        until=query.until,
+        cursor=cursors.open(query.cursor),
+        limit=limit,
+    )
+    return Page(items=[_shown(record) for record in page.items], cursor=cursors.seal(page.cursor))
+
+
+class GridQuery(PageQuery):
+    """Which increments to show by stage."""
+
+    flow: str | None = Field(
+        None, max_length=200, description="`source` or `stage.output`; by default the first source."
+    )
+    not_applied: bool = Field(False, description="Only those that some stage has not applied.")
+    limit: int | None = Field(None, ge=1, le=100, description="Maximum number of rows to return.")
+
+
+class GridStageOut(Model):
+    """One column: a leading stage."""
+
+    name: str
+    stages: list[str] = Field(description="The stages that run together.")
+    failures: int = Field(description="Failed tries of the next run, in a row.")
+    retry_at: datetime | None
+    stopped: str = Field(description="Why it does not start by itself; empty if it does.")
+    paused_itself: bool = Field(
+        description="Whether an operator paused it: it is resumed, and a retry is refused."
+    )
+
+
+class GridCellOut(Model):
+    """What one stage has made of an increment, or of what came of it."""
+
+    status: CellStatus
+    run: str | None = Field(
+        description="The run that applied it; `null` if there is none or it is not known."
+    )
+    epoch: int | None
+
+
+class GridRowOut(Model):
+    """One increment."""
+
+    index: int
+    records: int
+    bytes: int
+    created_at: datetime
+    rejected: int = Field(description="Records of its files that were rejected, and are not in it.")
+    file: str = Field(description="The file that it came in; empty for the flow of a stage.")
+    cells: list[GridCellOut] = Field(description="One for each stage, in their order.")
+
+
+class GridOut(Model):
+    """Increments of one flow by stage, newest first."""
+
+    flow: str
+    flows: list[str] = Field(description="All flows of the dataflow, sources first.")
+    stages: list[GridStageOut]
+    items: list[GridRowOut]
+    cursor: str | None
+
+
+@routes.get("/dataflows/{name}/increments/grid", responses=problems(404))
+@needs(Scope.VIEWER)
+def grid(
+    name: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[GridQuery, Query()],
+) -> GridOut:
+    """Show which stages applied each increment of a flow, and where it waits.
+
+    For a stage that reads the increment only by way of others, what came of it is shown. At most
+    1,000 increments are examined for an answer; a page may be short, and have a cursor.
+    """
+    store.dataflow(name)
+    dataflow = controller.dataflow(name)
+    flows = list(dataflow.flows())
+    flow = query.flow or flows[0]
+    if flow not in flows:
+        raise NotFoundError(kind="flow", name=f"{name}/{flow}")
+    members = controller.members(name)
+    limit = min(page_size(settings, query), GRID_ROWS_MAX)
+    made = increment_grid(
+        store,
+        dataflow,
+        members,
+        flow,
+        cursor=cursors.open(query.cursor),
+        limit=limit,
+        open_only=query.not_applied,
+    )
+    states = {one.stage: one for one in store.stages(name)}
+    return GridOut(
+        flow=flow,
+        flows=flows,
+        stages=[_column(states[one], members[one]) for one in made.order if one in states],
+        items=[_row(row, [one for one in made.order if one in states]) for row in made.rows],
+        cursor=cursors.seal(made.cursor),
+    )
+
+
+def _column(stage: StageRecord, members: Sequence[str]) -> GridStageOut:
+    return GridStageOut(
+        name=stage.stage,
+        stages=list(members),
+        failures=stage.failures,
+        retry_at=stage.retry_at,
+        stopped=stage.paused_because,
+        paused_itself=stage.is_paused,
+    )
+
+
+def _row(row: GridRow, order: Sequence[str]) -> GridRowOut:
+    increment = row.increment.increment
+    cells = [row.cells[name] for name in order]
+    return GridRowOut.of(
+        increment,
+        created_at=row.increment.created_at,
+        rejected=rejected_of_increment(row.increment),
+        file=str(json_value(row.increment.file_names)),
+        cells=[GridCellOut.of(c) for c in cells],
+    )
+
+
+@routes.get("/dataflows/{name}/increments/{flow}/{index}", responses=problems(404))
+@needs(Scope.VIEWER)
+@read_anywhere
+def show(
+    name: str,
+    flow: str,
+    # A database rejects larger numbers, with an error of its own.
+    index: Annotated[int, Path(ge=0, le=(1 << 63) - 1)],
+    store: StoreDep,
+) -> IncrementOut:
+    """Show one increment."""
+    return _shown(store.increment(name, flow, index))
+
+
+class FlowColumnOut(Model):
+    """One column of a flow."""
+
+    name: str
+    type: str = Field(description="Type in the schema, such as `BIGINT` or `ARRAY<STRING>`.")
+
+
+class IncrementRecords(Records):
+    """Records of one increment, with the columns of its flow."""
+
+    columns: list[FlowColumnOut] = Field(
+        description="Columns in order. Records of a stage's flow also have `_epoch`."
+    )
+
+
+@routes.get("/dataflows/{name}/increments/{flow}/{index}/records", responses=problems(404, 410))
+@needs(Scope.VIEWER)
+@read_anywhere
+def read(
+    name: str,
+    flow: str,
+    index: Annotated[int, Path(ge=0, le=(1 << 63) - 1)],
+    controller: ControllerDep,
+    reading: ReadingDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[PageQuery, Query()],
+) -> IncrementRecords:
+    """Read a page of the records of one increment, in their order."""
+    schema = controller.dataflow(name).flows().get(flow)
+    if schema is None:
+        raise NotFoundError(kind="flow", name=f"{name}/{flow}")
+    offset, limit = _offset(cursors.open(query.cursor)), page_size(settings, query)
+    records, behind = reading.read_increment(name, flow, index, offset, limit)
+    return IncrementRecords(
+        columns=[FlowColumnOut(name=field.name, type=str(field.type)) for field in schema.fields],
+        items=[json_value(record) for record in records],
+        cursor=cursors.seal(None if behind is None else str(behind)),
+    )
+
+
+def _offset(place: str | None) -> int:
+    if place is None:
+        return 0
+    if not (place.isascii() and place.isdecimal() and len(place) <= 18):
+        raise CursorInvalidError(place)
+    return int(place)
+
+
+def _shown(record: IncrementRecord) -> IncrementOut:
+    increment = record.increment
+    return IncrementOut.of(
+        increment,
+        created_at=record.created_at,
+        rejected=rejected_of_increment(record),
+        origin=json_value(record.origin),
+        files=[FileOut.of(f) for f in increment.files],
+    )

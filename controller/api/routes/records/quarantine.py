@@ -1,0 +1,300 @@
+"""Quarantine: what was refused and why, the lines around a mistake, and what becomes of a file."""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Callable, Iterator
+from typing import Annotated, BinaryIO, cast
+
+import anyio.to_thread
+from fastapi import Path, Query, Request
+from fastapi.responses import StreamingResponse
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from controller.access.scopes import Scope
+from controller.api.answers.json_values import json_value
+from controller.api.answers.schemas import ClaimOut, Model, Page, PageQuery
+from controller.api.requests.body import BodyStream
+from controller.api.routes.records.claims import claim_out
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import (
+    CallerDep,
+    ControllerDep,
+    DropFolderDep,
+    SettingsDep,
+    StoreDep,
+    UploadLimiterDep,
+)
+from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.scopes import needs
+from controller.ingest.quarantine import Decided, refusal
+from controller.ingest.uploads import Author
+from controller.store.base import ClaimRecord, DataflowRecord, Store
+
+routes = router("quarantine")
+
+READ_BYTES = 1 << 20
+ClaimId = Annotated[str, Path(pattern="^[a-z0-9]{1,64}$")]
+
+
+class DecisionQuery(Model):
+    """The reason for a decision about a file, and the person who asks for it."""
+
+    reason: str = Field(min_length=1, max_length=1000, description="Kept with the file.")
+    by: str = Field(
+        "",
+        max_length=200,
+        description="The person who asks for it; by default the name of the token.",
+    )
+
+
+class ReadmitQuery(DecisionQuery):
+    """How a file is admitted."""
+
+    as_it_is: bool = Field(
+        False, description="Admit the file in quarantine; without it, the body replaces the file."
+    )
+
+
+class ExcerptLineOut(Model):
+    """One line of a file."""
+
+    number: int
+    text: str
+    mistakes: list[str] = Field(
+        description="What is wrong with it; empty if nothing is known to be."
+    )
+
+
+class QuarantinedOut(Model):
+    """One refused file."""
+
+    claim: ClaimOut
+    folder_path: str = Field(description="The file's path on the service's machine.")
+    file_bytes: int | None = Field(description="Its size now; `null` if it is not there.")
+    lines: list[ExcerptLineOut] = Field(description="Around its mistakes, or its first lines.")
+    content: str | None = Field(description="All of a text file of at most 64 KiB, to be mended.")
+    hint: str = Field(description="Why there are no lines; empty if there are.")
+    as_it_is_refused: str = Field(
+        description="Why it cannot be admitted as it is; empty if it can."
+    )
+
+
+class DecidedOut(Model):
+    """What was decided on a file."""
+
+    claim: ClaimOut
+    readmitted: ClaimOut | None = Field(description="The claim of the file in its place.")
+    repeated: bool = Field(description="Whether an earlier request had decided the same.")
+
+
+@routes.get("/dataflows/{name}/sources/{source}/quarantine", responses=problems(404))
+@needs(Scope.VIEWER)
+def list_quarantine(
+    name: str,
+    source: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[PageQuery, Query()],
+) -> Page[ClaimOut]:
+    """List the files of a source that wait for a decision, newest first."""
+    store.dataflow(name)
+    _require_source(controller.dataflow(name), source)
+    page = store.claims(
+        name,
+        source,
+        status="quarantined",
+        cursor=cursors.open(query.cursor),
+        limit=page_size(settings, query),
+    )
+    return Page(items=[claim_out(claim) for claim in page.items], cursor=cursors.seal(page.cursor))
+
+
+@routes.get("/dataflows/{name}/sources/{source}/quarantine/{claim}", responses=problems(404))
+@needs(Scope.VIEWER)
+def show(
+    name: str,
+    source: str,
+    claim: ClaimId,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+) -> QuarantinedOut:
+    """Show a refused file: its reason, and the lines around its mistakes."""
+    record, dataflow = store.dataflow(name), controller.dataflow(name)
+    quarantined = _claim(store, name, source, claim)
+    file = drop_folder.inspect(record, dataflow, source, quarantined)
+    return QuarantinedOut(
+        claim=claim_out(quarantined),
+        folder_path=json_value(file.path),
+        file_bytes=file.bytes,
+        lines=[
+            ExcerptLineOut(
+                number=line.number,
+                text=json_value(line.text),
+                mistakes=[json_value(one) for one in line.mistakes],
+            )
+            for line in file.lines
+        ],
+        content=file.content,
+        hint=file.hint,
+        as_it_is_refused=refusal(quarantined),
+    )
+
+
+@routes.get(
+    "/dataflows/{name}/sources/{source}/quarantine/{claim}/content",
+    responses={
+        **problems(404),
+        200: {"content": {"application/octet-stream": {}}, "description": "The file."},
+    },
+    response_class=StreamingResponse,
+)
+@needs(Scope.VIEWER)
+def content(
+    name: str,
+    source: str,
+    claim: ClaimId,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+) -> StreamingResponse:
+    """Return the original file as an attachment, also after a decision."""
+    record, dataflow = store.dataflow(name), controller.dataflow(name)
+    quarantined = _claim(store, name, source, claim)
+    file = drop_folder.open_quarantined(record, dataflow, source, quarantined)
+    headers = {
+        "Content-Disposition": f'attachment; filename="{claim}.{dataflow.sources[source].format}"',
+        "X-Content-Type-Options": "nosniff",
+    }
+    return StreamingResponse(_parts(file), media_type="application/octet-stream", headers=headers)
+
+
+@routes.post(
+    "/dataflows/{name}/sources/{source}/quarantine/{claim}/readmit",
+    openapi_extra={
+        "requestBody": {
+            "required": False,
+            "content": {
+                "application/octet-stream": {"schema": {"type": "string", "format": "binary"}}
+            },
+        }
+    },
+    responses=problems(404, 409, 413, 422),
+)
+@needs(Scope.OPERATOR)
+async def readmit(
+    name: str,
+    source: str,
+    claim: ClaimId,
+    request: Request,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    limiter: UploadLimiterDep,
+    caller: CallerDep,
+    query: Annotated[ReadmitQuery, Query()],
+) -> DecidedOut:
+    """Admit a refused file once: as it is, or the body in its place; durable when this answers.
+
+    The original file is kept with its reason and this decision. A request that is repeated admits
+    nothing more: it gets the first answer, or 409 with the claim that was made.
+    """
+    stream = BodyStream(request)
+    author = Author(query.by or caller.actor, query.reason)
+
+    def act() -> Decided:
+        record, dataflow = store.dataflow(name), controller.dataflow(name)
+        if query.as_it_is:
+            return drop_folder.readmit(record, dataflow, source, claim, None, author)
+        with io.BufferedReader(stream, READ_BYTES) as reader:
+            mended = cast(BinaryIO, reader)
+            return drop_folder.readmit(record, dataflow, source, claim, mended, author)
+
+    return _decided(await anyio.to_thread.run_sync(act, limiter=limiter))
+
+
+@routes.post(
+    "/dataflows/{name}/sources/{source}/quarantine/{claim}/discard", responses=problems(404, 409)
+)
+@needs(Scope.OPERATOR)
+async def discard(
+    name: str,
+    source: str,
+    claim: ClaimId,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    caller: CallerDep,
+    query: Annotated[DecisionQuery, Query()],
+) -> DecidedOut:
+    """Take a refused file out of quarantine, unused; it is kept as finished files are."""
+    author = Author(query.by or caller.actor, query.reason)
+    return await _act(
+        store,
+        name,
+        lambda record: drop_folder.discard(
+            record, controller.dataflow(name), source, claim, author
+        ),
+    )
+
+
+@routes.post(
+    "/dataflows/{name}/sources/{source}/quarantine/{claim}/restore", responses=problems(404, 409)
+)
+@needs(Scope.OPERATOR)
+async def restore(
+    name: str,
+    source: str,
+    claim: ClaimId,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+) -> DecidedOut:
+    """Take a decision back: the file is in quarantine again.
+
+    Refused while what was admitted in its place counts; roll back first.
+    """
+    return await _act(
+        store,
+        name,
+        lambda record: drop_folder.restore(record, controller.dataflow(name), source, claim),
+    )
+
+
+async def _act(store: Store, name: str, act: Callable[[DataflowRecord], Decided]) -> DecidedOut:
+    return _decided(await run_in_threadpool(lambda: act(store.dataflow(name))))
+
+
+def _decided(decided: Decided) -> DecidedOut:
+    other = decided.readmitted
+    return DecidedOut(
+        claim=claim_out(decided.claim),
+        readmitted=None if other is None else claim_out(other),
+        repeated=decided.repeated,
+    )
+
+
+def _claim(store: Store, name: str, source: str, claim: str) -> ClaimRecord:
+    """Return a claim that is, or was, in quarantine."""
+    quarantined = store.find_claims([claim]).get(claim)
+    mine = quarantined is not None and (quarantined.dataflow, quarantined.source) == (name, source)
+    if quarantined is None or not mine or quarantined.reason is None:
+        raise NotFoundError(kind="quarantined file", name=f"{name}/{source}/{claim}")
+    return quarantined
+
+
+def _require_source(dataflow: Dataflow, source: str) -> None:
+    if source not in dataflow.sources:
+        raise NotFoundError(kind="source", name=f"{dataflow.name}.{source}")
+
+
+def _parts(file: BinaryIO) -> Iterator[bytes]:
+    with file:
+        while part := file.read(READ_BYTES):
+            yield part

@@ -1,0 +1,70 @@
+"""Records that were put aside while the others of their file were taken in."""
+
+from __future__ import annotations
+
+from datetime import datetime
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from cbp.errors import NotFoundError
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import ControllerDep, SettingsDep, StoreDep
+from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.scopes import needs
+from controller.ingest.rejects_table import read_rejects
+from controller.store.errors import CursorInvalidError
+
+routes = router("sources")
+
+
+class RejectedRecordOut(Model):
+    """One record that was put aside."""
+
+    increment: int = Field(description="Index of the increment that has the file's other records.")
+    claim: str = Field(description="Id of the file's claim.")
+    file: str = Field(description="Name of the file.")
+    line: int = Field(description="Line in the decompressed text (row of a binary file), from 1.")
+    column_name: str | None = Field(description="Null if the record as a whole is wrong.")
+    code: str = Field(description="What is wrong, as a stable code.")
+    message: str = Field(description="What came, and what was expected.")
+    text: str = Field(description="The record, cut to 1,000 characters.")
+    rejected_at: datetime = Field(description="When the file was taken in.")
+
+
+@routes.get("/dataflows/{name}/sources/{source}/rejects", responses=problems(400, 404))
+@needs(Scope.VIEWER)
+def list_rejects(
+    name: str,
+    source: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[PageQuery, Query()],
+) -> Page[RejectedRecordOut]:
+    """List the records of a source that were put aside, newest increment first."""
+    record = store.dataflow(name)
+    if source not in controller.dataflow(name).sources:
+        raise NotFoundError(kind="source", name=f"{name}.{source}")
+    rows, place = read_rejects(
+        record.folder,
+        source,
+        below=_place(cursors.open(query.cursor)),
+        limit=page_size(settings, query),
+    )
+    items = [RejectedRecordOut.model_validate(row) for row in rows]
+    following = None if place is None else f"{place[0]}/{place[1]}"
+    return Page(items=items, cursor=cursors.seal(following))
+
+
+def _place(cursor: str | None) -> tuple[int, int] | None:
+    if cursor is None:
+        return None
+    index, _, at = cursor.partition("/")
+    if not (index.isascii() and index.isdigit() and at.isascii() and at.isdigit()):
+        raise CursorInvalidError(cursor)
+    return int(index), int(at)

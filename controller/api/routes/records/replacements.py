@@ -1,0 +1,178 @@
+"""Replacements: a file of a source is replaced by another one, or taken back.
+
+Which stages can follow, and how, is decided by `cbp.model.dataflow.replacement`.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, BinaryIO, cast
+
+import anyio.to_thread
+from fastapi import Query, Request
+from pydantic import Field
+from starlette.concurrency import run_in_threadpool
+
+from controller.access.scopes import Scope
+from controller.api.answers.request_errors import IdempotencyKeyReusedError
+from controller.api.answers.schemas import ClaimOut, Model
+from controller.api.requests.body import BodyStream
+from controller.api.routes.records.claims import claim_out
+from controller.api.routes.records.sources import ANY_TYPE, UploadQuery
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    DropFolderDep,
+    IdempotencyKey,
+    IdempotencyKeysDep,
+    UploadLimiterDep,
+)
+from controller.api.routing.routers import problems, router
+from controller.api.routing.scopes import needs
+from controller.ingest.replacement import Compared
+from controller.ingest.uploads import Author
+from controller.store.base import Uploaded
+
+READ_BYTES = 1 << 20
+
+routes = router("sources")
+
+
+class ReplaceQuery(UploadQuery):
+    """The file, who asks, and why."""
+
+    by: str = Field("", max_length=200, description="Who asks for it.")
+    reason: str = Field(min_length=1, max_length=1000, description="Kept with the increment.")
+
+
+class ComparedOut(Model):
+    """What a replacement would change."""
+
+    records_came: int = Field(description="Records that come.")
+    records_gone: int = Field(description="Records that are taken back.")
+    groups: dict[str, int] = Field(description="By stage: groups that have one of them.")
+
+
+def _compared(made: Compared) -> ComparedOut:
+    return ComparedOut(records_came=made.came, records_gone=made.gone, groups=dict(made.groups))
+
+
+@routes.post(
+    "/dataflows/{name}/sources/{source}/replacements",
+    status_code=202,
+    openapi_extra=ANY_TYPE,
+    responses=problems(404, 409, 413, 422),
+)
+@needs(Scope.ADMIN)
+async def replace(
+    name: str,
+    source: str,
+    request: Request,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    idempotency_keys: IdempotencyKeysDep,
+    limiter: UploadLimiterDep,
+    query: Annotated[ReplaceQuery, Query()],
+    idempotency_key: IdempotencyKey = None,
+) -> ClaimOut:
+    """Receive a file that replaces the one of its name. The body is the new file's content.
+
+    The next pass over the source makes one increment of what differs: records that come, and
+    records that are taken back. It is refused, and nothing changes, if a stage cannot follow
+    (409, `replace_refused`).
+    """
+    stream = BodyStream(request)
+    key = idempotency_key or ""
+
+    def receive() -> Uploaded:
+        record = controller.retained.check(name, source)
+        author = Author(query.by, query.reason)
+        with io.BufferedReader(stream, READ_BYTES) as reader:
+            content = cast(BinaryIO, reader)
+            given = (record, controller.dataflow(name), source, query.name)
+            return drop_folder.replacements.ask(*given, content, author, key)
+
+    with idempotency_keys.busy(f"{name}/{source}/{key}" if key else None):
+        done = await anyio.to_thread.run_sync(receive, limiter=limiter)
+    return _answer(done)
+
+
+@routes.post(
+    "/dataflows/{name}/sources/{source}/replacements/preview",
+    openapi_extra=ANY_TYPE,
+    responses=problems(404, 409, 413, 422),
+)
+@needs(Scope.OPERATOR, changes=False)
+async def preview_replacement(
+    name: str,
+    source: str,
+    request: Request,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    limiter: UploadLimiterDep,
+    query: Annotated[UploadQuery, Query()],
+) -> ComparedOut:
+    """Return what a replacement would change, with the same refusals; changes nothing."""
+    stream = BodyStream(request)
+
+    def compare() -> Compared:
+        record = controller.retained.check(name, source)
+        with io.BufferedReader(stream, READ_BYTES) as reader:
+            content = cast(BinaryIO, reader)
+            dataflow = controller.dataflow(name)
+            return drop_folder.replacements.compare(record, dataflow, source, query.name, content)
+
+    return _compared(await anyio.to_thread.run_sync(compare, limiter=limiter))
+
+
+@routes.post(
+    "/dataflows/{name}/sources/{source}/retractions",
+    status_code=202,
+    responses=problems(404, 409, 422),
+)
+@needs(Scope.ADMIN)
+async def retract(
+    name: str,
+    source: str,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    query: Annotated[ReplaceQuery, Query()],
+    idempotency_key: IdempotencyKey = None,
+) -> ClaimOut:
+    """Take back all records of a file, as one increment; refusals as for a replacement."""
+
+    def receive() -> Uploaded:
+        record = controller.retained.check(name, source)
+        given = (record, controller.dataflow(name), source, query.name)
+        author = Author(query.by, query.reason)
+        return drop_folder.replacements.ask(*given, None, author, idempotency_key or "")
+
+    return _answer(await run_in_threadpool(receive))
+
+
+@routes.post(
+    "/dataflows/{name}/sources/{source}/retractions/preview",
+    responses=problems(404, 409, 422),
+)
+@needs(Scope.OPERATOR, changes=False)
+async def preview_retraction(
+    name: str,
+    source: str,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    query: Annotated[UploadQuery, Query()],
+) -> ComparedOut:
+    """Return what a retraction would change, with the same refusals; changes nothing."""
+
+    def compare() -> Compared:
+        record = controller.retained.check(name, source)
+        return drop_folder.replacements.compare(
+            record, controller.dataflow(name), source, query.name, None
+        )
+
+    return _compared(await run_in_threadpool(compare))
+
+
+def _answer(done: Uploaded) -> ClaimOut:
+    if not done.same_request:
+        raise IdempotencyKeyReusedError
+    return claim_out(done.answer)

@@ -1,0 +1,178 @@
+"""What a stage has set aside, and how it is given back."""
+
+from __future__ import annotations
+
+import json
+from datetime import datetime
+from typing import Annotated, Any
+
+from fastapi import Query
+from pydantic import Field
+
+from cbp.errors import NotFoundError
+from controller.access.scopes import Scope
+from controller.api.answers.jobs import JobOut, shown_job
+from controller.api.answers.schemas import Model, Page, PageQuery
+from controller.api.routing.cursors import CursorsDep
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    GiveBackJobsDep,
+    IdempotencyKey,
+    IdempotencyKeysDep,
+    ReadingDep,
+    SettingsDep,
+)
+from controller.api.routing.routers import PREFIX, leader_only, page_size, problems, router
+from controller.api.routing.scopes import needs
+from controller.loop.operations.give_back_jobs import GiveBackJob
+from controller.loop.recovery.corrections import GivenBack
+from controller.store.errors import CursorInvalidError
+
+routes = router("stages")
+
+
+class SetAsideOut(Model):
+    """A record that is set aside."""
+
+    epoch: int = Field(description="Epoch of the run that set it aside.")
+    number: int = Field(description="Its place among those of that run.")
+    input: str | None = Field(description="Null for a call that a timer asked for.")
+    key: dict[str, Any] | None = Field(
+        description="The key of its group; null for a record that is a group of its own."
+    )
+    record: dict[str, Any] | None = Field(description="Null for a call that a timer asked for.")
+    code: str = Field(
+        description="Code of the error; `set_aside_behind` if earlier records of its group wait."
+    )
+    message: str
+    increment: int | None = Field(description="Its increment, in the flow that the input reads.")
+    file: str | None = Field(description="The file that brought it, if a source did.")
+    line: int | None = Field(description="Its line in that file, from 1, if it is known.")
+    set_aside_at: datetime
+
+
+class GiveBackQuery(Model):
+    """The person who gives records back, and the reason."""
+
+    reason: str = Field(min_length=1, max_length=1000)
+    by: str = Field("", max_length=200, description="Who asks for it.")
+
+
+class GivenBackOut(Model):
+    """What became of the records that a stage had set aside."""
+
+    stage: str
+    records: int = Field(description="Records that were applied.")
+    left: int = Field(description="Records that fail again, and stay set aside.")
+    epoch: int | None = Field(description="The epoch that applied them; null if it was only tried.")
+    run: str | None
+
+
+class GiveBackJobOut(JobOut):
+    """A give-back that is under way, or has ended."""
+
+    stage: str
+    given_back: GivenBackOut | None = Field(description="What was done; `null` until it is.")
+
+
+@routes.get("/dataflows/{name}/stages/{stage}/set-aside", responses=problems(400, 404))
+@needs(Scope.VIEWER)
+def list_set_aside(
+    name: str,
+    stage: str,
+    controller: ControllerDep,
+    reading: ReadingDep,
+    settings: SettingsDep,
+    cursors: CursorsDep,
+    query: Annotated[PageQuery, Query()],
+) -> Page[SetAsideOut]:
+    """List what a stage has set aside, in the order in which it is given back."""
+    if stage not in controller.dataflow(name).stages:
+        raise NotFoundError(kind="stage", name=f"{name}.{stage}")
+    after, rows = _place(cursors.open(query.cursor)), reading.set_aside(name, stage)
+    left = [row for row in rows if (row["epoch"], row["number"]) > after]
+    shown = left[: page_size(settings, query)]
+    more = None
+    if len(shown) < len(left):
+        more = f"{shown[-1]['epoch']}/{shown[-1]['number']}"
+    return Page(items=[_shown(row) for row in shown], cursor=cursors.seal(more))
+
+
+@routes.post(
+    "/dataflows/{name}/stages/{stage}/give-back",
+    status_code=202,
+    responses=problems(404, 409, 422, 503),
+)
+@needs(Scope.ADMIN)
+def give_back(
+    name: str,
+    stage: str,
+    jobs: GiveBackJobsDep,
+    idempotency_keys: IdempotencyKeysDep,
+    query: Annotated[GiveBackQuery, Query()],
+    idempotency_key: IdempotencyKey = None,
+) -> GiveBackJobOut:
+    """Begin to give back what a stage had set aside, in its order, as an epoch of its own.
+
+    Ask for the job until it has ended. What fails again stays set aside. A request that repeats an
+    Idempotency-Key gets the same job, which gives nothing more back.
+    """
+    asked = f"give back {name} {stage} {query.model_dump_json()}".encode()
+    with idempotency_keys.use(idempotency_key, asked):
+        job = jobs.start(name, stage, who=query.by, why=query.reason, request=idempotency_key or "")
+    return _job(job)
+
+
+@routes.post(
+    "/dataflows/{name}/stages/{stage}/give-back/preview",
+    status_code=202,
+    responses=problems(404, 409, 422, 503),
+)
+@needs(Scope.OPERATOR, changes=False)
+def preview_give_back(name: str, stage: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
+    """Begin to call the stage's code with what is set aside, to see what fails; changes nothing."""
+    return _job(jobs.start_trial(name, stage))
+
+
+@routes.get("/dataflows/{name}/stages/{stage}/give-back/jobs/{job}", responses=problems(404))
+@needs(Scope.VIEWER)
+@leader_only
+def show_give_back(name: str, stage: str, job: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
+    """Show how far a give-back is, or a trial of one, or its result."""
+    shown = jobs.show(name, job)
+    if shown.stage != stage:
+        raise NotFoundError(kind=jobs.kind, name=job)
+    return _job(shown)
+
+
+def _job(one: GiveBackJob) -> GiveBackJobOut:
+    path = f"{PREFIX}/dataflows/{one.dataflow}/stages/{one.stage}/give-back/jobs/{one.id}"
+    done = None if one.result is None else _given(one.stage, one.result)
+    return GiveBackJobOut(**shown_job(one, path), stage=one.stage, given_back=done)
+
+
+def _given(stage: str, given: GivenBack) -> GivenBackOut:
+    made = given.made
+    return GivenBackOut(
+        stage=stage,
+        records=given.records,
+        left=given.left,
+        epoch=None if made is None else made.epoch,
+        run=None if made is None else made.run,
+    )
+
+
+def _shown(row: dict[str, Any]) -> SetAsideOut:
+    parsed = {
+        name: None if row[name] is None else json.loads(row[name]) for name in ("key", "record")
+    }
+    return SetAsideOut.model_validate({**row, **parsed})
+
+
+def _place(cursor: str | None) -> tuple[int, int]:
+    if cursor is None:
+        return -1, -1
+    epoch, _, number = cursor.partition("/")
+    if not (epoch.isascii() and epoch.isdigit() and number.isascii() and number.isdigit()):
+        raise CursorInvalidError(cursor)
+    return int(epoch), int(number)

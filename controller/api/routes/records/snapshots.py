@@ -1,0 +1,69 @@
+"""Snapshots: the versions of all tables of a dataflow that belong together."""
+
+from __future__ import annotations
+
+from datetime import UTC, datetime
+from typing import Annotated
+
+from fastapi import Query
+from pydantic import Field
+
+from controller.access.scopes import Scope
+from controller.api.answers.schemas import Model
+from controller.api.requests.moments import MomentQuery, as_of
+from controller.api.routing.dependencies import SnapshotsDep
+from controller.api.routing.read_routes import read_anywhere
+from controller.api.routing.routers import problems, router
+from controller.api.routing.scopes import needs
+from controller.loop.reading.reader import AsOf
+
+routes = router("snapshots")
+
+
+class TableOut(Model):
+    """One table of a snapshot."""
+
+    table: str
+    path: str
+    version: int = Field(description="Version for `VERSION AS OF`, `versionAsOf` or `version=`.")
+    epoch: int = Field(description="Last epoch that changed it; -1 if none did.")
+
+
+class SnapshotOut(Model):
+    """Versions of tables that belong together."""
+
+    dataflow: str
+    at: datetime = Field(description="Time for `TIMESTAMP AS OF`.")
+    newest: bool
+    readable_until: datetime = Field(description="Collection leaves its files alone until then.")
+    epochs: dict[str, int] = Field(
+        description="Maps each stage to its last epoch in the snapshot; -1 if there is none."
+    )
+    tables: list[TableOut]
+
+
+@routes.get("/dataflows/{name}/snapshot", responses=problems(404))
+@needs(Scope.VIEWER)
+@read_anywhere
+def take(name: str, snapshots: SnapshotsDep, query: Annotated[MomentQuery, Query()]) -> SnapshotOut:
+    """Return versions of all tables that show the same publications, while runs continue."""
+    asked = as_of(query) or AsOf()
+    snapshot = snapshots.take(name, epoch=asked.epoch, stage=asked.stage, at_ms=asked.at_ms)
+    return SnapshotOut.of(
+        snapshot,
+        at=_time(snapshot.at_ms),
+        readable_until=_time(snapshot.readable_until_ms),
+        tables=[
+            TableOut(
+                table=table,
+                path=f"{snapshot.folder}/{table}",
+                version=shown.version,
+                epoch=shown.epoch,
+            )
+            for table, shown in snapshot.tables.items()
+        ],
+    )
+
+
+def _time(ms: int) -> datetime:
+    return datetime.fromtimestamp(ms / 1000, UTC)

@@ -1,0 +1,158 @@
+"""Sources: upload a file, and check how a file would be treated, without taking it in.
+
+An uploaded file is handled like a dropped one.
+
+Idempotency-Keys of uploads are checked in `controller.ingest.uploads`.
+"""
+
+from __future__ import annotations
+
+import io
+from typing import Annotated, Any, BinaryIO, cast
+
+import anyio.to_thread
+from fastapi import Query, Request, Response
+from pydantic import Field, field_validator
+
+from cbp.errors import NotFoundError
+from controller.access.scopes import Scope
+from controller.api.answers.json_values import json_value
+from controller.api.answers.request_errors import IdempotencyKeyReusedError
+from controller.api.answers.schemas import ClaimOut, Model
+from controller.api.requests.body import BodyStream
+from controller.api.routes.records.claims import claim_out
+from controller.api.routing.dependencies import (
+    ControllerDep,
+    DropFolderDep,
+    IdempotencyKey,
+    IdempotencyKeysDep,
+    StoreDep,
+    UploadLimiterDep,
+)
+from controller.api.routing.routers import problems, router
+from controller.api.routing.scopes import needs
+from controller.store.base import Uploaded
+
+NAME_BYTES_MAX = 200
+READ_BYTES = 1 << 20
+
+routes = router("sources")
+
+ANY_TYPE = {
+    "requestBody": {
+        "required": True,
+        "content": {"application/octet-stream": {"schema": {"type": "string", "format": "binary"}}},
+    }
+}
+"""What the OpenAPI document says of a body that is a file."""
+
+
+class UploadQuery(Model):
+    """The file's name; kept as evidence, never used as a path."""
+
+    name: str = Field(min_length=1, max_length=NAME_BYTES_MAX)
+
+    @field_validator("name")
+    @classmethod
+    def _plain(cls, name: str) -> str:
+        if name.startswith(".") or any(c in "/\\" or not c.isprintable() for c in name):
+            message = "must be printable, without '/' or '\\', and not begin with '.'"
+            raise ValueError(message)
+        if len(name.encode()) > NAME_BYTES_MAX:
+            message = f"is longer than {NAME_BYTES_MAX} bytes"
+            raise ValueError(message)
+        return name
+
+
+class IdentityQuery(UploadQuery):
+    """A file that may come."""
+
+    sha256: str = Field(
+        pattern="^[0-9a-f]{64}$", description="SHA-256 of the content, in hexadecimal digits."
+    )
+
+
+class IdentityOut(Model):
+    """The outcome of a file if it came now."""
+
+    outcome: str = Field(description="`accepted` (if it can be read), `duplicate`, `quarantined`.")
+    same_as: dict[str, Any] | None = Field(
+        description="The earlier file with this content or name."
+    )
+
+
+@routes.get("/dataflows/{name}/sources/{source}/identity", responses=problems(404))
+@needs(Scope.VIEWER)
+def identity(
+    name: str,
+    source: str,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    query: Annotated[IdentityQuery, Query()],
+) -> IdentityOut:
+    """Return whether a file came before, under this name or with this content; changes nothing."""
+    record = store.dataflow(name)
+    dataflow = controller.dataflow(name)
+    foreseen = drop_folder.foresee(record, dataflow, source, query.name, query.sha256)
+    same_as = json_value(foreseen.same_as)
+    return IdentityOut(outcome=foreseen.outcome, same_as=same_as)
+
+
+@routes.post(
+    "/dataflows/{name}/sources/{source}/files",
+    status_code=202,
+    openapi_extra=ANY_TYPE,
+    responses={
+        200: {
+            "model": ClaimOut,
+            "description": "Known already, and so settled: see `status` and `same_as`.",
+        },
+        **problems(404, 409, 413, 422),
+    },
+)
+@needs(Scope.OPERATOR)
+async def upload(
+    name: str,
+    source: str,
+    request: Request,
+    response: Response,
+    store: StoreDep,
+    controller: ControllerDep,
+    drop_folder: DropFolderDep,
+    idempotency_keys: IdempotencyKeysDep,
+    limiter: UploadLimiterDep,
+    query: Annotated[UploadQuery, Query()],
+    idempotency_key: IdempotencyKey = None,
+) -> ClaimOut:
+    """Receive a file; it is durable when this answers. The body is the file's unchanged content.
+
+    A file with the name and content of an accepted one is a retry, and is not applied again
+    (200). Equal content under another name is data, unless the source's `duplicates` says
+    otherwise. Other content under the name of an accepted file goes to quarantine (`same_name`),
+    unless the source says `same_name: add`. `same_as` names the earlier file. An upload that
+    repeats an Idempotency-Key gets the first one's answer, also after a restart; with another file
+    it gets 422.
+    """
+    stream = BodyStream(request)
+    key = idempotency_key or ""
+
+    def receive() -> Uploaded:
+        record = store.dataflow(name)
+        dataflow = controller.dataflow(name)
+        if source not in dataflow.sources:
+            raise NotFoundError(kind="source", name=f"{name}.{source}")
+        with io.BufferedReader(stream, READ_BYTES) as reader:
+            content = cast(BinaryIO, reader)
+            return drop_folder.upload(record, dataflow, source, query.name, content, key)
+
+    scope = f"{name}/{source}/{key}" if key else None
+    with idempotency_keys.busy(scope):
+        # Uploads have threads of their own: slow clients would otherwise block every route.
+        done = await anyio.to_thread.run_sync(receive, limiter=limiter)
+    if not done.same_request:
+        raise IdempotencyKeyReusedError
+    claim = done.answer
+    if claim.status != "claimed":
+        response.status_code = 200
+    return claim_out(claim)

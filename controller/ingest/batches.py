@@ -1,0 +1,270 @@
+r"""Makes one increment of many claimed files: read together, judged one by one, accepted together.
+
+    claimed files -> one reader, one increment -> one log entry -> one transaction -> finished
+                 \-> (rejected, or known) each as if it had come by itself
+
+A file that is rejected is in no part (`reader.file_reader`). A file that turns out to be known is
+in the parts already, so the others are read once more without it. The increment's identity is its
+log entry: before that nobody saw it, and after it replaying gives the same increment with the same
+files in the same order, also without the store.
+
+The files of a manifest are taken in together or not at all: if one of them is rejected or gone,
+all others that are not known are rejected with it.
+
+Guaranteed: the records of an increment are in the order of the claims of its files. The claims
+that `take` answers for are settled; it answers for the first ones, and for none if the first file
+has to be taken in by itself (`intake`). `take_whole` answers for all or for none.
+"""
+
+from __future__ import annotations
+
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
+
+from controller.ingest.errors import device_errors
+from controller.ingest.folder.folder_report import Outcome
+from controller.ingest.folder.manifest import MANIFEST_NAME, Manifest, Promise, is_sealed
+from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.identity import is_asked_for, put_aside_reason
+from controller.ingest.intake import (
+    Claimed,
+    Intake,
+    Known,
+    Pending,
+    request_of,
+    require_promised,
+)
+from controller.ingest.ports import Ports
+from controller.ingest.reader.file_reader import ReadResult, SoundFile
+from controller.ingest.rejection import FileRejectedError, manifest_refused
+from controller.ingest.replacement import replaces
+from controller.store.base import ClaimRecord, Judged
+
+__all__ = ["Batches"]
+
+
+@dataclass(slots=True)
+class _Judged:
+    """What becomes of the files of a batch; each list is in the order of the claims.
+
+    Attributes:
+        accepted: With the digest; their records are in the parts.
+        known: Equal to another file, and their source does not want them.
+    """
+
+    accepted: list[tuple[ClaimRecord, SoundFile]] = field(default_factory=list)
+    refused: list[tuple[ClaimRecord, FileRejectedError]] = field(default_factory=list)
+    known: list[Known] = field(default_factory=list)
+    in_parts: int = 0
+    replacing: int | None = None
+    """Position of the first file that takes the place of an earlier one."""
+
+    @property
+    def whole(self) -> bool:
+        """Whether the parts hold the accepted files and nothing else."""
+        return self.in_parts == len(self.accepted)
+
+    def refuse_others(self, missing: Sequence[str]) -> None:
+        """Refuse all files that would be accepted, if one was refused or is missing."""
+        if not self.refused and not missing:
+            return
+        if self.refused:
+            refused, error = self.refused[0]
+            reason = manifest_refused(refused.path, error)
+        else:
+            gone = FileRejectedError(rule="file_gone", message="is gone, or was settled before")
+            reason = manifest_refused(missing[0], gone)
+        rest = [claim for claim, _ in self.accepted]
+        accepted = {claim.id for claim in rest}
+        # A file that repeats one of these would be lost if it were settled as known.
+        repeats = [one for one in self.known if (one.claim.same_as or {}).get("claim") in accepted]
+        rest += [one.claim for one in repeats]
+        self.known = [one for one in self.known if one not in repeats]
+        self.refused += [(replace(c, index=None, same_as=None), reason) for c in rest]
+        self.accepted = []
+
+
+class Batches:
+    """Takes in many files of a source at a time, one source at a time; see the module header."""
+
+    def __init__(self, ports: Ports, intake: Intake) -> None:
+        self._intake, self._store, self._limits = intake, ports.store, ports.limits
+
+    def take(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        stopping: Callable[[], bool],
+    ) -> dict[str, Outcome]:
+        """Take in the first files; return the outcomes by the claims' ids.
+
+        Args:
+            place: Their source.
+            claimed: Open claims with their copies, in the order of the claims.
+            stopping: Called while files are read; returns whether to stop.
+
+        Raises:
+            IntakeStoppedError: `stopping` returned true; nothing has changed.
+            OperatingError: As `Intake.settle`.
+        """
+        claimed = _up_to_manifest(claimed)
+        if not claimed:
+            return {}
+        index = self._store.next_index(place.dataflow, place.name)
+        read = self._read(place, claimed, index, stopping, whole=False)
+        judged = self._judge(place, claimed, read, {}, index)
+        if judged.replacing is not None:  # a replacement is an increment of its own
+            self._discard(place, read, index)
+            return self.take(place, claimed[: judged.replacing], stopping)
+        return self._carry_out(place, claimed, read, judged, index, stopping, whole=False)
+
+    def take_whole(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        manifest: Manifest,
+        missing: Sequence[str],
+        stopping: Callable[[], bool],
+    ) -> dict[str, Outcome]:
+        """Take in the files of a manifest as one increment, or refuse all; see `take`.
+
+        Args:
+            place: Their source.
+            claimed: Open claims with their copies, in the order of the manifest; at least one.
+            manifest: Announces them.
+            missing: Names of its other files, which are nowhere.
+            stopping: As for `take`.
+
+        Returns:
+            The outcomes of all files; none if something changed meanwhile.
+        """
+        index = self._store.next_index(place.dataflow, place.name)
+        read = self._read(place, claimed, index, stopping, whole=True)
+        judged = self._judge(place, claimed, read, manifest.promises, index)
+        judged.refuse_others(missing)
+        return self._carry_out(place, claimed, read, judged, index, stopping, whole=True)
+
+    def _carry_out(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        read: ReadResult,
+        judged: _Judged,
+        index: int,
+        stopping: Callable[[], bool],
+        *,
+        whole: bool,
+    ) -> dict[str, Outcome]:
+        """Accept what was judged so, and settle the rest; return all outcomes."""
+        if not judged.whole:
+            self._discard(place, read, index)
+            again = self._read_again(place, claimed, judged, index, stopping, whole=whole)
+            if again is None:  # something changed meanwhile, so nothing is as it was judged
+                return {}
+            read = again
+        made = list[Pending]()
+        if judged.accepted:
+            names = self._intake.names(place, index, read.claim)
+            made = [Pending(judged.accepted, names, read.parts, self._intake.clock())]
+        outcomes = self._intake.settle(place, made, judged.known)
+        paths = {claim.id: path for claim, path in claimed}
+        for claim, error in judged.refused:
+            self._intake.reject(place, claim, paths[claim.id], error)
+            outcomes[claim.id] = "quarantined"
+        return outcomes
+
+    def _read(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        index: int,
+        stopping: Callable[[], bool],
+        *,
+        whole: bool,
+    ) -> ReadResult:
+        seconds = math.inf if whole else self._limits.scan_seconds
+        request = request_of(place, claimed, index, self._limits, seconds=seconds, whole=whole)
+        try:
+            with device_errors(place.increments):
+                return self._intake.reader(request, stopping)
+        except Exception:
+            for claim, _ in claimed:  # a reader that was killed could not say what it wrote
+                self._intake.names(place, index, claim.id).discard()
+            raise
+
+    def _read_again(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        judged: _Judged,
+        index: int,
+        stopping: Callable[[], bool],
+        *,
+        whole: bool,
+    ) -> ReadResult | None:
+        """Read the accepted files alone; `None` if they are not what they were."""
+        if not judged.accepted:
+            return ReadResult("", (), ())
+        wanted = {claim.id: sound for claim, sound in judged.accepted}
+        files = [(claim, path) for claim, path in claimed if claim.id in wanted]
+        read = self._read(place, files, index, stopping, whole=whole)
+        if read.outcomes == tuple(wanted.values()):
+            return read
+        self._discard(place, read, index)
+        return None
+
+    def _judge(
+        self,
+        place: SourcePlace,
+        claimed: Sequence[Claimed],
+        read: ReadResult,
+        promises: Mapping[str, Promise],
+        index: int,
+    ) -> _Judged:
+        """Decide about each file that was read, given all accepted files and those before it."""
+        made, sound = _Judged(), list[tuple[ClaimRecord, SoundFile]]()
+        paths = {claim.id: path for claim, path in claimed}
+        for (claim, _), outcome in zip(claimed, read.outcomes, strict=False):
+            if not isinstance(outcome, SoundFile):
+                made.refused.append((claim, FileRejectedError(**outcome.arguments)))
+                continue
+            made.in_parts += 1
+            try:
+                require_promised(claim, outcome.sha256, promises.get(claim.path))
+            except FileRejectedError as error:
+                made.refused.append((claim, error))
+            else:
+                sound.append((replace(claim, sha256=outcome.sha256, index=index), outcome))
+        judge = self._intake.identities.judge(place, [claim for claim, _ in sound])
+        for (claim, outcome), judged in zip(sound, judge, strict=True):
+            claim = replace(claim, same_as=judged.same_as)
+            if replaces(judged.same_as):
+                if made.replacing is None:
+                    ids = [one.id for one, _ in claimed]
+                    made.replacing = ids.index(claim.id)
+                named = Judged("quarantined", {**(judged.same_as or {}), "by": "name"})
+                made.refused.append((replace(claim, index=None), put_aside_reason(named)))
+            elif judged.outcome == "accepted":
+                made.accepted.append((claim, outcome))
+            elif judged.same_as is not None and judged.same_as["by"] == "name":
+                # Its records are in no increment: with a manifest it refuses the others.
+                made.refused.append((replace(claim, index=None), put_aside_reason(judged)))
+            else:
+                made.known.append(Known(replace(claim, index=None), paths[claim.id], judged))
+        return made
+
+    def _discard(self, place: SourcePlace, read: ReadResult, index: int) -> None:
+        if read.claim:
+            self._intake.names(place, index, read.claim).discard()
+
+
+def _up_to_manifest(claimed: Sequence[Claimed]) -> Sequence[Claimed]:
+    """Return the files before the first that is taken in by itself.
+
+    That is a manifest, which is rejected, or a file that somebody asked to replace another.
+    """
+    for number, (claim, _) in enumerate(claimed):
+        if claim.path == MANIFEST_NAME or is_sealed(claim.path) or is_asked_for(claim):
+            return claimed[:number]
+    return claimed

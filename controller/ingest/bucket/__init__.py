@@ -1,1 +1,0 @@
-"""Objects of a bucket: listed, remembered, and handed on like uploads."""

@@ -1,0 +1,463 @@
+"""Claims the objects of a source's location: each is fetched once, and goes the way of an upload.
+
+    listed -> new by its ETag? -> fetched into a hidden part -> claimed, as an upload -> noted
+
+A location is listed once per interval; after a failure as `SourceTroubles` says, sooner at first
+and with growing pauses. This is apart from the passes over drop folders: a service that hangs keeps
+no file of the same source waiting, and one that is full keeps no bucket waiting.
+
+What becomes of a claimed object is decided as for every file: it is an increment, a duplicate or a
+case of quarantine. An object that was written anew under its key is new, and its content decides
+(`identity`). Objects are claimed in the order of their keys in a listing; nothing in the bucket is
+changed. There is no settle time: S3 shows an object only when it is whole.
+
+A claim carries a key made of what the listing showed. So an object that was claimed and not noted
+(`ObjectIndex`), since a crash came between, is known by it, also if a roll-back dropped it since:
+it does not come again by itself. One whose file was lost before it was read does.
+
+Guaranteed: an object that cannot be read does not stop those behind it. A large backlog does not
+fill the disk: fetching waits while many files wait in `claimed` (`FetchLimits`). A cut connection
+costs one block, and all blocks are of one version of the object.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections.abc import Callable
+from concurrent.futures import Executor, Future
+from contextlib import AbstractContextManager
+from dataclasses import dataclass, field
+from datetime import UTC, datetime, timedelta
+from itertools import islice
+from pathlib import Path
+from typing import Any, BinaryIO, Protocol, cast
+
+from cbp.clock import MACHINE
+from cbp.errors import LogConflictError, NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.source_location import BucketPrefix
+from controller.ingest.errors import (
+    BucketDeniedError,
+    BucketFailedError,
+    IntakeStoppedError,
+    LocationRefusedError,
+    ObjectChangedError,
+    ObjectGoneError,
+    ObjectSlowError,
+)
+from controller.ingest.folder.bucket_listing import (
+    AllowedLocations,
+    BucketListing,
+    file_name,
+    list_location,
+)
+from controller.ingest.folder.claims import Claims
+from controller.ingest.folder.folder_report import MOST_SECONDS, SourceTroubles
+from controller.ingest.folder.object_store import ObjectStore, S3Store, StoredObject
+from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.limits import FetchLimits
+from controller.ingest.ports import Ports
+from controller.ingest.rejection import FileRejectedError
+from controller.store.base import ClaimRecord, DataflowRecord
+
+__all__ = ["BucketFeed", "Buckets", "Hold", "Receive"]
+
+TRIES = 3
+_KEY_CHARACTERS = 40
+_LAST = datetime.max.replace(tzinfo=UTC)
+
+Hold = Callable[[], AbstractContextManager[object]]
+"""Returns a lock under which the dataflow stays registered, or raises `NotFoundError`."""
+
+
+class Receive(Protocol):
+    """Stores a file from a stream and claims it, as an upload; `Uploads.receive_as`."""
+
+    def __call__(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> object:
+        """Return what became of the file; durable then."""
+
+
+@dataclass(frozen=True, slots=True)
+class Buckets:
+    """How buckets are reached.
+
+    Attributes:
+        allowed: The locations that the operator allows.
+        make_store: Makes what reads buckets; called when the first source needs it.
+        seconds: Time between two listings of a location.
+        executor: Fetches small objects ahead, a thread for each; `None`: none is fetched ahead.
+        monotonic: Returns seconds that never go back.
+        limits: What a fetch may take.
+    """
+
+    allowed: AllowedLocations = field(default_factory=AllowedLocations)
+    make_store: Callable[[], ObjectStore] = S3Store
+    seconds: float = 30.0
+    executor: Executor | None = None
+    monotonic: Callable[[], float] = MACHINE.seconds
+    limits: FetchLimits = field(default_factory=FetchLimits)
+
+
+class BucketFeed:
+    """Lists locations and claims objects; one call of `fetch` at a time for each source.
+
+    Args:
+        claims: Records the claim of an object that is too large.
+        receive: Stores an object and claims it.
+        buckets: How buckets are reached.
+        drop_root: Holds the drop folders of the sources.
+        on_claim: Called with the dataflow after objects were fetched: they wait to be read.
+
+    Attributes:
+        troubles: Sources whose location gives nothing for now, by their folder.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        *,
+        claims: Claims,
+        receive: Receive,
+        buckets: Buckets,
+        drop_root: Path,
+        on_claim: Callable[[str], None],
+    ) -> None:
+        self.store, self.limits, self._clock = ports.store, ports.limits, ports.clock
+        self._files, self._new_id = ports.files, ports.new_id
+        self._claims, self.receive, self.buckets = claims, receive, buckets
+        self._root, self._on_claim = drop_root, on_claim
+        self._objects: ObjectStore | None = None
+        self._due: dict[Path, datetime] = {}
+        self._left: dict[Path, BucketListing] = {}
+        self._reports: dict[Path, dict[str, Any]] = {}
+        # Objects that could not be read are tried last, so that those behind them come.
+        self._unreadable: dict[Path, set[str]] = {}
+        self._too_large: set[tuple[Path, str]] = set()
+        self.troubles = SourceTroubles(ports.clock)
+
+    def due(self, record: DataflowRecord, dataflow: Dataflow) -> list[str]:
+        """Return the sources whose locations are to be listed now; reads nothing."""
+        folder, now = self._root / dataflow.name, self._clock()
+        located = [
+            name for name, source in dataflow.sources.items() if source.location and record.takes_in
+        ]
+        for name in self.troubles.below(folder).keys() - set(located):
+            self.troubles.works(folder / name)  # it has no location any more, or is drained
+        return [name for name in located if self._due.get(folder / name, now) <= now]
+
+    def fetch(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        *,
+        hold: Hold,
+        stopping: Callable[[], bool],
+    ) -> None:
+        """Claim new objects of a source for some seconds, if it is due.
+
+        A failure is recorded, and does not affect other sources.
+
+        Args:
+            record: The dataflow as registered.
+            dataflow: The same dataflow, checked.
+            source: One of those that `due` returned.
+            hold: Held while the index is written.
+            stopping: Called often; returns whether to stop.
+
+        Raises:
+            LogConflictError: Another controller takes in files: this one must stop.
+            IntakeStoppedError: `stopping` returned true; the next call continues.
+            NotFoundError: The dataflow was deleted meanwhile.
+        """
+        if source not in self.due(record, dataflow):
+            return
+        place = SourcePlace.of(record, dataflow, dataflow.sources[source], self._root)
+        self._due[place.root] = _LAST  # it is not due while it is under way
+        due, pause = self._clock(), timedelta(seconds=self.buckets.seconds)
+        try:
+            if not self._claim_some(place, hold, stopping):
+                due = self._clock() + pause
+        except (LogConflictError, IntakeStoppedError, NotFoundError):
+            raise
+        except Exception as error:  # whatever failed: the location is listed again
+            self.troubles.failed(place.root, place.name, error)
+            trouble, now = self.troubles.of(place.root), self._clock()
+            assert trouble is not None, "a failure was recorded"
+            due = trouble.retry_at
+            if due - now >= timedelta(seconds=MOST_SECONDS):  # in the end once per interval
+                due = max(due, now + pause)
+        else:
+            self.troubles.works(place.root)
+        finally:
+            self._due[place.root] = due
+        self._on_claim(place.dataflow)
+
+    def forget(self, root: Path) -> None:
+        """Forget what is known of a source, by its folder: another instance may have led."""
+        self._left.pop(root, None)
+        self._due.pop(root, None)
+
+    def report(self, place: SourcePlace) -> dict[str, Any] | None:
+        """Return what is known of a source's location, as JSON values; `None` if it has none."""
+        location = place.source.location
+        if not location:
+            return None
+        unknown: dict[str, Any] = {"location": location, "listed_at": None, "objects": 0}
+        unknown |= {"waiting": 0, "left_out": 0, "oldest_left_out": []}
+        known = self._reports.get(place.root)
+        return unknown if known is None else known
+
+    def _claim_some(self, place: SourcePlace, hold: Hold, stopping: Callable[[], bool]) -> bool:
+        """Claim objects, after a listing if nothing is left of the last one.
+
+        Returns:
+            Whether objects are left that can be claimed soon.
+        """
+        location = BucketPrefix.parse(place.source.location)
+        if why := self.buckets.allowed.refusal(location):
+            raise LocationRefusedError(place.name, why)
+        if self._objects is None:
+            self._objects = self.buckets.make_store()
+        # Whatever fails: the index in memory may not be the stored one any more.
+        listing = self._left.pop(place.root, None)
+        if listing is None or listing.location != location:
+            listing = self._list(place, location, self._objects, hold, stopping)
+        waiting = self.store.open_claims(place.dataflow, place.name)
+        unreadable = self._unreadable[place.root]
+        _Slice(self, place, listing, self._objects, hold, stopping, unreadable).run(waiting)
+        self._reports[place.root] = listing.report()
+        if listing.new:
+            self._left[place.root] = listing
+        elif listing.failure is not None:
+            raise listing.failure
+        return bool(listing.new)
+
+    def _list(
+        self,
+        place: SourcePlace,
+        location: BucketPrefix,
+        objects: ObjectStore,
+        hold: Hold,
+        stopping: Callable[[], bool],
+    ) -> BucketListing:
+        """List a location; make many records of the index one."""
+        limits, unreadable = self.buckets.limits, self._unreadable.get(place.root, set())
+        listing = list_location(
+            location,
+            place.increments,
+            store=objects,
+            files=self._files,
+            now=self._clock(),
+            new_max=limits.new_max,
+            last=unreadable,
+            stopping=stopping,
+            unfinished=place.source.unfinished,
+        )
+        self._unreadable[place.root] = unreadable.intersection(name for name, _ in listing.new)
+        self._reports[place.root] = listing.report()
+        if listing.complete and listing.index.is_worn(len(listing.known), limits):
+            with hold():
+                listing.index.renew(listing.known)
+        listing.known.clear()
+        return listing
+
+    def refuse(self, place: SourcePlace, name: str, one: StoredObject, key: str) -> None:
+        """Record, once, that an object is too large; a store that was lost gets it again."""
+        if (place.root, key) in self._too_large:
+            return
+        if self.store.keyed_claim(place.dataflow, place.name, key) is None:
+            identity, path = self._new_id(), file_name(name)
+            message = (
+                f"the object has {one.size} bytes, and {self.limits.file_bytes_max} are allowed; "
+                "it was not fetched. Write it in several objects, or raise CBP_FILE_BYTES_MAX and "
+                "restart the service: then it comes by itself"
+            )
+            rejection = FileRejectedError(rule="file_too_large", message=message)
+            reason = rejection.reason(file=path, claim=identity)
+            claim = place.new_claim(
+                identity, path, one.size, "quarantined", self._clock(), reason=reason, key=key
+            )
+            self._claims.record(place, claim)
+        self._too_large.add((place.root, key))
+
+
+class _Slice:
+    """Claims the new objects of a listing for some seconds; `run` does it, once.
+
+    Claimed objects are noted together (`ObjectIndex`). What a crash, or a note that fails, leaves
+    unnoted is known by its claim in the next listing.
+    """
+
+    def __init__(
+        self,
+        feed: BucketFeed,
+        place: SourcePlace,
+        listing: BucketListing,
+        objects: ObjectStore,
+        hold: Hold,
+        stopping: Callable[[], bool],
+        unreadable: set[str],
+    ) -> None:
+        self._feed, self._place, self._listing, self._objects = feed, place, listing, objects
+        self._hold, self._stopping, self._unreadable = hold, stopping, unreadable
+        self._limits, self._now = feed.buckets.limits, feed.buckets.monotonic
+        self._claimed: list[tuple[str, StoredObject]] = []
+        self._ahead: dict[str, Future[bytes]] = {}
+
+    def run(self, waiting: list[ClaimRecord]) -> None:
+        """Claim objects until none is left, time is over, or enough wait to be read."""
+        limits, new = self._limits, self._listing.new
+        count = max(limits.waiting_files, self._place.source.batch.files) - len(waiting)
+        size = limits.waiting_bytes - sum(claim.bytes for claim in waiting)
+        begun = noted_at = self._now()
+        try:
+            while new and count > 0 and size > 0:
+                if self._stopping():
+                    raise IntakeStoppedError(str(self._listing.location))
+                if self._now() - begun >= limits.slice_seconds:
+                    break
+                name, one = new[0]
+                if self._is_claimed(name, one):
+                    self._claimed.append((name, one))
+                    count, size = count - 1, size - one.size
+                new.popleft()
+                if self._listing.failed >= limits.failed_in_a_row:
+                    new.clear()
+                late = self._now() - noted_at >= limits.noted_seconds
+                if late or len(self._claimed) >= limits.noted_together:
+                    self._note()
+                    noted_at = self._now()
+        except Exception:
+            self._note()
+            raise
+        self._note()
+
+    def _is_claimed(self, name: str, one: StoredObject) -> bool:
+        """Claim an object; return whether it is claimed now."""
+        first, listing = self._first(), self._listing
+        try:
+            claimed = self._claim(name, one, first)
+        except (ObjectGoneError, ObjectChangedError):
+            return False  # the next listing shows what is there
+        except (BucketDeniedError, BucketFailedError, ObjectSlowError) as error:
+            listing.failure = listing.failure or error
+            listing.failed += 1
+            self._unreadable.add(name)
+            return False
+        listing.failed = 0
+        self._unreadable.discard(name)
+        return claimed
+
+    def _claim(self, name: str, one: StoredObject, first: Future[bytes] | None) -> bool:
+        """Fetch and claim an object, unless it is claimed already; durable when it returns.
+
+        One that is too large is not claimed so: it has a claim of its own, and after the limit was
+        raised the object comes by itself.
+        """
+        feed, place, location = self._feed, self._place, self._listing.location
+        key = _key_of(location, one)
+        if one.size > feed.limits.file_bytes_max:
+            feed.refuse(place, name, one, f"too-large:{key}")
+            return False
+        key = f"object:{key}"
+        known = feed.store.keyed_claim(place.dataflow, place.name, key, withdrawn=True)
+        if known is not None and (known.reason or {}).get("code") != "file_gone":
+            return True
+        stream = _ObjectStream(
+            self._objects, location.bucket, one, feed, stopping=self._stopping, first=first
+        )
+        feed.receive(place, file_name(name), cast(BinaryIO, stream), key)
+        return True
+
+    def _first(self) -> Future[bytes] | None:
+        """Return the content of the next object, if it is small; begin to fetch those behind it."""
+        executor, new = self._feed.buckets.executor, self._listing.new
+        if executor is None:
+            return None
+        bucket, read = self._listing.location.bucket, self._objects.read
+        for _, one in islice(new, self._limits.ahead):
+            if one.size <= self._limits.ahead_bytes and one.key not in self._ahead:
+                self._ahead[one.key] = executor.submit(read, bucket, one, 0, one.size)
+        return self._ahead.pop(new[0][1].key, None)
+
+    def _note(self) -> None:
+        """Put what was claimed into the index; if that fails, it is not tried again."""
+        claimed, self._claimed = self._claimed, []
+        if claimed:
+            with self._hold():
+                self._listing.index.put(claimed)
+
+
+def _key_of(location: BucketPrefix, one: StoredObject) -> str:
+    """Return what names an object as it was listed, short enough for any store."""
+    identity = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
+    return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_CHARACTERS]
+
+
+class _ObjectStream:
+    """Reads one object once, block by block, each within its time and tried again.
+
+    No error here is an `OSError`, which would be taken for one of the drop folder's disk.
+
+    Args:
+        first: The first block, if somebody is fetching it already.
+    """
+
+    def __init__(
+        self,
+        store: ObjectStore,
+        bucket: str,
+        one: StoredObject,
+        feed: BucketFeed,
+        *,
+        stopping: Callable[[], bool],
+        first: Future[bytes] | None,
+    ) -> None:
+        self._store, self._bucket, self._one, self._first = store, bucket, one, first
+        self._stopping, self._monotonic = stopping, feed.buckets.monotonic
+        self._block_bytes = feed.buckets.limits.block_bytes
+        self._what = f"s3://{bucket}/{one.key}"
+        self._seconds = feed.limits.seconds_max + one.size / feed.limits.bytes_per_second_min
+        self._until = self._monotonic() + self._seconds
+        self._left, self._fetched, self._begun = memoryview(b""), 0, False
+
+    def read(self, size: int) -> bytes:
+        """Return up to `size` bytes; `b""` at the end.
+
+        Raises:
+            ObjectGoneError, ObjectChangedError: It is not any more what was listed.
+            ObjectSlowError, BucketDeniedError, BucketFailedError: See the errors.
+            IntakeStoppedError: `stopping` returned true.
+        """
+        if not self._left and (self._fetched < self._one.size or not self._begun):
+            self._left = memoryview(self._block())
+        data, self._left = bytes(self._left[:size]), self._left[size:]
+        return data
+
+    def _block(self) -> bytes:
+        """Fetch the next block; an empty object is asked for once, since it may be gone."""
+        self._begun = True
+        wanted = min(self._block_bytes, self._one.size - self._fetched)
+        why = "the connection was cut"
+        for _ in range(TRIES):
+            if self._stopping():
+                raise IntakeStoppedError(self._what)
+            if self._monotonic() >= self._until:
+                raise ObjectSlowError(self._what, self._seconds)
+            try:
+                data = self._fetch(wanted)
+            except BucketFailedError as error:
+                why = str(error.details.get("cause", why))
+                continue
+            if len(data) == wanted:
+                self._fetched += wanted
+                return data
+        raise BucketFailedError(self._what, f"{why} ({TRIES} times in a row)")
+
+    def _fetch(self, wanted: int) -> bytes:
+        first, self._first = self._first, None
+        if first is not None and not first.cancelled():
+            return first.result()
+        return self._store.read(self._bucket, self._one, self._fetched, wanted)

@@ -1,0 +1,345 @@
+"""Lists a location, and keeps what is new there until it is claimed.
+
+Which objects are data, and what their files are called:
+
+    orders/2026/a.jsonl             data; its file is called `2026/a.jsonl`
+    orders/, orders/2026_$folder$   empty: a mark for a folder, passed over
+    orders/_SUCCESS, orders/.x      left out, and shown: what jobs write beside their data
+    orders/_temporary/0/a.jsonl     left out: it is renamed when it is whole
+    orders/a.jsonl.part             left out, as in a drop folder
+
+A name is evidence and part of the identity of a file, and never becomes a path. It is short enough
+to fit into the name of a claimed copy, which alone has it while the database is lost. So a longer
+one is cut, and begins with a digest of the key.
+
+Which objects were claimed (`ObjectIndex`); beside the source's increments, as small records:
+
+    _objects/<n>.json    objects that were claimed together, or all of those before ("whole")
+
+An object whose key, ETag and size are in the index is not fetched again. A record is put after the
+claims of its objects are durable. After a crash in between, and after a loss of the index, the
+objects are known by the keys of their claims. So the index decides nothing about data: it spares
+the database a question for each object and listing. If the database is lost with it, every object
+is fetched once more, the accepted ones are known from the source's log, and the others come to
+quarantine anew.
+
+Each record is put under the first number that is free, so two controllers cannot both put it. After
+many records one that is whole takes their place; it leaves out objects that are gone. Records of
+another location are not believed.
+
+A document is written by someone who may register dataflows, not by the operator of the service. So
+a location outside of the allowed prefixes (`AllowedLocations`) is refused at registration, and
+again whenever it is listed: the settings may be others by then.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import json
+from collections import deque
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field
+from datetime import datetime
+from typing import Any
+
+from cbp.engine.storage.checked_json import digested, read_record, record_numbers
+from cbp.engine.storage.files import Exists, Files
+from cbp.errors import FileLostError, LogConflictError, Mistake, OperatingError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.source_location import BucketPrefix
+from cbp.model.dataflow.unfinished_names import UNFINISHED, is_unfinished
+from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.folder.listing import Unclaimed, UnclaimedFiles
+from controller.ingest.folder.object_store import ObjectStore, StoredObject
+from controller.ingest.folder.source_place import evidence, name_fits_copy
+from controller.ingest.limits import FetchLimits
+
+__all__ = [
+    "AllowedLocations",
+    "BucketListing",
+    "ObjectIndex",
+    "file_name",
+    "is_folder_mark",
+    "list_location",
+    "location_mistakes",
+    "why_left_out",
+]
+
+
+@dataclass(frozen=True, slots=True)
+class AllowedLocations:
+    """Prefixes below which documents may name locations; none by default.
+
+    Attributes:
+        prefixes: As `BucketPrefix.parse` reads them.
+    """
+
+    prefixes: tuple[str, ...] = ()
+
+    def refusal(self, location: BucketPrefix) -> str:
+        """Return why a location is not allowed; `""` if it is."""
+        if any(location.is_below(BucketPrefix.parse(one)) for one in self.prefixes):
+            return ""
+        return (
+            f"{location} is not below any prefix in CBP_SOURCE_LOCATIONS; ask the operator to add "
+            "one"
+        )
+
+
+def location_mistakes(dataflow: Dataflow, allowed: AllowedLocations) -> Iterator[Mistake]:
+    """Yield the locations of a dataflow's sources that the settings do not allow."""
+    for source in dataflow.sources.values():
+        if source.location and (why := allowed.refusal(BucketPrefix.parse(source.location))):
+            yield Mistake("location_refused", f"sources.{source.name}.location", why)
+
+
+_MARK = "_$folder$"
+_DIGEST_CHARACTERS = 32
+_KEPT_CHARACTERS = 200
+
+
+def is_folder_mark(one: StoredObject) -> bool:
+    """Return whether an object only says that there is a folder, as tools leave them."""
+    return not one.size and one.key.endswith(("/", _MARK))
+
+
+def why_left_out(name: str, unfinished: Sequence[str] = UNFINISHED) -> str:
+    """Return why an object is not taken in, by its key behind the location; `""` if it is."""
+    parts = name.split("/")
+    if any(part.startswith((".", "_")) for part in parts):
+        return "a part of its name begins with `.` or `_`, as that of unfinished data and of marks"
+    if not parts[-1]:
+        return "its name ends in `/`, as that of a folder"
+    if is_unfinished(parts[-1], unfinished):
+        return "its name says that it is not whole yet"
+    return ""
+
+
+def file_name(name: str) -> str:
+    """Return the name of an object's file; names that differ give names that differ."""
+    shown = evidence(name)
+    if name_fits_copy(shown):
+        return shown
+    digest = hashlib.sha256(name.encode("utf-8", "surrogatepass")).hexdigest()[:_DIGEST_CHARACTERS]
+    rest = shown[-_KEPT_CHARACTERS:]
+    while not name_fits_copy(made := f"{digest}~{rest}"):
+        rest = rest[1:]
+    return made
+
+
+@dataclass(frozen=True, slots=True)
+class _Record:
+    """One file of the index.
+
+    Attributes:
+        whole: Whether it replaces all records before it.
+        objects: Key behind the location, ETag and size of each object.
+    """
+
+    location: str
+    whole: bool
+    objects: tuple[tuple[str, str, int], ...]
+
+    @classmethod
+    def from_json(cls, value: Mapping[str, Any]) -> _Record:
+        """Read what `ObjectIndex` wrote."""
+        objects = tuple((str(k), str(e), int(n)) for k, e, n in value["objects"])
+        return cls(value["location"], bool(value["whole"]), objects)
+
+    def to_json(self) -> dict[str, Any]:
+        """Return plain JSON values; `from_json` is the inverse."""
+        return {"location": self.location, "whole": self.whole, "objects": self.objects}
+
+
+@dataclass(slots=True)
+class ObjectIndex:
+    """The index of one source at one location, as it was read; `load` reads it.
+
+    Attributes:
+        folder: Folder of its records.
+        location: As text.
+        numbers: The numbers of its records that count, ascending.
+        next: The number of the next record.
+    """
+
+    folder: str
+    location: str
+    files: Files
+    numbers: list[int] = field(default_factory=list)
+    next: int = 0
+    _seen: dict[str, tuple[str, int]] = field(default_factory=dict)
+
+    @classmethod
+    def load(cls, increments: str, location: str, files: Files) -> ObjectIndex:
+        """Read the index of a source, by the folder of its increments.
+
+        Raises:
+            FileDamagedError: A record is not what was written.
+            FileLostError: A record between others is gone.
+        """
+        made = cls(f"{increments}/_objects", location, files)
+        numbers = sorted(record_numbers(files.list_names(made.folder)))
+        made.next = numbers[-1] + 1 if numbers else 0
+        records = dict[int, _Record]()
+        for number in reversed(numbers):
+            records[number] = read_record(files, made._path(number), _Record.from_json)
+            if records[number].whole:
+                break
+        made.numbers = sorted(records)
+        made._require_all(records)
+        for number in made.numbers:
+            if records[number].location == location:
+                made._seen.update((k, (e, n)) for k, e, n in records[number].objects)
+        return made
+
+    def __len__(self) -> int:
+        return len(self._seen)
+
+    def has(self, name: str, one: StoredObject) -> bool:
+        """Return whether an object was claimed as a listing shows it; `name` as in `put`."""
+        return self._seen.get(name) == (one.etag, one.size)
+
+    def put(self, claimed: Iterable[tuple[str, StoredObject]]) -> None:
+        """Note that objects were claimed; durable when it returns.
+
+        Args:
+            claimed: At least one; each with its key behind the location.
+
+        Raises:
+            LogConflictError: Another controller takes in objects of this source.
+        """
+        objects = tuple((name, one.etag, one.size) for name, one in claimed)
+        self._put(_Record(self.location, not self.numbers, objects))
+        self._seen.update((name, (etag, size)) for name, etag, size in objects)
+
+    def is_worn(self, there: int, limits: FetchLimits) -> bool:
+        """Return whether `renew` is worth it; `there`: how many of its objects were listed."""
+        gone = len(self._seen) - there
+        return len(self.numbers) > limits.index_records or gone > max(limits.index_gone, there)
+
+    def renew(self, there: Iterable[str]) -> None:
+        """Put one record in the place of all, with those of its objects that are there.
+
+        May be interrupted anywhere: records before one that is whole are read no more.
+
+        Raises:
+            LogConflictError: As for `put`.
+        """
+        seen = {name: self._seen[name] for name in there if name in self._seen}
+        objects = tuple((name, etag, size) for name, (etag, size) in seen.items())
+        self._put(_Record(self.location, True, objects))
+        self._seen = seen
+        for number in sorted(record_numbers(self.files.list_names(self.folder))):
+            if number < self.numbers[0]:
+                self.files.remove(self._path(number), what="dead_record")
+
+    def _put(self, record: _Record) -> None:
+        path = self._path(self.next)
+        data = digested(json.dumps(record.to_json(), separators=(",", ":")).encode(), path)
+        if isinstance(self.files.put_if_absent(path, data, what="feed_position"), Exists):
+            raise LogConflictError(path)
+        self.numbers = [self.next] if record.whole else [*self.numbers, self.next]
+        self.next += 1
+
+    def _require_all(self, records: Mapping[int, _Record]) -> None:
+        for number in self.numbers:
+            if not records[number].whole and number - 1 not in records:
+                raise FileLostError(self._path(number - 1), f"record {number} is there")
+
+    def _path(self, number: int) -> str:
+        return f"{self.folder}/{number:020d}.json"
+
+
+@dataclass(slots=True)
+class BucketListing:
+    """One listing of a location.
+
+    Attributes:
+        index: What was claimed before, and since.
+        new: The objects to be claimed, by key, each with its key behind the location.
+        known: Names of the objects that the index has as they are.
+        complete: Whether the whole location was listed.
+        failed: How many objects could not be read, in a row.
+        failure: The error of the first that could not be read.
+    """
+
+    location: BucketPrefix
+    listed_at: datetime
+    index: ObjectIndex
+    new: deque[tuple[str, StoredObject]] = field(default_factory=deque)
+    known: list[str] = field(default_factory=list)
+    objects: int = 0
+    left_out: UnclaimedFiles = field(default_factory=UnclaimedFiles)
+    complete: bool = True
+    failed: int = 0
+    failure: OperatingError | None = None
+
+    def report(self) -> dict[str, Any]:
+        """Return what people are shown, as JSON values."""
+        return {
+            "location": str(self.location),
+            "listed_at": self.listed_at.isoformat(),
+            "objects": self.objects,
+            "waiting": len(self.new),
+            "left_out": self.left_out.count,
+            "oldest_left_out": self.left_out.to_json(),
+        }
+
+
+def list_location(
+    location: BucketPrefix,
+    increments: str,
+    *,
+    store: ObjectStore,
+    files: Files,
+    now: datetime,
+    new_max: int,
+    last: Collection[str],
+    stopping: Callable[[], bool],
+    unfinished: Sequence[str] = UNFINISHED,
+) -> BucketListing:
+    """List a location; reads names, ETags and sizes only.
+
+    Args:
+        location: The location.
+        increments: Folder of the source's increments.
+        store: Has the location.
+        files: Has the index.
+        now: The time, for people.
+        new_max: See `FetchLimits`.
+        last: Names of objects that are to be claimed behind all others.
+        stopping: Called for each page; returns whether to stop.
+        unfinished: Ends of the names of objects that are not whole yet.
+
+    Raises:
+        BucketGoneError, BucketDeniedError, BucketFailedError: See the errors.
+        FileDamagedError, FileLostError: The index cannot be read.
+        IntakeStoppedError: `stopping` returned true.
+    """
+    made = BucketListing(location, now, ObjectIndex.load(increments, str(location), files))
+    new, left_out = list[tuple[str, StoredObject]](), list[Unclaimed]()
+    for page in store.pages(location.bucket, location.prefix):
+        if stopping():
+            raise IntakeStoppedError(str(location))
+        for one in page:
+            made.objects += 1
+            name = one.key.removeprefix(location.prefix)
+            if made.index.has(name, one):
+                made.known.append(name)
+            elif is_folder_mark(one):
+                continue
+            elif why := why_left_out(name, unfinished):
+                left_out.append(Unclaimed(name, why, one.modified))
+            else:
+                new.append((name, one))
+        if len(new) >= new_max:
+            made.complete = False
+            break
+    made.left_out = UnclaimedFiles.of(left_out)
+    made.new.extend(sorted(new, key=lambda each: (each[0] in last, _turn(each[0]))))
+    return made
+
+
+def _turn(name: str) -> bytes:
+    """Return the sort key of an object, which is that of S3."""
+    return name.encode("utf-8", "surrogatepass")

@@ -1,0 +1,337 @@
+"""Claims: the store's record of an intention, and the one rename that carries it out.
+
+A claim is recorded first, and its file is renamed second, for a group of files at a time. Each of
+these steps costs one or two syncs of the disk, whatever the number of files. A large file takes
+long, so it is claimed only when its turn comes. Groups are small, so that a file that fails keeps
+few others claimed. After a crash in between, the claim is found open, and its file may be in any of
+these places:
+
+    claimed/<id>         continue
+    incoming (upload)    the upload was complete: rename, continue
+    finished, quarantine moved but not settled in the store: read again
+    incoming (listed)    the same claim is used once the file is eligible again
+    nowhere              its producer took it away: settled as `file_gone`
+"""
+
+from __future__ import annotations
+
+import errno
+import os
+import re
+import secrets
+import threading
+from collections import defaultdict
+from collections.abc import Iterator, Sequence, Set
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, field, replace
+from datetime import timedelta
+from pathlib import Path
+from typing import TypeVar
+
+import structlog
+
+from controller.ingest.folder.folder_report import GoneFiles, gone_reason
+from controller.ingest.folder.incoming_watch import Candidate
+from controller.ingest.folder.listing import CLOSE_NAME, Listed
+from controller.ingest.folder.source_place import (
+    SourcePlace,
+    claimed_at,
+    claimed_of,
+    evidence,
+    kept_files,
+    kept_name,
+    move,
+    move_all,
+    name_fits_copy,
+    names_in,
+)
+from controller.ingest.limits import IngestLimits
+from controller.ingest.ports import Ports
+from controller.store.base import ClaimRecord
+
+__all__ = [
+    "Claims",
+    "OpenClaims",
+    "PathLocks",
+    "groups",
+    "upload_name",
+]
+
+NONE: frozenset[str] = frozenset()
+
+_ASKED_AT_ONCE = 500
+_NAME_BYTES_MAX = 255
+_ID = re.compile(r"[0-9a-f]{12}[a-z0-9]*")
+_CLOCK_SET_BACK_MOST = timedelta(days=366)
+
+_log = structlog.get_logger(__name__)
+
+
+def _is_copy(place: SourcePlace, claim: ClaimRecord) -> bool:
+    """Return whether a settled claim's file may be in `claimed`: it is this source's, and read."""
+    mine = (claim.dataflow, claim.source) == (place.dataflow, place.name)
+    return mine and claim.status in ("accepted", "duplicate", "withdrawn")
+
+
+def upload_name(identity: str) -> str:
+    """Return the hidden name under which an upload is received."""
+    return f".upload-{identity}.part"
+
+
+class PathLocks:
+    """One lock per folder, created on first use."""
+
+    def __init__(self) -> None:
+        self._guard = threading.Lock()
+        self._locks: defaultdict[Path, threading.Lock] = defaultdict(threading.Lock)
+
+    @contextmanager
+    def hold(self, path: Path) -> Iterator[None]:
+        """Hold the lock of one folder."""
+        with self._guard:
+            lock = self._locks[path]
+        with lock:
+            yield
+
+
+@dataclass(slots=True)
+class OpenClaims:
+    """Open claims of one source, and the contents of its `claimed` folder.
+
+    Attributes:
+        copies: Id to name of every claimed copy.
+        foreign: Other names, whose ids are those of copies: a person put them there.
+        claims: By sequence.
+        reusable: Claims whose file is still in `incoming`, by the file's path.
+    """
+
+    copies: dict[str, str]
+    claims: list[ClaimRecord]
+    foreign: list[str] = field(default_factory=list)
+    reusable: dict[str, ClaimRecord] = field(default_factory=dict)
+    _moved_on: dict[str, Path] | None = None
+
+    def moved_on(self, place: SourcePlace) -> dict[str, Path]:
+        """Return the files in `quarantine` and `finished`, by the id of their claim.
+
+        Both folders are listed once, at the first call, since they may hold very many names. Later
+        calls return that listing.
+        """
+        if self._moved_on is None:
+            self._moved_on = kept_files(place.quarantine) | kept_files(place.finished)
+        return self._moved_on
+
+    def strays(self) -> dict[str, str]:
+        """Return id to name of the copies whose claim is not open: settled, or unknown."""
+        known = {claim.id for claim in self.claims}
+        return {identity: name for identity, name in self.copies.items() if identity not in known}
+
+
+class Claims:
+    """Makes claims and finds their files; methods may be called from several threads.
+
+    Attributes:
+        gone: Remembers claimed files that are in none of the source's folders.
+    """
+
+    def __init__(self, ports: Ports) -> None:
+        self._store, self._files, self._clock = ports.store, ports.files, ports.clock
+        self._faults, self.gone = ports.faults, GoneFiles()
+        # Held while a claim is recorded and carried out, and while claims are compared with files.
+        # Otherwise a half-made claim would look like one that a crash left.
+        self._locks = PathLocks()
+
+    def open(self, place: SourcePlace) -> OpenClaims:
+        """Return the open claims and the claimed copies of a source, both of one instant."""
+        with self._locks.hold(place.root):
+            names = names_in(place.claimed)
+            claims = self._store.open_claims(place.dataflow, place.name)
+            exact = {place.claimed_name(one.id, one.path) for one in claims}
+            copies, foreign = dict[str, str](), list[str]()
+            for name in sorted(names, key=lambda name: name not in exact):
+                if copies.setdefault(claimed_of(name)[0], name) != name:
+                    foreign.append(name)
+            return OpenClaims(copies, claims, foreign)
+
+    def make(self, place: SourcePlace, source: Path, claim: ClaimRecord) -> ClaimRecord:
+        """Claim a file.
+
+        Args:
+            place: The source that the file was dropped for.
+            source: Current path of the file.
+            claim: In status `claiming`; it gets its sequence. If the file has another size when it
+                is read, then it was written to.
+
+        Raises:
+            FileNotFoundError: The producer took the file away. The claim stays open and the next
+                pass settles it.
+        """
+        made = self.make_all(place, [(source, claim, None)])
+        if not made:
+            raise FileNotFoundError(errno.ENOENT, os.strerror(errno.ENOENT), str(source))
+        return made[0]
+
+    def make_all(
+        self,
+        place: SourcePlace,
+        files: Sequence[tuple[Path, ClaimRecord, Candidate | None]],
+        known: Set[str] = NONE,
+    ) -> list[ClaimRecord]:
+        """Claim files together: each step runs for all files and is durable before the next step.
+
+        Args:
+            place: The source that the files were dropped for.
+            files: Each with its current path, its claim in status `claiming`, and its listing
+                entry. A file that changed since it was listed is skipped.
+            known: Ids of claims that were recorded before; the others get their sequence.
+
+        Returns:
+            The claims whose files were there, in order. The others stay open: a later pass
+            uses them again or settles them.
+        """
+        with self._locks.hold(place.root):
+            new = [claim for _, claim, _ in files if claim.id not in known]
+            added = {claim.id: claim for claim in self._add(new)} if new else {}
+            folder = place.claimed
+            targets = [folder / place.claimed_name(c.id, c.path) for _, c, _ in files]
+            moved = move_all(
+                (
+                    (source, target)
+                    for (source, _, listed), target in zip(files, targets, strict=True)
+                    if listed is None or listed.is_at(source)
+                ),
+                self._files,
+                self._faults,
+            )
+            claimed = [
+                replace(added.get(claim.id, claim), status="claimed")
+                for (_, claim, _), target in zip(files, targets, strict=True)
+                if target in moved
+            ]
+            if claimed:
+                self._store.update_claims(claimed)
+            return claimed
+
+    def record(self, place: SourcePlace, claim: ClaimRecord) -> ClaimRecord:
+        """Record a claim that is already settled, and give it its sequence."""
+        with self._locks.hold(place.root):
+            return self._add([claim])[0]
+
+    def bring_copy(
+        self, place: SourcePlace, claim: ClaimRecord, opened: OpenClaims, listed: Listed
+    ) -> Path | None:
+        """Move the file of an open claim to `claimed` if it is elsewhere; return its path there.
+
+        The module header lists where the file may be. `None` if it is not ours: either it still
+        is in `incoming` and the claim is now in `opened.reusable`, or it is nowhere and the claim
+        is now settled as `file_gone`.
+        """
+        if claim.id in opened.copies:
+            return place.claimed / opened.copies[claim.id]
+        part = place.incoming / upload_name(claim.id)
+        path = part if os.path.lexists(part) else opened.moved_on(place).get(claim.id)
+        if path is not None:
+            target = place.claimed / place.claimed_name(claim.id, claim.path)
+            move(path, target, self._files, self._faults)
+            return target
+        if claim.path in listed.paths and claim.path not in opened.reusable:
+            opened.reusable[claim.path] = claim
+            return None
+        missed_at = self._clock()
+        reason = gone_reason(claim, missed_at)
+        self._store.update_claim(replace(claim, status="quarantined", reason=reason))
+        self.gone.note(place.root, claim, missed_at)
+        _log.warning("file.gone", dataflow=place.dataflow, source=place.name, reason=reason)
+        return None
+
+    def settle_strays(self, place: SourcePlace, opened: OpenClaims) -> bool:
+        """Move away the copies that no open claim names; return whether there were any.
+
+        A copy whose claim is settled moves to `finished`. A copy whose claim the store lost, and
+        which no log entry names, is claimed again under its original name. Everything else goes
+        back to `incoming`: a copy without an original name, a copy whose claim was settled without
+        it, and what a person put there. Nothing is overwritten.
+        """
+        strays = opened.strays()
+        known = dict[str, ClaimRecord]()
+        for start in range(0, len(strays), _ASKED_AT_ONCE):
+            known |= self._store.find_claims([*strays][start : start + _ASKED_AT_ONCE])
+        for identity, name in strays.items():
+            path, original = place.claimed / name, claimed_of(name)[1]
+            claim = known.get(identity)
+            if claim is None and original and self._is_id(identity):
+                with self._locks.hold(place.root):
+                    self._add([self._adopted(place, identity, path, original)])
+                continue
+            target = place.finished / kept_name(identity, original or name)
+            if claim is None or not _is_copy(place, claim) or os.path.lexists(target):
+                self._give_back(place, name)
+            else:
+                move(path, target, self._files, self._faults)
+        for name in opened.foreign:
+            self._give_back(place, name)
+        return bool(strays or opened.foreign)
+
+    def _is_id(self, identity: str) -> bool:
+        """Return whether the service may have made an id: it begins with a time of the past."""
+        made = claimed_at(identity) if _ID.fullmatch(identity) else None
+        return made is not None and made <= self._clock() + _CLOCK_SET_BACK_MOST
+
+    def _give_back(self, place: SourcePlace, name: str) -> None:
+        """Move a file of `claimed` to `incoming`, under a name that is free there."""
+        target = place.incoming / f"recovered-{name}"
+        if len(os.fsencode(target.name)) > _NAME_BYTES_MAX or os.path.lexists(target):
+            target = place.incoming / f"recovered-{secrets.token_hex(8)}"
+        move(place.claimed / name, target, self._files, self._faults)
+        _log.warning(
+            "claimed.given_back",
+            dataflow=place.dataflow,
+            source=place.name,
+            file=evidence(name),
+            became=evidence(target.name),
+        )
+
+    def remove_unclaimed_uploads(self, place: SourcePlace, active: set[str]) -> None:
+        """Remove parts of uploads that a killed process never acknowledged."""
+        with suppress(FileNotFoundError):
+            for name in os.listdir(place.incoming):
+                identity = name.removeprefix(".upload-").removesuffix(".part")
+                if name == upload_name(identity) and identity not in active:
+                    with suppress(OSError):  # another's folder of this name stays
+                        (place.incoming / name).unlink()
+
+    def _adopted(self, place: SourcePlace, identity: str, path: Path, original: str) -> ClaimRecord:
+        at, size = claimed_at(path.name) or self._clock(), path.lstat().st_size
+        return place.new_claim(identity, original, size, "claimed", at)
+
+    def _add(self, claims: Sequence[ClaimRecord]) -> list[ClaimRecord]:
+        self._faults("claim.before")
+        added = self._store.add_claims(claims)
+        self._faults("claim.after")
+        return added
+
+
+_F = TypeVar("_F", Candidate, ClaimRecord)
+
+
+def groups(files: Sequence[_F], limits: IngestLimits) -> Iterator[list[_F]]:
+    """Yield files in order, in groups within `group_files` and `group_bytes`."""
+    group, total = list[_F](), 0
+    for file in files:
+        alone = _is_alone(file)
+        full = len(group) == limits.group_files or total + file.bytes > limits.group_bytes
+        if group and (alone or full):
+            yield group
+            group, total = [], 0
+        group.append(file)
+        total += file.bytes
+        if alone:
+            yield group
+            group, total = [], 0
+    if group:
+        yield group
+
+
+def _is_alone(file: Candidate | ClaimRecord) -> bool:
+    """Return whether a file needs its own group: it is a marker, or its name is very long."""
+    return file.path == CLOSE_NAME or not name_fits_copy(file.path)

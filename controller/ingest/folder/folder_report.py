@@ -1,0 +1,457 @@
+"""What operators are shown of a source: its folder, lost files, failures, the result of a pass.
+
+No decision depends on the folder's report; each looks at the folder anew and opens no file.
+
+Files that went away after they were claimed (`GoneFiles`):
+
+    in `incoming`, claim recorded   its producer took it away before it was moved: never ours
+    in `claimed`, or an upload      acknowledged, then removed by somebody: its content is lost
+                                    unless it is dropped again
+
+Each such file keeps its claim for good (`cbp claims`, code `file_gone`). The newest of each source
+are shown for a day after they were missed, however long ago they were claimed, or until a file of
+the same name is taken in. The readiness report (`ready`) also names the acknowledged ones. After a
+start, the list is restored from the newest claims.
+
+Failures of sources (`SourceTroubles`): what stopped the pass of one source, while others continue.
+
+    works --failed--> resting until `retry_at` --tried again--> works, or failed once more
+
+After each of the first two failures the next try follows at once. Every further failure is followed
+by a pause, which doubles up to `MOST_SECONDS`. A device that is full or away is shown and tried
+again in the same way as an unexpected error of ours. The source's files stay where they are
+meanwhile.
+"""
+
+from __future__ import annotations
+
+import os
+import threading
+from collections.abc import Callable, Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, field
+from datetime import datetime, timedelta
+from pathlib import Path
+from typing import Any, Literal
+
+import structlog
+
+from cbp.errors import CbpError, OperatingError
+from cbp.errors.counts import format_count
+from cbp.model.schedule.backoff import Backoff, Rest
+from controller.ingest.errors import DropFolderError, SourceFailedError
+from controller.ingest.folder.folder_check import require_real
+from controller.ingest.folder.listing import Scanned, UnclaimedFiles, scan_folder, time_of
+from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.rejection import FileRejectedError, place_of
+from controller.store.base import ClaimRecord
+
+__all__ = [
+    "ASKED_MAX",
+    "GONE_SHOWN_MAX",
+    "GONE_SHOWN_SECONDS",
+    "MOST_SECONDS",
+    "OLD_SECONDS",
+    "GoneFile",
+    "GoneFiles",
+    "ScanReport",
+    "SourceTrouble",
+    "SourceTroubles",
+    "backlog_hint",
+    "count_arriving",
+    "gone_hint",
+    "gone_reason",
+    "old_hint",
+    "report_folder",
+]
+
+GONE_SHOWN_MAX = 100
+GONE_SHOWN_SECONDS = 86_400.0
+
+ASKED_MAX = 1_000
+"""Number of newest claims of a source that are read after a start."""
+
+Outcome = Literal["accepted", "duplicate", "quarantined"]
+"""What became of a file that was settled."""
+
+_RULE = "file_gone"
+
+
+def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
+    """Return the reason for settling an open claim without its file, as JSON values."""
+    lost = _acknowledged(claim)
+    message = "the file was removed while it was being claimed"
+    if lost:
+        message = (
+            "the file was removed after it was claimed and before it was read: its content is NOT "
+            "taken in; its producer drops it again"
+        )
+    rejection = FileRejectedError(rule=_RULE, message=message)
+    reason = rejection.reason(file=claim.path, claim=claim.id)
+    return {**reason, "lost": lost, "missed_at": missed_at.isoformat()}
+
+
+def _missed_at(claim: ClaimRecord) -> datetime:
+    """Return when the file of a settled claim was missed.
+
+    Claims that an earlier version settled have no such time; theirs is when they were made.
+    """
+    text = (claim.reason or {}).get("missed_at")
+    return datetime.fromisoformat(text) if isinstance(text, str) else claim.created_at
+
+
+def _acknowledged(claim: ClaimRecord) -> bool:
+    """Return whether the producer could rely on it: it was moved, or came as an upload."""
+    return claim.status == "claimed" or bool(claim.sha256)
+
+
+@dataclass(frozen=True, slots=True)
+class GoneFile:
+    """One file that went away.
+
+    Attributes:
+        name: As evidence.
+        claim: Id of its claim.
+        since: When it was claimed; aware, in UTC.
+        lost: Whether it had been acknowledged.
+        missed_at: When it was looked for and was nowhere; aware, in UTC.
+    """
+
+    name: str
+    claim: str
+    since: datetime
+    lost: bool
+    missed_at: datetime
+
+
+class GoneFiles:
+    """Remembers gone files by source; safe to use from several threads."""
+
+    def __init__(self) -> None:
+        self._lock = threading.Lock()
+        self._files: dict[Path, dict[str, GoneFile]] = {}
+
+    def note(self, root: Path, claim: ClaimRecord, missed_at: datetime) -> None:
+        """Remember the file of an open claim, by the folder of its source."""
+        lost = _acknowledged(claim)
+        self._add(root, GoneFile(claim.path, claim.id, claim.created_at, lost, missed_at))
+
+    def restore(self, root: Path, newest: Iterable[ClaimRecord]) -> None:
+        """Restore a source's gone files from its claims, newest first, if none are known yet."""
+        with self._lock:
+            if root in self._files:
+                return
+            self._files[root] = {}
+        came, gone = set[str](), list[GoneFile]()
+        for claim in newest:
+            reason = claim.reason or {}
+            if reason.get("code") != _RULE:
+                came.add(claim.path)
+            elif claim.path not in came:
+                lost = bool(reason.get("lost"))
+                missed_at = _missed_at(claim)
+                gone.append(GoneFile(claim.path, claim.id, claim.created_at, lost, missed_at))
+        for file in reversed(gone):
+            self._add(root, file)
+
+    def came(self, root: Path, name: str) -> None:
+        """Forget a file, since a file of its name was taken in."""
+        with self._lock:
+            self._files.get(root, {}).pop(name, None)
+
+    def of(self, root: Path, now: datetime) -> list[GoneFile]:
+        """Return the gone files of a source that are still shown, newest first."""
+        since = now - timedelta(seconds=GONE_SHOWN_SECONDS)
+        with self._lock:
+            files = list(self._files.get(root, {}).values())
+        return [file for file in reversed(files) if file.missed_at >= since]
+
+    def lost_below(self, folder: Path, now: datetime) -> list[str]:
+        """Return, in words, the acknowledged files that are lost, of all sources below a folder."""
+        with self._lock:
+            roots = sorted(root for root in self._files if root.parent == folder)
+        warnings = []
+        for root in roots:
+            lost = [file for file in self.of(root, now) if file.lost]
+            if lost:
+                warnings.append(f"source {root.name}: {gone_hint(lost)}")
+        return warnings
+
+    def _add(self, root: Path, file: GoneFile) -> None:
+        with self._lock:
+            files = self._files.setdefault(root, {})
+            files.pop(file.name, None)
+            files[file.name] = file
+            while len(files) > GONE_SHOWN_MAX:
+                del files[next(iter(files))]
+
+
+def gone_hint(files: Sequence[GoneFile]) -> str:
+    """Return what to do about files that went away; `""` if there are none."""
+    if not files:
+        return ""
+    more = "" if len(files) < GONE_SHOWN_MAX else " or more"
+    many = format_count(len(files), "file was", f"files{more} were")
+    lost = sum(file.lost for file in files)
+    kind = (
+        f"{lost} of them acknowledged" if lost else "all before they were moved out of `incoming`"
+    )
+    return (
+        f"{many} removed after being claimed ({kind}), such as {files[0].name!r}: not taken in; "
+        "drop it again if it is data (shown for a day, or until a file of this name comes)"
+    )
+
+
+MOST_SECONDS = 30.0
+_BACKOFF = Backoff((0.0, 0.0, 1.0), MOST_SECONDS)
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class SourceTrouble:
+    """Why nothing of a source is taken in for now.
+
+    Attributes:
+        error: The newest failure.
+        since: Time of the first failure in a row.
+        tries: Number of failures in a row.
+        rest: The pause from the newest failure to the next try.
+    """
+
+    error: OperatingError
+    since: datetime
+    tries: int
+    rest: Rest
+
+    @property
+    def retry_at(self) -> datetime:
+        """Earliest time of the next try."""
+        return self.rest.end
+
+    @property
+    def words(self) -> str:
+        """Description for an operator."""
+        failed = self.rest.words(self.tries)
+        return f"nothing is taken in (failed {failed}): {self.error.message}"
+
+
+class SourceTroubles:
+    """Remembers the troubles of sources; safe to use from several threads.
+
+    Args:
+        clock: Returns an aware time in UTC.
+    """
+
+    def __init__(self, clock: Callable[[], datetime]) -> None:
+        self._clock, self._lock = clock, threading.Lock()
+        self._troubles: dict[Path, SourceTrouble] = {}
+
+    def of(self, root: Path) -> SourceTrouble | None:
+        """Return the trouble of a source, by the source's folder."""
+        with self._lock:
+            return self._troubles.get(root)
+
+    def below(self, folder: Path) -> dict[str, SourceTrouble]:
+        """Return source to trouble, for the sources whose folders are below this one."""
+        with self._lock:
+            troubles = {r.name: t for r, t in self._troubles.items() if r.parent == folder}
+        return dict(sorted(troubles.items()))
+
+    def resting(self, root: Path) -> SourceTrouble | None:
+        """Return the trouble whose pause is not over; `None` if the source may be tried."""
+        trouble = self.of(root)
+        return trouble if trouble is not None and trouble.rest.lasts(self._clock()) else None
+
+    def failed(self, root: Path, source: str, error: Exception) -> OperatingError:
+        """Record a failure of a source; return the error to report."""
+        wrapped = _as_operating_error(source, error)
+        now = self._clock()
+        with self._lock:
+            known = self._troubles.get(root)
+            tries = 1 if known is None else known.tries + 1
+            since = now if known is None else known.since
+            self._troubles[root] = SourceTrouble(wrapped, since, tries, _BACKOFF.rest(tries, now))
+        if known is None or known.error.code != wrapped.code:
+            # The stack is added only for errors that are not the library's own.
+            cause = None if isinstance(error, CbpError) else error
+            _log.error("source.failed", folder=str(root), error=wrapped.as_dict(), exc_info=cause)
+        return wrapped
+
+    def works(self, root: Path) -> None:
+        """Record that a source works; its trouble is over."""
+        with self._lock:
+            over = self._troubles.pop(root, None)
+        if over is not None:
+            _log.info("source.works_again", folder=str(root), tries=over.tries)
+
+
+def _as_operating_error(source: str, error: Exception) -> OperatingError:
+    if isinstance(error, OperatingError):
+        return error
+    said = error.message if isinstance(error, CbpError) else str(error)
+    cause = f"{type(error).__name__}: {said}" if said else type(error).__name__
+    return SourceFailedError(source, cause=cause, place=place_of(error))
+
+
+@dataclass(frozen=True, slots=True)
+class ScanReport:
+    """The result of one pass.
+
+    Attributes:
+        accepted, quarantined, duplicates: Files that were settled.
+        waiting: Files that are not taken in yet.
+        settles_at: When the first of them has settled; look again then.
+        ignored: Names in `incoming` that are not regular files.
+        ready: Waiting files that could be taken in now; look again at once.
+        closed: Markers that closed the open frames of a source.
+        failures: Errors that stopped the pass of a source; the next pass tries again.
+        again_at: When something else is due: look again then.
+        polled: Whether files can come to a source without an event, so that only listings find
+            them.
+    """
+
+    accepted: int = 0
+    quarantined: int = 0
+    duplicates: int = 0
+    waiting: int = 0
+    ignored: int = 0
+    closed: int = 0
+    failures: tuple[OperatingError, ...] = ()
+    ready: int = 0
+    settles_at: datetime | None = None
+    again_at: datetime | None = field(default=None, compare=False)
+    polled: bool = field(default=False, compare=False)
+
+    def __add__(self, other: ScanReport) -> ScanReport:
+        return ScanReport(
+            self.accepted + other.accepted,
+            self.quarantined + other.quarantined,
+            self.duplicates + other.duplicates,
+            self.waiting + other.waiting,
+            self.ignored + other.ignored,
+            self.closed + other.closed,
+            self.failures + other.failures,
+            self.ready + other.ready,
+            _first(self.settles_at, other.settles_at),
+            _first(self.again_at, other.again_at),
+            self.polled or other.polled,
+        )
+
+    @property
+    def next_at(self) -> datetime | None:
+        """When to look again though no event has come; `None` if there is no need to."""
+        return _first(self.settles_at, self.again_at)
+
+    def count(self, outcome: Outcome) -> ScanReport:
+        """Return the report with one more file of this outcome."""
+        return self + ScanReport(
+            accepted=outcome == "accepted",
+            quarantined=outcome == "quarantined",
+            duplicates=outcome == "duplicate",
+        )
+
+
+def _first(*times: datetime | None) -> datetime | None:
+    return min((at for at in times if at is not None), default=None)
+
+
+OLD_SECONDS = 3600.0
+"""Age after which a name that will not be claimed causes a warning."""
+
+_MANY_FILES = 1_000
+_SMALL_BYTES = 64 * 1024
+
+
+def count_arriving(place: SourcePlace) -> int:
+    """Return how many files of a source are not claimed yet, or are claimed and not taken in."""
+    count = 0
+    with suppress(OSError, DropFolderError):
+        require_real(place)
+        waiting = scan_folder(place.incoming)
+        count = len(waiting.candidates) + len(waiting.sealed)
+        with os.scandir(place.claimed) as entries:
+            names = (one.name for one in entries if one.is_file(follow_symlinks=False))
+            count += sum(not name.startswith(".") for name in names)
+    return count
+
+
+def report_folder(
+    place: SourcePlace,
+    *,
+    trouble: SourceTrouble | None,
+    now: datetime,
+    gone: Sequence[GoneFile],
+    bucket: dict[str, Any] | None,
+    notes: Sequence[str],
+) -> dict[str, Any]:
+    """Look at one source's folder; reads names, sizes and times only. Returns JSON values.
+
+    Args:
+        place: The source.
+        trouble: Why nothing is taken in for now, as far as this instance knows.
+        now: The time.
+        gone: Files that went away after they were claimed, newest first; likewise.
+        bucket: What is known of its location; `None` if it has none.
+        notes: What else belongs into the warning; an empty one is left out.
+    """
+    scanned, failure = Scanned(), ""
+    try:
+        require_real(place)
+        scanned = scan_folder(place.incoming, place.source.unfinished)
+    except DropFolderError as exc:
+        failure = exc.message
+    except OSError as exc:
+        failure = f"{place.incoming} cannot be read: {exc.strerror or exc}"
+    files, unclaimed = [*scanned.candidates, *scanned.sealed], UnclaimedFiles.of(scanned.unclaimed)
+    total = sum(one.bytes for one in files)
+    oldest = min((one.mtime_ns for one in files), default=None)
+    hints = [gone_hint(gone), old_hint(unclaimed, now), backlog_hint(len(files), total)]
+    return {
+        "name": place.name,
+        "folder": str(place.incoming),
+        "waiting": len(files),
+        "waiting_bytes": total,
+        "oldest_at": None if oldest is None else _text(time_of(oldest / 1e9)),
+        "unclaimed": unclaimed.count,
+        "oldest_unclaimed": unclaimed.to_json(),
+        "gone": [
+            {"name": one.name, "claim": one.claim, "since": _text(one.since), "lost": one.lost}
+            for one in gone
+        ],
+        "warning": "; ".join(said for said in (*notes, *([failure] if failure else hints)) if said),
+        "bucket": bucket,
+        "trouble": trouble
+        and {
+            "error": trouble.error.as_dict(),
+            "since": _text(trouble.since),
+            "tries": trouble.tries,
+            "retry_at": _text(trouble.retry_at),
+        },
+    }
+
+
+def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
+    """Return what to do about names that have stayed for long; `""` if there are none."""
+    old = unclaimed.older_than(now - timedelta(seconds=OLD_SECONDS))
+    if not old:
+        return ""
+    more = "" if len(old) == unclaimed.count else " or more"
+    names = format_count(len(old), f"name{more} has", f"names{more} have")
+    first = old[0]
+    return f"{names} not been taken in for over an hour, such as {first.name!r}: {first.why}"
+
+
+def backlog_hint(files: int, total: int) -> str:
+    """Return what to do about very many small files; `""` if there are not that many."""
+    if files < _MANY_FILES or total > files * _SMALL_BYTES:
+        return ""
+    return (
+        f"{files} small files wait: each becomes an increment, and each increment an epoch. Let "
+        "producers write larger files, and let stages take many increments in one epoch "
+        "(runnable: {run_all: {batch: 1000}})"
+    )
+
+
+def _text(moment: datetime | None) -> str | None:
+    return None if moment is None else moment.isoformat()

@@ -1,0 +1,270 @@
+"""The folders of one source and how files move between them.
+
+    <drop root>/<dataflow>/<source>/incoming     producers write here
+                                    claimed      being taken in, under the claim's id
+                                    quarantine   rejected, each with its .reason.json
+                                    finished     accepted, or a duplicate of an accepted file
+
+All four are on one device, so that every move is one atomic rename. A move is durable when it
+returns. Producers' names are kept as evidence and never become part of a path unchanged: the
+service builds names from ids and an escaped or sanitised form of the producer's name.
+"""
+
+from __future__ import annotations
+
+import json
+import os
+import re
+from collections.abc import Iterable, Mapping
+from dataclasses import dataclass
+from datetime import UTC, datetime
+from pathlib import Path
+from typing import Any
+from urllib.parse import quote, unquote
+
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files, local_path
+from cbp.engine.storage.table_names import source_folder
+from cbp.model.dataflow.dataflow import Dataflow, SourceNode
+from cbp.model.dataflow.replacement import is_signed
+from controller.ingest.errors import DropFolderError, device_errors
+from controller.store.base import ClaimRecord, ClaimStatus, DataflowRecord
+
+__all__ = ["SourcePlace", "evidence", "kept_name"]
+
+REASON_SUFFIX = ".reason.json"
+DECISION_SUFFIX = ".decision.json"
+_UNSAFE = re.compile(r"[^A-Za-z0-9._-]+")
+_NO_TEXT = re.compile(r"[\udc80-\udcff]")
+_LOOKS_ESCAPED = re.compile(r"\\x[89a-f][0-9a-f]")
+_KEPT_CHARACTERS = 100
+_TIME_DIGITS = 12
+_NAME_BYTES_MAX = 255
+_ID_CHARACTERS_MAX = 32
+_CLAIMED = re.compile(r"([a-z0-9]+)-(.+)", re.DOTALL)
+
+
+def evidence(name: str) -> str:
+    r"""Return a file's name as text for any store and screen; distinct names stay distinct.
+
+    A byte that is not text becomes `\xff`. If a backslash of the name could be taken for the
+    beginning of such an escape, all backslashes of the name are doubled.
+    """
+    if name.isascii() and "\\" not in name and "\0" not in name:  # nearly every name
+        return name
+    # A name that never was a file's, as in a manifest, may hold any surrogate.
+    data = name.encode("utf-8", "surrogateescape" if _is_encodable(name) else "backslashreplace")
+    text = data.decode("utf-8", "surrogateescape")
+    if _LOOKS_ESCAPED.search(text) or ("\\" in text and _NO_TEXT.search(text)):
+        text = text.replace("\\", "\\\\")
+    escaped = _NO_TEXT.sub(lambda match: f"\\x{ord(match[0]) - 0xDC00:02x}", text)
+    return escaped.replace("\0", "\\0")
+
+
+def _is_encodable(name: str) -> bool:
+    try:
+        os.fsencode(name)
+    except UnicodeEncodeError:
+        return False
+    return True
+
+
+def kept_name(claim: str, original: str) -> str:
+    """Return a safe name for a file that is kept: the claim's id and part of the original name."""
+    return f"{claim}-{_UNSAFE.sub('_', original)[:_KEPT_CHARACTERS]}"
+
+
+def name_fits_copy(path: str) -> bool:
+    """Return whether the name of a claimed copy has room for the original name."""
+    return len(quote(path, safe="")) < _NAME_BYTES_MAX - _ID_CHARACTERS_MAX
+
+
+def claimed_of(name: str) -> tuple[str, str]:
+    """Return the claim's id and the original name of a claimed copy; `""` if it has none."""
+    match = _CLAIMED.match(name)
+    if match is None:  # an earlier version called them `<id>.<format>`
+        return name.partition(".")[0], ""
+    return match[1], unquote(match[2])
+
+
+def claimed_at(name: str) -> datetime | None:
+    """Return when a kept file was claimed, from its name; `None` if the service did not name it."""
+    try:
+        return datetime.fromtimestamp(int(name[:_TIME_DIGITS], 16) / 1000, UTC)
+    except (ValueError, OverflowError, OSError):
+        return None
+
+
+@dataclass(frozen=True, slots=True)
+class SourcePlace:
+    """One source of one dataflow: where its files and its increments are.
+
+    Attributes:
+        folder: The dataflow's folder.
+        root: The source's part of the drop folder.
+        table: For a `delta` source: the folder of its table, once it was found to be allowed.
+        signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).
+    """
+
+    dataflow: str
+    source: SourceNode
+    folder: str
+    root: Path
+    table: str = ""
+    signed: bool = False
+
+    @classmethod
+    def of(
+        cls, record: DataflowRecord, dataflow: Dataflow, source: SourceNode, drop_root: Path
+    ) -> SourcePlace:
+        """Return the place of a source; names were checked when it was registered."""
+        root = drop_root / dataflow.name / source.name
+        signed = is_signed(source, dataflow.stages)
+        return cls(dataflow.name, source, local_path(record.folder), root, signed=signed)
+
+    @property
+    def name(self) -> str:
+        """The source's name, which is also its flow's."""
+        return self.source.name
+
+    @property
+    def options(self) -> dict[str, str]:
+        """The source's options, as its readers get them."""
+        return {**self.source.options, **({"table": self.table} if self.table else {})}
+
+    @property
+    def incoming(self) -> Path:
+        """Where producers write."""
+        return self.root / "incoming"
+
+    @property
+    def claimed(self) -> Path:
+        """Folder of files that are being taken in."""
+        return self.root / "claimed"
+
+    @property
+    def quarantine(self) -> Path:
+        """Folder of rejected files."""
+        return self.root / "quarantine"
+
+    @property
+    def finished(self) -> Path:
+        """Folder of settled files."""
+        return self.root / "finished"
+
+    @property
+    def folders(self) -> tuple[Path, ...]:
+        """The four folders between which files move."""
+        return self.incoming, self.claimed, self.quarantine, self.finished
+
+    @property
+    def increments(self) -> str:
+        """Folder of the accepted increments."""
+        return f"{self.folder}/{source_folder(self.name)}"
+
+    def new_claim(
+        self, identity: str, path: str, size: int, status: ClaimStatus, at: datetime, **more: Any
+    ) -> ClaimRecord:
+        """Return a claim that is not recorded yet; `more`: other attributes of it."""
+        return ClaimRecord(identity, self.dataflow, self.name, 0, path, size, status, at, **more)
+
+    def claimed_name(self, claim: str, path: str) -> str:
+        """Return the name of a claimed copy.
+
+        It holds the original name, in case the store is lost before the file is accepted: without
+        the name a retry of the file could not be recognised. A name that is too long is left out.
+        """
+        name = f"{claim}-{quote(path, safe='')}"
+        return name if len(name) <= _NAME_BYTES_MAX else claim
+
+
+def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
+    """Move a file durably; both folders are on one device.
+
+    Raises:
+        DropFolderError: The target's folder is missing; the file is where it was.
+        OSError: The rename failed; the file is where it was.
+    """
+    faults("rename.before")
+    try:
+        os.rename(path, target)
+    except FileNotFoundError as exc:
+        _require_folder(target.parent, exc)
+        raise
+    files.sync_dir(str(target.parent))
+    files.sync_dir(str(path.parent))
+    faults("rename.after")
+
+
+def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
+    """Move files durably from one folder to another, with one sync of each folder.
+
+    Args:
+        moves: Each file with its new path; consumed one at a time.
+        files: Makes names durable.
+        faults: Called with `rename.before` for each file, and with `rename.after` once at the end.
+
+    Returns:
+        The new paths of the files that were there; a file that is gone is left out.
+
+    Raises:
+        DropFolderError: The target's folder is missing; as for `OSError`.
+        OSError: A rename failed; this file and the later ones are where they were.
+    """
+    moved = list[tuple[Path, Path]]()
+    for path, target in moves:
+        faults("rename.before")
+        try:
+            os.rename(path, target)
+        except FileNotFoundError as exc:  # the file is gone, or the folder that it moves to
+            _require_folder(target.parent, exc)
+        else:
+            moved.append((path, target))
+    if moved:
+        files.sync_dir(str(moved[0][1].parent))
+        files.sync_dir(str(moved[0][0].parent))
+        faults("rename.after")
+    return {target for _, target in moved}
+
+
+def _require_folder(folder: Path, cause: OSError) -> None:
+    """Raise `DropFolderError` if a folder is missing; else a file that was to move there is."""
+    if not os.path.lexists(folder):
+        raise DropFolderError(str(folder), "is missing; the next pass makes it again") from cause
+
+
+def move_to_quarantine(
+    path: Path, target: Path, reason: Mapping[str, Any], files: Files, faults: Faults
+) -> None:
+    """Move a file to quarantine; its reason is durable before."""
+    data = json.dumps(reason, ensure_ascii=True, indent=2).encode()
+    files.write_durable(str(reason_path(target)), data)
+    with device_errors(str(path)):
+        move(path, target, files, faults)
+
+
+def names_in(folder: Path) -> list[str]:
+    """Return the names in a folder that are not hidden, sorted; [] if it is absent."""
+    try:
+        return sorted(name for name in os.listdir(folder) if not name.startswith("."))
+    except FileNotFoundError:
+        return []
+
+
+def kept_files(folder: Path) -> dict[str, Path]:
+    """Return the kept files of a folder, by the claim's id."""
+    return {
+        name.partition("-")[0]: folder / name
+        for name in names_in(folder)
+        if "-" in name and not name.endswith((REASON_SUFFIX, DECISION_SUFFIX))
+    }
+
+
+def reason_path(path: Path) -> Path:
+    """Return the path of the reason of a quarantined file."""
+    return path.with_name(path.name + REASON_SUFFIX)
+
+
+def decision_path(path: Path) -> Path:
+    """Return the path of the note of a decision on a quarantined file; see `quarantine`."""
+    return path.with_name(path.name + DECISION_SUFFIX)

@@ -1,1 +1,0 @@
-"""Avro: container, schema and values, read strictly."""

@@ -1,1 +1,0 @@
-"""The changes of a Delta table, by groups of versions."""

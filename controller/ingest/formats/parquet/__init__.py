@@ -1,1 +1,0 @@
-"""Parquet: its bounds, pages and columns, checked before they are believed."""

@@ -1,0 +1,309 @@
+"""Reads the page headers of a Parquet file before anything is decoded.
+
+A footer and page headers are structs of Thrift's compact protocol. A few bytes may claim any size,
+and an index of a few bits repeats a long text of a dictionary. The decoded size of a file is
+therefore bounded from its page headers; its footer is not trusted.
+
+Guaranteed: memory of some kilobytes beside the footer; time in proportion to the pages.
+Source: parquet-format (`parquet.thrift`), Thrift's compact protocol.
+"""
+
+from __future__ import annotations
+
+import os
+import struct
+from collections.abc import Iterator
+from dataclasses import dataclass
+from typing import NoReturn
+
+from controller.ingest.rejection import FileRejectedError
+
+__all__ = [
+    "ENCRYPTED",
+    "ENCRYPTED_MAGIC",
+    "FOOTER_BYTES_MAX",
+    "PLAIN_MAGIC",
+    "Page",
+    "check_footer",
+    "encrypted_columns",
+    "pages",
+]
+
+FOOTER_BYTES_MAX = 64 << 20
+NESTING_MAX = 64
+SCHEMA_ELEMENTS_MAX = 1 << 16
+_HEADER_BYTES = 1 << 13
+_HEADER_BYTES_MAX = 1 << 23
+_DEPTH_MAX = 16
+_INTEGERS = (4, 5, 6)
+"""Types of 16, 32 and 64 bits."""
+
+PLAIN_MAGIC = b"PAR1"
+ENCRYPTED_MAGIC = b"PARE"
+"""Begins and ends a file whose footer is encrypted."""
+
+_ROW_GROUPS, _COLUMNS, _CRYPTO_METADATA = 4, 1, 8
+_SIGNATURE_BYTES, _ZEROS = 28, 8
+ENCRYPTED = (
+    "the file is encrypted, and the service has no keys; write it without encryption, or decrypt "
+    "it before it is dropped, such as by pyarrow with decryption_properties"
+)
+
+DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
+DELTA_BYTE_ARRAY = 7
+
+
+class _Torn(Exception):
+    """The bytes end inside a struct, or are not a struct."""
+
+
+@dataclass(frozen=True, slots=True)
+class Page:
+    """One page by its header: `bytes` uncompressed; what a header does not say is -1."""
+
+    kind: int
+    bytes: int
+    values: int
+    encoding: int
+    rows: int
+
+
+class _Compact:
+    """Reads structs of numbers; skips strings and unused fields."""
+
+    def __init__(self, data: bytes) -> None:
+        self._data, self.at = data, 0
+
+    def byte(self) -> int:
+        if self.at >= len(self._data):
+            raise _Torn
+        self.at += 1
+        return self._data[self.at - 1]
+
+    def varint(self) -> int:
+        value = shift = 0
+        while True:
+            byte = self.byte()
+            value |= (byte & 0x7F) << shift
+            if byte < 0x80:
+                return value
+            shift += 7
+            if shift > 63:
+                raise _Torn
+
+    def number(self) -> int:
+        value = self.varint()
+        return (value >> 1) ^ -(value & 1)
+
+    def fields(self) -> Iterator[tuple[int, int]]:
+        """Yield id and type of a struct's fields; the caller reads or skips each."""
+        last = 0
+        while (head := self.byte()) != 0:
+            last = last + (head >> 4) if head >> 4 else self.number()
+            yield last, head & 0x0F
+
+    def skip(self, kind: int, depth: int = 0) -> None:
+        if depth > _DEPTH_MAX:
+            raise _Torn
+        if kind in (1, 2):
+            return
+        if kind == 3:
+            self.at += 1
+        elif kind in (4, 5, 6):
+            self.varint()
+        elif kind == 7:
+            self.at += 8
+        elif kind == 8:
+            size = self.varint()
+            self.at += size
+        elif kind in (9, 10):
+            count, inner = self.list_head()
+            for _ in range(count):
+                self._skip_item(inner, depth)
+        elif kind == 11:
+            count = self.varint()
+            kinds = self.byte() if count else 0
+            for _ in range(count):
+                self._skip_item(kinds >> 4, depth)
+                self._skip_item(kinds & 0x0F, depth)
+        elif kind == 12:
+            for _, inner in self.fields():
+                self.skip(inner, depth + 1)
+        else:
+            raise _Torn
+        if self.at > len(self._data):
+            raise _Torn
+
+    def list_head(self) -> tuple[int, int]:
+        head = self.byte()
+        count = head >> 4
+        return (self.varint() if count == 15 else count), head & 0x0F
+
+    def _skip_item(self, kind: int, depth: int) -> None:
+        if kind in (1, 2):  # in a list, a boolean has a byte of its own
+            self.at += 1
+        self.skip(kind, depth + 1)
+
+
+def check_footer(handle: int, size: int) -> None:
+    """Check the size of the footer, and the depth and width of its schema.
+
+    Raises:
+        FileRejectedError: `parquet_damaged`, `parquet_encrypted` or `parquet_limits`.
+    """
+    try:
+        _check_schema(_Compact(_footer(handle, size)))
+    except _Torn:
+        _refuse("parquet_damaged", "the footer cannot be read")
+
+
+def _footer(handle: int, size: int) -> bytes:
+    tail = os.pread(handle, 8, max(0, size - 8))
+    if tail[4:] == ENCRYPTED_MAGIC:
+        _refuse("parquet_encrypted", ENCRYPTED)
+    if len(tail) < 8 or tail[4:] != PLAIN_MAGIC:
+        _refuse("parquet_damaged", "the file does not end as Parquet; it is damaged or cut")
+    (length,) = struct.unpack("<I", tail[:4])
+    if length > FOOTER_BYTES_MAX:
+        _refuse("parquet_limits", f"the footer has {length} bytes, at most {FOOTER_BYTES_MAX}")
+    if length + 12 > size:
+        _refuse("parquet_damaged", "the footer is larger than the file")
+    return os.pread(handle, length, size - 8 - length)
+
+
+def encrypted_columns(handle: int, size: int) -> frozenset[int]:
+    """Return the numbers of the encrypted columns of a file with a plain footer.
+
+    Arrow ends the process when it is asked for one.
+
+    Raises:
+        FileRejectedError: `parquet_damaged`.
+    """
+    data = _footer(handle, size)
+    if not _may_be_signed(data):
+        return frozenset()
+    try:
+        return frozenset(_encrypted(_Compact(data)))
+    except _Torn:
+        _refuse("parquet_damaged", "the footer cannot be read")
+
+
+def _may_be_signed(footer: bytes) -> bool:
+    """Return whether a footer can end with the signature that it has where columns are encrypted.
+
+    This spares most files the reading of their whole footers. In front of the signature a struct
+    ends, with a zero. The signature is random, so it has no more than a few zeros, while most
+    footers end with a list of structs without fields.
+    """
+    signature = footer[-_SIGNATURE_BYTES:]
+    return footer[-_SIGNATURE_BYTES - 1 :][:1] == b"\0" and signature.count(0) < _ZEROS
+
+
+def _encrypted(footer: _Compact) -> Iterator[int]:
+    for name, kind in footer.fields():
+        if name != _ROW_GROUPS:
+            footer.skip(kind)
+            continue
+        for _ in range(footer.list_head()[0]):
+            for field, inner in footer.fields():
+                if field != _COLUMNS:
+                    footer.skip(inner)
+                    continue
+                for at in range(footer.list_head()[0]):
+                    for part, type_ in footer.fields():
+                        if part == _CRYPTO_METADATA:
+                            yield at
+                        footer.skip(type_)
+
+
+def _check_schema(footer: _Compact) -> None:
+    for name, kind in footer.fields():
+        if name != 2:
+            footer.skip(kind)
+            continue
+        count, _ = footer.list_head()
+        if count > SCHEMA_ELEMENTS_MAX:
+            _refuse("parquet_limits", f"the schema has more than {SCHEMA_ELEMENTS_MAX} elements")
+        open_: list[int] = []
+        for _ in range(count):
+            children = 0
+            for field, inner in footer.fields():
+                if field == 5:
+                    children = footer.number()
+                else:
+                    footer.skip(inner)
+            while open_ and open_[-1] == 0:
+                open_.pop()
+            if open_:
+                open_[-1] -= 1
+            open_.append(max(0, children))
+            if len(open_) > NESTING_MAX:
+                _refuse("parquet_limits", f"columns are nested deeper than {NESTING_MAX}")
+        return
+
+
+def pages(handle: int, start: int, size: int) -> Iterator[Page]:
+    """Yield the pages of a column chunk, by their headers.
+
+    Raises:
+        FileRejectedError: `parquet_damaged`: the headers do not lead from one to the next.
+    """
+    at, end = start, start + size
+    while at < end:
+        page, header, packed = _header(handle, at, end)
+        if packed < 0 or page.bytes < 0 or page.values < 0 or at + header + packed > end:
+            _refuse("parquet_damaged", "a page is larger than its column")
+        yield page
+        at += header + packed
+
+
+def _header(handle: int, at: int, end: int) -> tuple[Page, int, int]:
+    size = _HEADER_BYTES
+    while True:
+        data = os.pread(handle, min(size, end - at), at)
+        try:
+            return _page(_Compact(data))
+        except _Torn:
+            if size >= min(_HEADER_BYTES_MAX, end - at):
+                _refuse("parquet_damaged", "a page has no header")
+            size *= 8  # a header may also hold statistics of long values
+
+
+def _page(header: _Compact) -> tuple[Page, int, int]:
+    kind = size = packed = -1
+    said: dict[int, int] = {}
+    for name, type_ in header.fields():
+        if name == 1:
+            kind = header.number()
+        elif name == 2:
+            size = header.number()
+        elif name == 3:
+            packed = header.number()
+        elif name in (5, 7, 8) and type_ == 12:
+            said = _numbers(header)
+        else:
+            header.skip(type_)
+    is_second = kind == DATA_PAGE_V2
+    page = Page(
+        kind,
+        size,
+        values=said.get(1, 0),
+        encoding=said.get(4 if is_second else 2, -1),
+        rows=said.get(3, -1) if is_second else -1,
+    )
+    return page, header.at, packed
+
+
+def _numbers(header: _Compact) -> dict[int, int]:
+    """Return the numbers of a struct by their fields."""
+    said: dict[int, int] = {}
+    for name, type_ in header.fields():
+        if type_ in _INTEGERS:
+            said[name] = header.number()
+        else:
+            header.skip(type_)
+    return said
+
+
+def _refuse(rule: str, message: str) -> NoReturn:
+    raise FileRejectedError(rule=rule, message=message)

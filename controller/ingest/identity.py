@@ -1,0 +1,264 @@
+"""Decides whether a file is new, a repetition of an earlier one, or another version of it.
+
+    name and content of an accepted file       a retry: skipped
+    content of one, but another name           data, unless the source says otherwise
+    name of one, but other content             put aside, unless the source says `same_name: add`
+                                               or `replace`
+    neither                                    data
+
+A day that is sent again, corrected, has the name of the first one. Its records would count twice,
+and nobody could tell: so a person decides whether it is an addition (`quarantine`) or replaces the
+earlier file (`replacement`). A file is then compared with the newest one of its name only: what was
+replaced counts no longer, and may come again.
+
+Times, inodes and sizes are not compared. A file in quarantine was never accepted, and a file whose
+increment was dropped by a roll-back is accepted no longer: both may come again as new. The known
+files are kept in the source's log, and in the store, its index; so none is forgotten.
+
+Absent on purpose: the key of an upload, which identifies its request (`uploads`).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
+from functools import partial
+from typing import Any
+
+from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.rejection import FileRejectedError
+from controller.ingest.replacement import REPLACED, RETRACTED, replaces
+from controller.store.base import ClaimRecord, Judged, Store
+
+__all__ = [
+    "NEW",
+    "Identities",
+    "NamedContent",
+    "addition_key",
+    "client_key",
+    "is_asked_for",
+    "is_retraction",
+    "put_aside_reason",
+    "replacement_key",
+    "retraction_key",
+]
+
+
+NEW = Judged("accepted")
+
+_ADDITION, _REPLACEMENT, _RETRACTION = "addition:", "replacement:", "retraction:"
+
+
+def replacement_key(number: str) -> str:
+    """Return the key of an upload that replaces the file of its name."""
+    return f"{_REPLACEMENT}{number}"
+
+
+def retraction_key(number: str) -> str:
+    """Return the key of an empty upload that takes back the file of its name."""
+    return f"{_RETRACTION}{number}"
+
+
+def client_key(key: str) -> str:
+    """Return a client's key of an ordinary upload; it is never taken for one of those above."""
+    ours = key.startswith((_ADDITION, _REPLACEMENT, _RETRACTION))
+    return f"client:{key}" if ours else key
+
+
+def is_retraction(claim: ClaimRecord) -> bool:
+    """Return whether a claim takes back the file of its name."""
+    return claim.key.startswith(_RETRACTION)
+
+
+def is_asked_for(claim: ClaimRecord) -> bool:
+    """Return whether somebody asked that a claim replace or take back the file of its name."""
+    return claim.key.startswith((_REPLACEMENT, _RETRACTION))
+
+
+def addition_key(claim: str, number: str) -> str:
+    """Return the key of an upload that an operator admits in addition to what is known."""
+    return f"{_ADDITION}{claim}:{number}"
+
+
+def put_aside_reason(judged: Judged) -> FileRejectedError:
+    """Return why a file goes to quarantine that equals an earlier one in content or in name."""
+    earlier = judged.same_as or {}
+    file, index = earlier.get("file"), earlier.get("index")
+    if earlier.get("by") == "nothing":
+        message = "no file of this name counts, so there is nothing to replace or to take back"
+        return FileRejectedError(rule="nothing_to_replace", message=message)
+    if earlier.get("by") != "name":
+        message = (
+            f"its content equals that of {file!r}, increment {index}; its source says "
+            "`duplicates: quarantine`"
+        )
+        return FileRejectedError(rule="content_known", message=message)
+    message = (
+        f"a file of this name was taken in before, with other content, as increment {index}; "
+        "nothing of this one was taken in, since its records might count twice. If it brings "
+        "further records, readmit it: it is added. If every file is new data whatever its name, "
+        "say `same_name: add` at the source. If it corrects the earlier file, `cbp replace` takes "
+        "that one back; so does a source that says `same_name: replace`"
+    )
+    return FileRejectedError(rule="same_name", message=message)
+
+
+@dataclass(frozen=True, slots=True)
+class NamedContent:
+    """What of a file is compared that has no claim yet.
+
+    Attributes:
+        path: Its name, as evidence.
+        sha256: Hex digest of its content.
+    """
+
+    path: str
+    sha256: str
+    id: str = ""
+    key: str = ""
+
+
+@dataclass(frozen=True, slots=True)
+class Identities:
+    """Compares files with earlier ones; only reads the store."""
+
+    store: Store
+
+    def judge(
+        self,
+        place: SourcePlace,
+        files: Sequence[ClaimRecord],
+        pending: Sequence[ClaimRecord] = (),
+    ) -> list[Judged]:
+        """Return whether each of some files is new, given all accepted files.
+
+        Args:
+            place: Their source.
+            files: Claims with digests, in the order of their records. Those that are accepted count
+                as earlier files for those after them. Another instance that leads by now may have
+                accepted a claim.
+            pending: Claims that are accepted together with them, before them.
+        """
+        stored, newest = self._stored(place, files)
+        named: dict[tuple[str, str], ClaimRecord] = {}
+        first: dict[str, ClaimRecord] = {}
+
+        def accept(claim: ClaimRecord) -> None:
+            named.setdefault((claim.sha256, claim.path), claim)
+            newest[claim.path] = claim
+            earlier = first.get(claim.sha256)
+            if earlier is None or claim.path < earlier.path:
+                first[claim.sha256] = claim
+
+        for claim in pending:
+            accept(claim)
+        made = list[Judged]()
+        for claim in files:
+            key = (claim.sha256, claim.path)
+            same = [stored.get(key), named.get(key), first.get(claim.sha256)]
+            made.append(_judged(place, claim, same, newest.get(claim.path)))
+            if made[-1].outcome == "accepted":
+                accept(claim)
+        return made
+
+    def foresee(self, place: SourcePlace, file: ClaimRecord | NamedContent) -> tuple[Judged, bool]:
+        """Return what `judge` returns, with waiting files counted too; and whether that is final.
+
+        A waiting file may still be rejected, so the result for a file that equals it is not final.
+        """
+        stored, newest = self._stored(place, [file])
+        same = stored.get((file.sha256, file.path))
+        judged = _judged(place, file, [same], newest.get(file.path))
+        if judged.outcome != "accepted":
+            return judged, True
+        ask = partial(self.store.same_claim, place.dataflow, place.name, file.sha256, waiting=True)
+        waiting = ask()
+        if waiting is not None and waiting.path != file.path:
+            waiting = ask(path=file.path) or waiting
+        if waiting is None or (judged.same_as is not None and waiting.path != file.path):
+            return judged, True
+        return _of_content(place.source.duplicates, file.path, waiting), False
+
+    def _stored(
+        self, place: SourcePlace, files: Sequence[ClaimRecord | NamedContent]
+    ) -> tuple[Mapping[tuple[str, str], ClaimRecord], dict[str, ClaimRecord]]:
+        """Return the accepted claims of the same content, and the newest of each name.
+
+        Of a content: by digest and name, the claim with this name, or else one with this content.
+        Names that may come again are left out.
+        """
+        contents = sorted({(file.sha256, file.path) for file in files})
+        paths = {file.path for file in files if not _is_added(place, file)}
+        named = self.store.named_claims(place.dataflow, place.name, paths) if paths else {}
+        return self.store.same_claims(place.dataflow, place.name, contents), dict(named)
+
+
+def _is_added(place: SourcePlace, file: ClaimRecord | NamedContent) -> bool:
+    """Return whether a file is data although its name is known."""
+    if file.key.startswith((_REPLACEMENT, _RETRACTION)):
+        return False
+    return place.source.same_name == "add" or _is_admitted(file)
+
+
+def _is_admitted(file: ClaimRecord | NamedContent) -> bool:
+    """Return whether an operator admitted a file in addition to what is known."""
+    return file.key.startswith(_ADDITION)
+
+
+def _judged(
+    place: SourcePlace,
+    file: ClaimRecord | NamedContent,
+    same_content: Sequence[ClaimRecord | None],
+    same_name: ClaimRecord | None,
+) -> Judged:
+    """Compare a file with the earlier ones of its content, then with the newest of its name."""
+    known = [one for one in same_content if one is not None]
+    if any(one.id == file.id for one in known):
+        return NEW
+    replaced = _replaced(place, file, same_name)
+    if replaced is not None:
+        return replaced
+    if same_name is not None and replaces(same_name.same_as):
+        # What it replaced counts no longer, and is not what a file of this name may equal.
+        known = [one for one in known if one.path != file.path or one.id == same_name.id]
+    # As the store does: the claim of this name, or else the first by name.
+    same = min(known, key=lambda one: (one.path != file.path, one.path), default=None)
+    duplicates = "accept" if _is_admitted(file) else place.source.duplicates
+    judged = NEW if same is None else _of_content(duplicates, file.path, same)
+    if judged.outcome != "accepted" or same_name is None or _is_added(place, file):
+        return judged
+    return Judged("quarantined", _earlier("name", same_name))
+
+
+def _replaced(
+    place: SourcePlace, file: ClaimRecord | NamedContent, same_name: ClaimRecord | None
+) -> Judged | None:
+    """Judge a file that may take the place of the newest one of its name; `None` if it does not."""
+    asked = file.key.startswith((_REPLACEMENT, _RETRACTION))
+    retracted = same_name is not None and (same_name.same_as or {}).get("by") == RETRACTED
+    if asked and same_name is None:
+        return Judged("quarantined", {"by": "nothing", "file": file.path})
+    if same_name is None or same_name.id == file.id:
+        return None
+    if not (asked or retracted or place.source.same_name == "replace") or _is_admitted(file):
+        return None
+    if file.key.startswith(_RETRACTION):
+        if retracted:
+            return Judged("duplicate", _earlier("name_and_content", same_name))
+        return Judged("accepted", _earlier(RETRACTED, same_name))
+    if same_name.sha256 == file.sha256 and not retracted:
+        return Judged("duplicate", _earlier("name_and_content", same_name))
+    return Judged("accepted", _earlier(REPLACED, same_name))
+
+
+def _of_content(duplicates: str, path: str, same: ClaimRecord) -> Judged:
+    retry = same.path == path
+    earlier = _earlier("name_and_content" if retry else "content", same)
+    if retry or duplicates == "skip":
+        return Judged("duplicate", earlier)
+    return Judged("quarantined" if duplicates == "quarantine" else "accepted", earlier)
+
+
+def _earlier(by: str, claim: ClaimRecord) -> Mapping[str, Any]:
+    earlier: dict[str, Any] = {"by": by, "claim": claim.id, "file": claim.path}
+    return earlier if claim.index is None else earlier | {"index": claim.index}

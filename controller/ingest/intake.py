@@ -1,0 +1,472 @@
+r"""Takes in claimed files: read, write, log, index; or rejects them, or skips them.
+
+    claimed file -> increment files -> source log -> store -> finished
+                 \-> (rejected) reason file -> quarantine -> store
+                  \-> (same as an accepted file) store -> finished
+
+Each arrow is durable before the next begins, and may be repeated: an open claim is taken again
+until it is settled, possibly by another process. Files are read one by one. The next arrows run
+once for a group of files, since each costs a sync of the disk or two. The source log is the point
+of acceptance, of all files of a group at once. A file is accepted whole or not at all.
+"""
+
+from __future__ import annotations
+
+import math
+import re
+from collections.abc import Callable, Iterable, Mapping, Sequence
+from contextlib import suppress
+from dataclasses import dataclass, replace
+from datetime import datetime
+from pathlib import Path
+from typing import Any
+
+import structlog
+
+from cbp.engine.storage.parquet_writer import sync_files
+from cbp.errors import CbpError, FileLostError, OperatingError
+from cbp.model.flow.increment import DataFile
+from controller.ingest.errors import device_errors
+from controller.ingest.folder.folder_report import Outcome
+from controller.ingest.folder.manifest import MANIFEST_NAME, Promise, is_sealed, read_manifest
+from controller.ingest.folder.source_place import (
+    SourcePlace,
+    kept_files,
+    kept_name,
+    move_all,
+    move_to_quarantine,
+)
+from controller.ingest.formats.content import never
+from controller.ingest.identity import (
+    Identities,
+    is_retraction,
+    put_aside_reason,
+)
+from controller.ingest.limits import IngestLimits
+from controller.ingest.ports import Ports
+from controller.ingest.reader.file_reader import (
+    ClaimedFile,
+    FileReader,
+    ReadRequest,
+    RefusedFile,
+    SoundFile,
+)
+from controller.ingest.reader.increment_parts import PartNames, WrittenPart
+from controller.ingest.rejection import FileRejectedError, unforeseen
+from controller.ingest.replacement import (
+    Brought,
+    Difference,
+    Replacements,
+    replaces,
+)
+from controller.ingest.source_log import ArrivedFile, SourceEntry, SourceLog
+from controller.store.base import ClaimRecord, IncrementRecord, Judged
+
+__all__ = ["Intake", "Outcome"]
+
+_log = structlog.get_logger(__name__)
+_PART = re.compile(r"(\d{12})-\d{5}-([a-z0-9]+)\.parquet", re.ASCII)
+
+Claimed = tuple[ClaimRecord, Path]
+"""An open claim with its copy."""
+
+
+@dataclass(frozen=True, slots=True)
+class Pending:
+    """Files that were read and judged, and become one increment that is not accepted yet.
+
+    Attributes:
+        files: Claims with their digests and the increment's index, in the order of the records.
+        names: Names the parts of the increment, which exist.
+        gone: Parts with records that it takes back.
+    """
+
+    files: Sequence[tuple[ClaimRecord, SoundFile]]
+    names: PartNames
+    came: tuple[WrittenPart, ...]
+    read_at: datetime
+    gone: tuple[WrittenPart, ...] = ()
+
+    @property
+    def parts(self) -> tuple[WrittenPart, ...]:
+        """All parts of the increment."""
+        return (*self.came, *self.gone)
+
+    @property
+    def brought(self) -> Brought:
+        """What it brings, under the temporary names, which are full paths."""
+        files = [
+            tuple(DataFile(path, p.records, p.bytes) for path, p in zip(paths, parts, strict=True))
+            for parts in (self.came, self.gone)
+            for paths in (self.names.temporaries(parts),)
+        ]
+        return Brought(*files)
+
+    def entry(self) -> SourceEntry:
+        """Name the parts, and return the log entry."""
+        several = len(self.files) > 1
+        files = (
+            ArrivedFile.of(claim, sound.notes, sound.records if several else None)
+            for claim, sound in self.files
+        )
+        increment = self.names.publish(self.came, self.gone)
+        return SourceEntry(increment, tuple(files), self.read_at)
+
+
+@dataclass(frozen=True, slots=True)
+class Known:
+    """A file that was read, and equals an earlier one in content or in name: it is no increment."""
+
+    claim: ClaimRecord
+    path: Path
+    judged: Judged
+
+
+class Intake:
+    """Settles claims, one source at a time; see the module header."""
+
+    def __init__(self, ports: Ports, reader: FileReader) -> None:
+        self._store, self._files, self.clock = ports.store, ports.files, ports.clock
+        self._limits, self._faults, self.reader = ports.limits, ports.faults, reader
+        self.identities, self._replacements = Identities(ports.store), Replacements(ports)
+
+    def replay(self, place: SourcePlace, *, to_the_end: bool = False) -> int:
+        """Index the log entries that the store lacks; return how many.
+
+        Args:
+            place: The source.
+            to_the_end: Check that no entry follows a gap; lists the log.
+
+        Raises:
+            FileDamagedError: An entry is damaged, or missing; those before it are indexed.
+        """
+        log = self.log(place)
+        known: dict[str, ClaimRecord] | None = None
+        count = 0
+        for entries in log.groups_since(self._store.next_index(place.dataflow, place.name)):
+            if known is None:
+                known = {c.id: c for c in self._store.open_claims(place.dataflow, place.name)}
+            claims = [
+                [known.get(one.claim) or _claim_of(place, one, entry) for one in entry.files]
+                for entry in entries
+            ]
+            # What was put together is indexed together: an instance that leads no more must not
+            # see the middle of a file as the end of the log.
+            self.index(place, list(zip(entries, claims, strict=True)))
+            count += len(entries)
+        if to_the_end:
+            end = self._store.next_index(place.dataflow, place.name)
+            log.require_end(end)
+            self._require_no_orphan(place, end)
+        return count
+
+    def _require_no_orphan(self, place: SourcePlace, end: int) -> None:
+        """Refuse to go on where an increment was accepted and the end of the log is gone.
+
+        A file is moved to `finished` only once its log entry is durable. A crash before the entry
+        leaves an increment's files too, but the file is still in `claimed` then.
+
+        Raises:
+            FileLostError: If the log lacks its newest entries.
+        """
+        part_matches = map(_PART.fullmatch, self._files.list_names(place.increments))
+        orphans = {one[2]: int(one[1]) for one in part_matches if one and int(one[1]) >= end}
+        if not orphans:
+            return
+        finished = kept_files(place.finished).keys()
+        lost = sorted(orphans[claim] for claim in orphans.keys() & finished)
+        if lost:
+            path = f"{place.increments}/_log/{lost[0]:020d}.json"
+            raise FileLostError(path, "its increment is there, and its file is in `finished`")
+
+    def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
+        """Sync and name the parts, put the log entries, index them; each step for all."""
+        try:
+            with device_errors(place.increments):
+                parts = [path for one in pending for path in one.names.temporaries(one.parts)]
+                sync_files(parts, faults=self._faults)
+                entries = [one.entry() for one in pending]
+            if parts:
+                self._files.sync_dir(place.increments)
+        except Exception:
+            for one in pending:
+                one.names.discard()
+            raise
+        self.log(place).put(entries)
+        claims = ([claim for claim, _ in one.files] for one in pending)
+        self.index(place, list(zip(entries, claims, strict=True)))
+
+    def log(self, place: SourcePlace) -> SourceLog:
+        """Return the log of a source."""
+        return SourceLog(place.folder, place.name, self._files)
+
+    def index(
+        self, place: SourcePlace, accepted: Sequence[tuple[SourceEntry, Sequence[ClaimRecord]]]
+    ) -> None:
+        """Add log entries to the store in one step; skips those that the store has."""
+        arrivals = list[tuple[ClaimRecord, IncrementRecord]]()
+        for entry, claims in accepted:
+            increment, at = entry.increment, entry.accepted_at
+            record = IncrementRecord(place.dataflow, increment, at, entry.origin())
+            for file, claim in zip(entry.files, claims, strict=True):
+                arrivals.append((_accepted(file, claim, increment.index), record))
+        self._store.accept_all(arrivals)
+
+    def settle(
+        self, place: SourcePlace, pending: Sequence[Pending], known: Sequence[Known]
+    ) -> dict[str, Outcome]:
+        """Settle files that were read; return the outcomes by the claims' ids.
+
+        New files first: the others may equal one of them, and must never be settled as known by
+        a file that a crash keeps from being accepted.
+
+        Raises:
+            DiskFullError, DropFolderError: The claims stay open and the files stay claimed.
+            LogConflictError: Another controller takes in files of this source.
+        """
+        if pending:
+            self.accept(place, pending)
+        outcomes: dict[str, Outcome] = {c.id: "accepted" for one in pending for c, _ in one.files}
+        skipped = [one.claim for one in known if one.judged.outcome == "duplicate"]
+        if skipped:
+            self._store.update_claims([replace(claim, status="duplicate") for claim in skipped])
+        outcomes |= {claim.id: "duplicate" for claim in skipped}
+        for one in known:
+            if one.claim.id not in outcomes:
+                self.reject(place, one.claim, one.path, put_aside_reason(one.judged))
+                outcomes[one.claim.id] = "quarantined"
+        return outcomes
+
+    def reject(
+        self, place: SourcePlace, claim: ClaimRecord, path: Path, error: FileRejectedError
+    ) -> None:
+        """Put a file into quarantine with its reason, then tell the store."""
+        reason = self.put_aside(place, claim, path, error)
+        self._store.update_claim(replace(claim, status="quarantined", reason=reason))
+
+    def put_aside(
+        self, place: SourcePlace, claim: ClaimRecord, path: Path, error: FileRejectedError
+    ) -> Mapping[str, Any]:
+        """Put a file into quarantine and return the reason; the caller updates the store."""
+        reason = error.reason(file=claim.path, claim=claim.id)
+        target = place.quarantine / kept_name(claim.id, claim.path)
+        move_to_quarantine(path, target, reason, self._files, self._faults)
+        return reason
+
+    def finish(self, place: SourcePlace, settled: Iterable[tuple[ClaimRecord, Path]]) -> None:
+        """Move settled files to `finished`; the next pass repeats a move that failed."""
+        finished = place.finished
+        moves = [(path, finished / kept_name(c.id, c.path)) for c, path in settled]
+        with suppress(OSError, OperatingError):
+            move_all(moves, self._files, self._faults)
+
+    def read(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        path: Path,
+        stopping: Callable[[], bool],
+        pending: Sequence[Pending],
+    ) -> Pending | Known | None:
+        """Read a claimed file and judge it; `None` if it was rejected, which is then settled.
+
+        Args:
+            place: The claim's source.
+            claim: An open claim.
+            path: The claimed copy.
+            stopping: Called while the file is read; returns whether to stop.
+            pending: The files before it that are accepted, but not in the store yet.
+
+        Raises:
+            IntakeStoppedError: `stopping` returned true; nothing has changed.
+            DiskFullError, DropFolderError: The claim stays open and the file stays claimed.
+        """
+        try:
+            with device_errors(str(path)):
+                return self._read(place, claim, path, stopping, pending)
+        except FileRejectedError as error:
+            self.reject(place, claim, path, error)
+        except CbpError:
+            raise
+        except Exception as error:  # whatever failed, this file is rejected; see `unforeseen`
+            _log.exception("file.failed", source=place.name, claim=claim.id, file=claim.path)
+            self.reject(place, claim, path, unforeseen(error))
+        return None
+
+    def _read(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        path: Path,
+        stopping: Callable[[], bool],
+        pending: Sequence[Pending],
+    ) -> Pending | Known:
+        if claim.path == MANIFEST_NAME or is_sealed(claim.path):
+            _reject_manifest(path)
+        index = self._store.next_index(place.dataflow, place.name) + len(pending)
+        names = self.names(place, index, claim.id)
+        try:
+            parts, sound = self._sound(place, (claim, path), index, stopping)
+            require_promised(claim, sound.sha256)
+            before = [one for increment in pending for one, _ in increment.files]
+            claim = replace(claim, sha256=sound.sha256)
+            (judged,) = self.identities.judge(place, [claim], before)
+            if judged.outcome != "accepted":
+                names.discard()
+                return Known(replace(claim, same_as=judged.same_as, index=None), path, judged)
+            gone: tuple[WrittenPart, ...] = ()
+            same_as = judged.same_as
+            if replaces(same_as):
+                same_as = {**_asked(claim), **(same_as or {})}
+                parts, gone, sound = self._replaced(place, same_as, names, parts, sound, pending)
+        except Exception:
+            names.discard()
+            raise
+        claim = replace(claim, same_as=same_as, index=index)
+        return Pending([(claim, sound)], names, parts, self.clock(), gone)
+
+    def _sound(
+        self, place: SourcePlace, one: Claimed, index: int, stopping: Callable[[], bool]
+    ) -> tuple[tuple[WrittenPart, ...], SoundFile]:
+        """Read a file; raises its `FileRejectedError`. A retraction has no records to read."""
+        if is_retraction(one[0]):
+            return (), SoundFile(0, one[0].sha256, {})
+        read = self.reader(request_of(place, [one], index, self._limits), stopping)
+        (outcome,) = read.outcomes
+        if isinstance(outcome, RefusedFile):
+            raise FileRejectedError(**outcome.arguments)
+        return read.parts, outcome
+
+    def compare(
+        self, place: SourcePlace, claim: ClaimRecord, path: Path, earlier: str
+    ) -> Difference:
+        """Return what a file would change that replaces another; changes nothing.
+
+        Args:
+            place: Their source.
+            claim: Of the file; it is recorded nowhere.
+            path: The file.
+            earlier: Id of the claim of the file that it would replace.
+
+        Raises:
+            FileRejectedError: The file cannot be read, or the earlier one is not kept any more.
+        """
+        index = self._store.next_index(place.dataflow, place.name)
+        names = self.names(place, index, claim.id)
+        try:
+            parts, _ = self._sound(place, (claim, path), index, never)
+            return self._replacements.difference(place, names.temporaries(parts), earlier, {})
+        finally:
+            names.discard()
+
+    def _replaced(
+        self,
+        place: SourcePlace,
+        same_as: Mapping[str, Any],
+        names: PartNames,
+        parts: Sequence[WrittenPart],
+        sound: SoundFile,
+        pending: Sequence[Pending],
+    ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...], SoundFile]:
+        """Write what differs from the earlier file in place of what was read; return both parts."""
+        waiting = {claim.id: (claim, one.brought) for one in pending for claim, _ in one.files}
+        made = self._replacements.difference(
+            place, names.temporaries(parts), str(same_as["claim"]), waiting
+        )
+        names.discard()
+        came, gone = self._replacements.write(place, names.index, names.claim, made)
+        counts = {"records_came": made.came.num_rows, "records_gone": made.gone.num_rows}
+        return came, gone, replace(sound, notes={**sound.notes, **counts})
+
+    def names(self, place: SourcePlace, index: int, claim: str) -> PartNames:
+        """Return the names of the parts of an increment, which a claim names."""
+        return PartNames(
+            self._files,
+            place.folder,
+            flow=place.name,
+            index=index,
+            claim=claim,
+            faults=self._faults,
+        )
+
+
+def _asked(claim: ClaimRecord) -> dict[str, Any]:
+    """Return who asked for a replacement, and why, as far as it is known."""
+    said = claim.same_as or {}
+    return {name: said[name] for name in ("who", "why") if name in said}
+
+
+def request_of(
+    place: SourcePlace,
+    claimed: Sequence[Claimed],
+    index: int,
+    limits: IngestLimits,
+    *,
+    seconds: float = math.inf,
+    whole: bool = True,
+) -> ReadRequest:
+    """Return what is to be read for an increment; see `ReadRequest`."""
+    return ReadRequest(
+        files=tuple(ClaimedFile(str(path), one.bytes, one.id, one.path) for one, path in claimed),
+        source=place.name,
+        format=place.source.format,
+        schema=place.source.schema,
+        options=place.options,
+        folder=place.increments,
+        index=index,
+        limits=limits,
+        on_bad_records=place.source.on_bad_records,
+        seconds=seconds,
+        whole=whole,
+    )
+
+
+def _accepted(file: ArrivedFile, claim: ClaimRecord, index: int) -> ClaimRecord:
+    return replace(
+        claim,
+        status="accepted",
+        sha256=file.sha256,
+        bytes=file.bytes,
+        index=index,
+        same_as=file.same_as,
+    )
+
+
+def _claim_of(place: SourcePlace, file: ArrivedFile, entry: SourceEntry) -> ClaimRecord:
+    """Return the claim that a log entry names, for a store that lost it."""
+    record = place.new_claim(
+        file.claim, file.path, file.bytes, "accepted", entry.accepted_at, sha256=file.sha256
+    )
+    return replace(record, sequence=file.sequence, key=file.key)
+
+
+def require_promised(claim: ClaimRecord, sha256: str, promise: Promise | None = None) -> None:
+    """Check a file against what was said of it before.
+
+    Args:
+        claim: Has the size, and the digest of an upload.
+        sha256: The digest of what was read.
+        promise: What a manifest promised, if it names the file.
+
+    Raises:
+        FileRejectedError: Rule `manifest_mismatch` or `file_changed`.
+    """
+    if promise is not None and claim.bytes != promise.bytes:
+        message = f"the manifest promises {promise.bytes} bytes, the file has {claim.bytes}"
+        raise FileRejectedError(rule="manifest_mismatch", message=message)
+    if promise is not None and promise.sha256 and sha256 != promise.sha256:
+        message = f"the manifest promises SHA-256 {promise.sha256}, the content has {sha256}"
+        raise FileRejectedError(rule="manifest_mismatch", message=message)
+    if claim.sha256 and sha256 != claim.sha256:
+        message = (
+            f"it was received with SHA-256 {claim.sha256} and now has {sha256}: it was damaged or "
+            "written to in `claimed`; upload it again"
+        )
+        raise FileRejectedError(rule="file_changed", message=message)
+
+
+def _reject_manifest(path: Path) -> None:
+    """Raise the reason why a manifest was claimed like a file."""
+    read_manifest(path)
+    message = "a manifest that was not complete in time"
+    raise FileRejectedError(rule="manifest_mismatch", message=message)

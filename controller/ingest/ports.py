@@ -1,0 +1,35 @@
+"""What ingestion uses of the outside; a simulation gives others."""
+
+from __future__ import annotations
+
+from collections.abc import Callable
+from dataclasses import dataclass
+from datetime import datetime
+
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.files import Files
+from controller.ingest.limits import IngestLimits
+from controller.store.base import Store
+
+__all__ = ["Ports"]
+
+
+@dataclass(frozen=True, slots=True)
+class Ports:
+    """What the parts of ingestion share.
+
+    Attributes:
+        store: Has claims and increments: an index over the sources' logs.
+        files: Durable effects.
+        clock: Returns an aware time in UTC.
+        faults: Called before and after each effect.
+        limits: What a file may cost.
+        new_id: Returns a unique `[a-z0-9]+` that sorts by time.
+    """
+
+    store: Store
+    files: Files
+    clock: Callable[[], datetime]
+    faults: Faults
+    limits: IngestLimits
+    new_id: Callable[[], str]

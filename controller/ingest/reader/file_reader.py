@@ -1,0 +1,329 @@
+"""Reads claimed files: checks every record, and writes the parts of one increment.
+
+Reading a file may take any time and memory. So `FileReader` is an interface with two
+implementations: a service reads in a process that it can end (`reader_pool`), and a simulation
+reads in its own thread (`read_files`).
+
+    whole        a single file, or those of a manifest: an outcome for every file, of whatever size,
+                 and parts only if every file is sound; so records are written as they come
+    otherwise    many small files: a file's records are gathered in memory, and join the increment
+                 only once the whole file was checked. A refused file is in no part, and the batch
+                 goes on. Anything else (too large for memory, a failed device, an error that nobody
+                 foresaw) ends the batch before its file, which the caller reads by itself
+
+Guaranteed: the outcomes are those of the first files, in order; none if the first file has to be
+read by itself. A reader that returns has written every part completely, under a temporary name. If
+it raises, `PartNames.discard` removes what it left. No part is visible or durable before the intake
+syncs it and gives it its name.
+"""
+
+from __future__ import annotations
+
+import logging
+import math
+from collections.abc import Callable, Iterable, Mapping
+from dataclasses import dataclass
+from typing import Any, Protocol
+
+import pyarrow as pa
+
+from cbp.errors import CbpError
+from cbp.model.dataflow.bad_records import QUARANTINE_FILE, BadRecords
+from cbp.model.dataflow.dataflow import SourceNode
+from cbp.model.flow.schema import Schema
+from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.formats.bad_lines import Notes
+from controller.ingest.formats.content import ClaimedContent, ignore_progress, never
+from controller.ingest.formats.record_batches import read_batches
+from controller.ingest.limits import IngestLimits
+from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
+from controller.ingest.rejection import FileRejectedError, unforeseen
+
+__all__ = [
+    "ClaimedFile",
+    "FileReader",
+    "ReadRequest",
+    "ReadResult",
+    "RefusedFile",
+    "SoundFile",
+    "StuckReader",
+    "read_files",
+]
+
+_log = logging.getLogger(__name__)
+
+
+@dataclass(frozen=True, slots=True)
+class ClaimedFile:
+    """One file to read.
+
+    Attributes:
+        path: The claimed copy.
+        size: Its bytes when it was claimed.
+        claim: Id of its claim.
+        file: The name under which it was dropped.
+    """
+
+    path: str
+    size: int
+    claim: str
+    file: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class ReadRequest:
+    """Files to read, and where their increment is written; can be sent to a process.
+
+    Attributes:
+        files: At least one, in the order of their records.
+        source: Name of the source.
+        format, schema, options, on_bad_records: As the source declares them.
+        folder: The source's folder of increments; a local path.
+        index: Index of the increment.
+        seconds: After this time no other file is begun, so that slow files delay no other source.
+        whole: Whether the files are taken in together or not at all.
+    """
+
+    files: tuple[ClaimedFile, ...]
+    source: str
+    format: str
+    schema: Schema
+    options: Mapping[str, str]
+    folder: str
+    index: int
+    limits: IngestLimits
+    on_bad_records: BadRecords = QUARANTINE_FILE
+    seconds: float = math.inf
+    whole: bool = True
+
+    @property
+    def path(self) -> str:
+        """The first file, for messages."""
+        return self.files[0].path
+
+    @property
+    def node(self) -> SourceNode:
+        """The source, as far as a reader needs it."""
+        return SourceNode(
+            self.source,
+            self.schema,
+            self.format,
+            self.options,
+            on_bad_records=self.on_bad_records,
+        )
+
+    def writer(self, claim: str) -> PartWriter:
+        """Return the writer of the increment's parts, which a claim names."""
+        return PartWriter(
+            self.folder, index=self.index, claim=claim, schema=self.schema, limits=self.limits
+        )
+
+
+@dataclass(frozen=True, slots=True)
+class SoundFile:
+    """A file that can be accepted: its number of records, its SHA-256 in hex, and remarks."""
+
+    records: int
+    sha256: str
+    notes: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class RefusedFile:
+    """A file that was rejected: the arguments of the `FileRejectedError`."""
+
+    arguments: Mapping[str, Any]
+
+
+@dataclass(frozen=True, slots=True)
+class ReadResult:
+    """What was read of the first files.
+
+    Attributes:
+        claim: Id of the claim that names the parts; `""` if there are none.
+        parts: Hold the records of all sound files, in order.
+        outcomes: One for each file that was read.
+    """
+
+    claim: str
+    parts: tuple[WrittenPart, ...]
+    outcomes: tuple[SoundFile | RefusedFile, ...]
+
+
+@dataclass(frozen=True, slots=True)
+class StuckReader:
+    """A reader that has neither computed nor read for some time.
+
+    Attributes:
+        path: The claimed copy, or the first one of a batch.
+        file: The name under which that was dropped.
+        source: Name of its source.
+        silent_seconds: Since when.
+        ends_in_seconds: When it is killed.
+    """
+
+    path: str
+    file: str
+    source: str
+    silent_seconds: float
+    ends_in_seconds: float
+
+    @property
+    def words(self) -> str:
+        """Description for an operator."""
+        return (
+            f"the process that reads {self.file!r} has neither computed nor read for "
+            f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. It is "
+            f"ended in {self.ends_in_seconds:.0f} s, and the file is read again; other files of "
+            "the source wait"
+        )
+
+
+class FileReader(Protocol):
+    """Reads files; called by several threads at once."""
+
+    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+        """Read the first files, as many as possible; all if they are read `whole`. Blocks.
+
+        Raises:
+            IntakeStoppedError: `stopping` returned true.
+            OSError: The device failed, or is full.
+        """
+        ...
+
+
+class _LargeError(Exception):
+    """A file has more records than a batch may hold in memory."""
+
+
+def read_files(
+    request: ReadRequest,
+    stopping: Callable[[], bool] = never,
+    *,
+    worked: Callable[[int], object] = ignore_progress,
+    begun: Callable[[int], object] = ignore_progress,
+    late: Callable[[], bool] = never,
+) -> ReadResult:
+    """Read files in this thread; `FileReader` lists the errors.
+
+    Args:
+        request: What to read.
+        stopping: Returns whether to stop.
+        worked: Called with the number of bytes read or decoded since its last call.
+        begun: Called with the position of each file before it is read.
+        late: Returns whether to begin no other file; this thread knows no time.
+    """
+    if request.whole:
+        return _read_whole(request, stopping, worked, begun)
+    outcomes, claim = list[SoundFile | RefusedFile](), ""
+    writer: PartWriter | None = None
+    try:
+        for position, file in enumerate(request.files):
+            if position and late():
+                break
+            begun(position)
+            try:
+                batches, sound = _gathered(request, file, stopping, worked)
+            except FileRejectedError as error:
+                outcomes.append(RefusedFile(error.arguments()))
+                continue
+            except IntakeStoppedError:
+                raise
+            except Exception:
+                break  # read by itself, the file gets its own outcome
+            if writer is None:
+                claim = file.claim
+                writer = request.writer(claim)
+            writer.gather(batches)
+            outcomes.append(sound)
+        parts = () if writer is None else writer.finish()
+    except BaseException:
+        if writer is not None:
+            writer.discard()
+        raise
+    return ReadResult(claim, parts, tuple(outcomes))
+
+
+def _read_whole(
+    request: ReadRequest,
+    stopping: Callable[[], bool],
+    worked: Callable[[int], object],
+    begun: Callable[[int], object],
+) -> ReadResult:
+    """Read all files; the parts are there only if every file is sound."""
+    outcomes, refused = list[SoundFile | RefusedFile](), False
+    claim = request.files[0].claim
+    writer = request.writer(claim)
+    try:
+        for position, file in enumerate(request.files):
+            begun(position)
+            # Behind a refused file the others are only checked, so that all mistakes are reported.
+            write = _pass_over if refused else writer.gather
+            try:
+                outcomes.append(_read(write, request, file, stopping, worked))
+                continue
+            except FileRejectedError as error:
+                outcomes.append(RefusedFile(error.arguments()))
+            except (CbpError, OSError, MemoryError):
+                raise
+            except Exception as error:  # whatever failed, this file is refused; see `unforeseen`
+                _log.exception("a file of %s failed: %s", request.source, file.path)
+                outcomes.append(RefusedFile(unforeseen(error).arguments()))
+            refused = True
+        if refused:
+            writer.discard()
+            return ReadResult("", (), tuple(outcomes))
+        return ReadResult(claim, writer.finish(), tuple(outcomes))
+    except BaseException:
+        writer.discard()
+        raise
+
+
+def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:
+    """Write nothing."""
+
+
+def _gathered(
+    request: ReadRequest,
+    file: ClaimedFile,
+    stopping: Callable[[], bool],
+    worked: Callable[[int], object],
+) -> tuple[list[pa.RecordBatch], SoundFile]:
+    """Read a file into memory; raises `_LargeError` if it has more than a row group."""
+    gathered, size = list[pa.RecordBatch](), 0
+
+    def gather(batches: Iterable[pa.RecordBatch]) -> None:
+        nonlocal size
+        for batch in batches:
+            gathered.append(batch)
+            size += batch.nbytes
+        if size > request.limits.row_group_bytes:
+            raise _LargeError
+
+    sound = _read(gather, request, file, stopping, worked)
+    return gathered, sound
+
+
+def _read(
+    write: Callable[[Iterable[pa.RecordBatch]], object],
+    request: ReadRequest,
+    file: ClaimedFile,
+    stopping: Callable[[], bool],
+    worked: Callable[[int], object],
+) -> SoundFile:
+    """Read a file; its batches are written one by one, before the whole of it was checked."""
+    notes, records = Notes(), 0
+    with ClaimedContent(file.path, request.limits, stopping, worked) as content:
+        if content.size != file.size:
+            message = (
+                f"had {file.size} bytes when it was claimed, now {content.size}; write it "
+                "under a name that ends in .part and rename it when it is complete"
+            )
+            raise FileRejectedError(rule="file_changed", message=message)
+        for batch in read_batches(content, request.node, request.limits, notes, file=file.file):
+            # Asked between batches too: Parquet and highly compressed files cause few reads.
+            content.go_on(batch.nbytes)
+            write((batch,))
+            records += batch.num_rows
+        sha256 = content.finish()
+    return SoundFile(records, sha256, notes.to_json())

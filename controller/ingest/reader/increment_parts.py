@@ -1,0 +1,231 @@
+"""Writes the records of one increment as Parquet parts, and gives the parts their final names.
+
+    reader (any process)    PartWriter   .<name>.tmp, whole
+    the intake                           synced, for several increments at the same time
+    the intake              PartNames    renamed to <name>, between failpoints
+    the intake                           their folder synced
+
+Guaranteed: a file has its final name only when its content is whole and durable; its number of
+records is what was written. Names of parts consist of increment, part and claim, so that another
+try of the same claim replaces them. Not guaranteed: that an increment's files are ever used; only
+the source log decides that.
+"""
+
+from __future__ import annotations
+
+import os
+from collections.abc import Iterable, Sequence
+from contextlib import suppress
+from dataclasses import dataclass
+from typing import Any, BinaryIO
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.storage.checked_parquet import CHECKED, seal
+from cbp.engine.storage.failpoints import Faults
+from cbp.engine.storage.file_names import flow_file
+from cbp.engine.storage.files import Files
+from cbp.engine.storage.table_names import source_folder
+from cbp.errors import OperatingError
+from cbp.model.flow.increment import DataFile, Increment
+from cbp.model.flow.schema import Schema
+from controller.ingest.limits import IngestLimits
+
+__all__ = ["PartNames", "PartWriter", "WrittenPart"]
+
+
+@dataclass(frozen=True, slots=True)
+class WrittenPart:
+    """A complete part under its temporary name."""
+
+    name: str
+    records: int
+    bytes: int
+
+
+class PartWriter:
+    """Writes the parts of one increment under temporary names.
+
+    Args:
+        folder: The source's folder of increments; a local path.
+        index: Index of the increment.
+        claim: Id that names the files.
+        first: Number of the first part.
+    """
+
+    def __init__(
+        self,
+        folder: str,
+        *,
+        index: int,
+        claim: str,
+        schema: Schema,
+        limits: IngestLimits,
+        first: int = 0,
+    ) -> None:
+        self._first = first
+        self._folder, self._index, self._claim = folder, index, claim
+        self._schema, self._limits = arrow_schema(schema), limits
+        self._parts: list[WrittenPart] = []
+        self._gathered: list[pa.RecordBatch] = []
+        self._gathered_bytes = 0
+        self._open: _Part | None = None
+
+    def write(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write all batches.
+
+        Raises:
+            OSError: The device is full or failed.
+        """
+        self.gather(batches)
+        self._write_row_group()
+
+    def gather(self, batches: Iterable[pa.RecordBatch]) -> None:
+        """Write batches once there are enough for a row group, at the latest at `finish`.
+
+        Raises:
+            OSError: The device is full or failed.
+        """
+        for batch in batches:
+            self._gathered.append(batch)
+            self._gathered_bytes += batch.nbytes
+            if self._gathered_bytes >= self._limits.row_group_bytes:
+                self._write_row_group()
+
+    def finish(self) -> tuple[WrittenPart, ...]:
+        """Write what was gathered, close the last part and return all."""
+        self._write_row_group()
+        if self._open is not None:
+            self._close_part()
+        return tuple(self._parts)
+
+    def discard(self) -> None:
+        """Remove the parts that were written; may be called again."""
+        if self._open is not None:
+            self._open.abandon()
+            self._open = None
+        for part in self._parts:
+            with suppress(OSError):
+                os.unlink(f"{self._folder}/{_temporary(part.name)}")
+        self._parts.clear()
+
+    def _write_row_group(self) -> None:
+        if not self._gathered:
+            return
+        table = pa.Table.from_batches(self._gathered, self._schema)
+        self._gathered, self._gathered_bytes = [], 0
+        if table.num_rows == 0:
+            return
+        if self._open is None:
+            name = flow_file(self._index, self._first + len(self._parts), self._claim)
+            self._open = _Part(self._folder, name, self._schema)
+        self._open.write(table)
+        if self._open.bytes >= self._limits.part_bytes:
+            self._close_part()
+
+    def _close_part(self) -> None:
+        part, self._open = self._open, None
+        assert part is not None, "there is an open part"
+        try:
+            self._parts.append(part.close())
+        except OSError:
+            part.abandon()
+            raise
+
+
+class PartNames:
+    """Gives written parts their final names, or removes them.
+
+    Args:
+        folder: The dataflow's folder; a local path.
+    """
+
+    def __init__(
+        self, files: Files, folder: str, *, flow: str, index: int, claim: str, faults: Faults
+    ) -> None:
+        self._files, self._flow, self.index, self.claim = files, flow, index, claim
+        self._faults, self._within = faults, source_folder(flow)
+        self.folder = f"{folder}/{self._within}"
+        self._named: set[str] = set()
+
+    def temporaries(self, parts: Sequence[WrittenPart]) -> list[str]:
+        """Return the paths of the parts, which the caller syncs before it calls `publish`."""
+        return [f"{self.folder}/{_temporary(part.name)}" for part in parts]
+
+    def publish(self, parts: Sequence[WrittenPart], gone: Sequence[WrittenPart] = ()) -> Increment:
+        """Give the parts their final names and return the increment.
+
+        The names are durable once the caller has synced the folder.
+
+        Raises:
+            OSError: A rename failed; `discard` removes what is there.
+        """
+        for part in (*parts, *gone):
+            self._faults("increment_file.before")
+            os.rename(f"{self.folder}/{_temporary(part.name)}", f"{self.folder}/{part.name}")
+            self._named.add(part.name)
+            self._faults("increment_file.after")
+        files, taken = (
+            tuple(DataFile(f"{self._within}/{p.name}", p.records, p.bytes) for p in some)
+            for some in (parts, gone)
+        )
+        return Increment(self._flow, self.index, self.index, files, gone=taken)
+
+    def discard(self) -> None:
+        """Remove the parts of this increment as far as possible; may be called again.
+
+        A reader that was killed could not say what it wrote, so the temporary names are tried in
+        order. A part under its final name that this object did not name stays: another controller
+        took over, and its log may name it.
+        """
+        part, missing = 0, False
+        while not missing:
+            missing = True
+            name = flow_file(self.index, part, self.claim)
+            with suppress(FileNotFoundError):
+                os.unlink(f"{self.folder}/{_temporary(name)}")
+                missing = False
+            if os.path.exists(f"{self.folder}/{name}"):
+                missing = False
+                if name in self._named:
+                    with suppress(OperatingError):
+                        self._files.remove(f"{self.folder}/{name}")
+            part += 1
+
+
+def _temporary(name: str) -> str:
+    """Return a temporary name that `Files.remove_temporaries` recognises."""
+    return f".{name}.tmp"
+
+
+class _Part:
+    """One Parquet file under its temporary name."""
+
+    def __init__(self, folder: str, name: str, schema: pa.Schema) -> None:
+        self.name, self.records, self.bytes = name, 0, 0
+        self._temporary = f"{folder}/{_temporary(name)}"
+        self._file: BinaryIO = open(self._temporary, "wb")  # noqa: SIM115 - closed by close or abandon
+        self._writer: Any = pq.ParquetWriter(self._file, schema, compression="snappy", **CHECKED)
+
+    def write(self, table: pa.Table) -> None:
+        self._writer.write_table(table, row_group_size=table.num_rows)
+        self.records += table.num_rows
+        self.bytes = self._file.tell()
+
+    def close(self) -> WrittenPart:
+        self._writer.close()
+        self._file.flush()
+        self.bytes = seal(self._temporary)
+        self._file.close()
+        return WrittenPart(self.name, self.records, self.bytes)
+
+    def abandon(self) -> None:
+        # After a full disk, the writer's own close fails once more; the file is removed anyway.
+        with suppress(OSError, pa.ArrowException):
+            self._writer.close()
+        with suppress(OSError):
+            self._file.close()
+        with suppress(FileNotFoundError):
+            os.unlink(self._temporary)

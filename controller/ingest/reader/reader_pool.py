@@ -1,0 +1,408 @@
+"""Pool of reader processes: each reads one request at a time, within limits of time and memory.
+
+    free process --request--> reads --answer--> free again, or ended after many files
+                      |         '--died--> once more in another --died--> rejected
+                      '-- too slow, stopped, device hangs --> killed
+
+The time of a file is processor time: `seconds_max`, and one second more for each given number of
+bytes read; in a batch each file has its own time. So a machine under load, or a slow disk, is no
+reason to reject a file. If a process neither answers nor computes, it is shown (`stuck`), and later
+killed; its file is left to the next pass.
+
+Guaranteed: `__call__` returns, whatever the file holds, soon after `stopping` returned true or a
+limit was passed. A process that is gone leaves parts that `PartNames.discard` removes. A small
+file costs one message each way (tests/controller/ingest/reader/test_reader_pool.py measures).
+"""
+
+from __future__ import annotations
+
+import logging
+import os
+import pickle
+import signal
+import subprocess
+import sys
+import tempfile
+import threading
+from collections.abc import Callable, Iterator
+from contextlib import contextmanager, suppress
+from dataclasses import replace
+from errno import ETIMEDOUT
+from multiprocessing import Pipe
+from pathlib import Path
+from typing import Any
+
+import controller
+from cbp.clock import MACHINE
+from controller.ingest.errors import IntakeStoppedError
+from controller.ingest.formats.content import never
+from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, StuckReader
+from controller.ingest.reader.reader_process import (
+    PLACE_BYTES,
+    Failed,
+    Worked,
+    memory_bytes,
+)
+from controller.ingest.rejection import FileRejectedError, manifest_refused
+
+__all__ = ["ReaderPool"]
+
+FREE_MAX = 2
+"""Idle processes that stay alive, some 90 MB each."""
+
+FILES_MAX = 2_000
+GROWTH_BYTES_MAX = 256 << 20
+"""A process is replaced after `FILES_MAX` files, or once it holds so much more than at first."""
+
+QUICK_SECONDS, POLL_SECONDS = 0.02, 0.1
+START_SECONDS = 120.0
+STOP_SECONDS = 5.0
+
+_OWN = {"PYTHONSAFEPATH": "1", "OMP_NUM_THREADS": "1", "ARROW_DEFAULT_MEMORY_POOL": "system"}
+_CODE = "import sys; sys.path.append({path!r}); from {module} import main; main({fds})"
+_MODULE = "controller.ingest.reader.reader_process"
+_log = logging.getLogger(__name__)
+
+
+class _Died(Exception):
+    """The process ended while it was reading."""
+
+    def __init__(self, status: int | None) -> None:
+        super().__init__(status)
+        self.status = status
+
+
+class _Process:
+    """One reader process and our end of its pipe; used by one thread at a time, killed by any."""
+
+    def __init__(self, files_max: int) -> None:
+        self._link, theirs = Pipe()
+        # Nothing is ever sent here: when this end closes, the reader knows that we are gone.
+        watched, self._alive = os.pipe()
+        self._place = tempfile.TemporaryFile()  # noqa: SIM115 - closed by `end`
+        fds = (theirs.fileno(), watched, self._place.fileno())
+        code = _CODE.format(
+            path=str(Path(controller.__file__).parents[1]),
+            module=_MODULE,
+            fds=", ".join(map(str, fds)),
+        )
+        with theirs:
+            try:
+                self._process = subprocess.Popen(
+                    [sys.executable, "-P", "-c", code],
+                    env={**_environment(), **_OWN},
+                    stdin=subprocess.DEVNULL,
+                    pass_fds=fds,
+                )
+            finally:
+                os.close(watched)
+        self.files, self.files_max = 0, files_max
+        self._first_bytes = 0
+
+    @property
+    def pid(self) -> int:
+        return self._process.pid
+
+    @property
+    def worn(self) -> bool:
+        """Whether it ended, has read many files, or holds much more memory than at its start."""
+        if self._process.poll() is not None or self.files >= self.files_max:
+            return True
+        return memory_bytes(self.pid)[1] > self._first_bytes + GROWTH_BYTES_MAX
+
+    def ready(self) -> None:
+        """Wait until the process has imported its modules."""
+        if not self._link.poll(START_SECONDS):
+            raise OSError(ETIMEDOUT, "a reader's process does not start")
+        self._receive()
+        self._first_bytes = memory_bytes(self.pid)[1]
+
+    def send(self, request: ReadRequest) -> None:
+        self.files += 1
+        os.pwrite(self._place.fileno(), bytes(PLACE_BYTES), 0)
+        try:
+            self._link.send_bytes(pickle.dumps(request))
+        except OSError as exc:
+            raise _Died(self._process.poll()) from exc
+
+    def message(self, seconds: float) -> Any:
+        """Return its next message, or `None` if none arrives within `seconds`."""
+        return pickle.loads(self._receive()) if self._link.poll(seconds) else None
+
+    def processor_seconds(self) -> float:
+        """Return the processor time since its start; 0.0 where that is unknown."""
+        try:
+            with open(f"/proc/{self.pid}/stat", "rb") as file:
+                fields = file.read().rpartition(b")")[2].split()
+        except OSError:
+            return 0.0
+        return (int(fields[11]) + int(fields[12])) / os.sysconf("SC_CLK_TCK")
+
+    def position(self) -> int:
+        """Return the position in its batch of the file that is read, also after its end."""
+        return int.from_bytes(os.pread(self._place.fileno(), PLACE_BYTES, 0), "little")
+
+    def kill(self) -> None:
+        """Kill the process at once, whatever it does."""
+        self._process.kill()
+
+    def end(self) -> None:
+        """Kill the process and reap it, unless it hangs inside the kernel."""
+        self._process.kill()
+        self._link.close()
+        self._place.close()
+        with suppress(OSError):
+            os.close(self._alive)
+        self._alive = -1
+        with suppress(subprocess.TimeoutExpired):
+            self._process.wait(STOP_SECONDS)
+
+    def _receive(self) -> bytes:
+        try:
+            return self._link.recv_bytes()
+        except (EOFError, OSError) as exc:
+            with suppress(subprocess.TimeoutExpired):
+                self._process.wait(STOP_SECONDS)
+            raise _Died(self._process.poll()) from exc
+
+
+class ReaderPool:
+    """The reader processes of a service, a `FileReader`; every calling thread gets one.
+
+    Args:
+        files_max: Files after which a process is replaced.
+        seconds: Returns seconds that never go back.
+    """
+
+    def __init__(
+        self, *, files_max: int = FILES_MAX, seconds: Callable[[], float] = MACHINE.seconds
+    ) -> None:
+        self._files_max, self._seconds = files_max, seconds
+        self._lock = threading.Lock()
+        self._free: list[_Process] = []
+        self._busy: set[_Process] = set()
+        self._watches: set[_Watch] = set()
+        self._closed = False
+
+    @property
+    def pids(self) -> list[int]:
+        """Ids of all processes; busy ones first."""
+        with self._lock:
+            return [process.pid for process in (*self._busy, *self._free)]
+
+    def stuck(self) -> list[StuckReader]:
+        """Return the readers that neither computed nor read for some time."""
+        now = self._seconds()
+        with self._lock:
+            watches = list(self._watches)
+        return [one for watch in watches if (one := watch.stuck(now)) is not None]
+
+    def __call__(self, request: ReadRequest, stopping: Callable[[], bool] = never) -> ReadResult:
+        """Read the first files; `FileReader` says what it raises.
+
+        A file that ends the process, or takes too long, ends the batch before it. If the files are
+        read `whole`, it is read once more; then it is refused, and the others with it.
+        """
+        ends = 0
+        while request.files:
+            process = self._take(request.path, stopping)
+            try:
+                with self._watched(process, request) as watch:
+                    return _answer(process, request, stopping, watch)
+            except (_Died, FileRejectedError) as failed:
+                if self._closed:
+                    raise IntakeStoppedError(request.path) from failed
+                position = process.position()
+                if not request.whole:
+                    if isinstance(failed, FileRejectedError) and failed.rule != "file_too_slow":
+                        position = min(position, len(request.files) // 2)  # it is not known which
+                    _log.warning("a batch ended before %s", request.files[position].path)
+                    request = replace(request, files=request.files[:position])
+                    continue
+                if isinstance(failed, FileRejectedError):
+                    return _refused_at(request, position, failed)
+                ends += 1
+                if ends > 1:
+                    return _refused_at(request, position, _lost(failed.status))
+                _log.warning("a reader ended (status %s) on %s", failed.status, request.path)
+            finally:
+                self._give_back(process)
+        return ReadResult("", (), ())
+
+    @contextmanager
+    def _watched(self, process: _Process, request: ReadRequest) -> Iterator[_Watch]:
+        watch = _Watch(process, request, self._seconds)
+        with self._lock:
+            self._watches.add(watch)
+        try:
+            yield watch
+        finally:
+            with self._lock:
+                self._watches.discard(watch)
+
+    def warm(self) -> None:
+        """Start a process before the first file, and wait until it can read."""
+        with suppress(OSError, IntakeStoppedError):  # the first file says what is wrong
+            self._give_back(self._take("", never))
+
+    def close(self) -> None:
+        """End all processes; waiting callers get the error that the service is stopping."""
+        with self._lock:
+            self._closed = True
+            ended, self._free = self._free, []
+            for process in self._busy:
+                process.kill()
+        for process in ended:
+            process.end()
+
+    def _take(self, path: str, stopping: Callable[[], bool]) -> _Process:
+        with self._lock:
+            if self._closed:
+                raise IntakeStoppedError(path)
+            process = self._free.pop() if self._free else None
+            if process is not None:
+                self._busy.add(process)
+                return process
+        if stopping():
+            raise IntakeStoppedError(path)
+        started = _Process(self._files_max)
+        with self._lock:
+            self._busy.add(started)
+        try:
+            started.ready()
+        except (_Died, OSError) as exc:
+            started.files = started.files_max
+            self._give_back(started)
+            if self._closed:
+                raise IntakeStoppedError(path) from exc
+            raise OSError(ETIMEDOUT, "a reader's process could not be started") from exc
+        return started
+
+    def _give_back(self, process: _Process) -> None:
+        worn = process.worn
+        with self._lock:
+            self._busy.discard(process)
+            if not worn and not self._closed and len(self._free) < FREE_MAX:
+                self._free.append(process)
+                return
+        process.end()
+
+
+def _environment() -> dict[str, str]:
+    """Return this process's environment without the variables of the service."""
+    return {
+        name: value
+        for name, value in os.environ.items()
+        if not name.startswith(("CBP_", "PYTHONPATH", "PYTHONSTARTUP"))
+    }
+
+
+def _answer(
+    process: _Process,
+    request: ReadRequest,
+    stopping: Callable[[], bool],
+    watch: _Watch,
+) -> ReadResult:
+    """Let a process read; the process is worn unless it answered."""
+    files, process.files = process.files, process.files_max
+    process.send(request)
+    wait = QUICK_SECONDS
+    while True:
+        message = process.message(wait)
+        wait = POLL_SECONDS
+        if isinstance(message, Worked):
+            watch.worked = message.bytes
+        elif message is not None:
+            process.files = files + 1
+            return _result(message)
+        if stopping():
+            raise IntakeStoppedError(request.path)
+        watch.check()
+
+
+def _refused_at(request: ReadRequest, position: int, error: FileRejectedError) -> ReadResult:
+    """Return that a file is refused, and with it all files that were to be taken in with it."""
+    others = manifest_refused(request.files[position].file, error)
+    return ReadResult(
+        "",
+        (),
+        tuple(
+            RefusedFile((error if number == position else others).arguments())
+            for number in range(len(request.files))
+        ),
+    )
+
+
+def _result(answer: object) -> ReadResult:
+    if isinstance(answer, RefusedFile):
+        raise FileRejectedError(**answer.arguments)
+    if isinstance(answer, Failed):
+        raise OSError(answer.errno, answer.text, answer.path)
+    assert isinstance(answer, ReadResult), "a reader answers what it was asked"
+    return answer
+
+
+class _Watch:
+    """Checks whether a file has taken too long.
+
+    Attributes:
+        worked: Bytes of all files that were read, and decoded, so far.
+    """
+
+    def __init__(
+        self, process: _Process, request: ReadRequest, seconds: Callable[[], float]
+    ) -> None:
+        self._process, self._request, self._seconds = process, request, seconds
+        self._begun, self._worked_before = process.processor_seconds(), 0
+        self._moved = seconds(), self._begun, 0
+        self.worked, self._position = 0, 0
+
+    def check(self) -> None:
+        """Raise the file's error if a limit is passed."""
+        limits, now = self._request.limits, self._seconds()
+        computed = self._process.processor_seconds()
+        if (position := self._process.position()) != self._position:  # its time begins
+            self._position = position
+            self._begun, self._worked_before = computed, self.worked
+        worked_by_file = self.worked - self._worked_before
+        allowed = limits.seconds_max + worked_by_file / limits.bytes_per_second_min
+        if computed - self._begun > allowed:
+            raise _too_slow(computed - self._begun, worked_by_file)
+        since, before, worked = self._moved
+        if computed > before or self.worked > worked:
+            self._moved = now, computed, self.worked
+        elif now - since > limits.silent_seconds_max:
+            message = f"nothing was read for {limits.silent_seconds_max:g} s; the device hangs"
+            raise OSError(ETIMEDOUT, message, self._request.path)
+
+    def stuck(self, now: float) -> StuckReader | None:
+        """Return what is known of the reader if it is stuck; called from any thread.
+
+        Args:
+            now: Seconds by the pool's clock.
+        """
+        limits, silent = self._request.limits, now - self._moved[0]
+        if silent < limits.silent_seconds_shown:
+            return None
+        ends = max(0.0, limits.silent_seconds_max - silent)
+        file = self._request.files[0]
+        return StuckReader(file.path, file.file, self._request.source, silent, ends)
+
+
+def _too_slow(seconds: float, worked: int) -> FileRejectedError:
+    message = (
+        f"reading it took {seconds:.0f} s of the processor for the first {worked} bytes, which is "
+        "more than a sound file takes; if it is one, raise CBP_FILE_SECONDS_MAX"
+    )
+    return FileRejectedError(rule="file_too_slow", message=message)
+
+
+def _lost(status: int | None) -> FileRejectedError:
+    how = f"status {status}"
+    if status is not None and status < 0:
+        how = signal.Signals(-status).name
+    message = (
+        f"the process that read it ended twice ({how}); the file is damaged, or the machine is "
+        "out of memory: look at the service's log, then drop it again"
+    )
+    return FileRejectedError(rule="file_ends_reader", message=message, cause=how)

@@ -1,0 +1,185 @@
+"""The records of a source that were put aside, as a Delta table beside those of its dataflow.
+
+    <root>/tables/<dataflow>/rejects/<source>/     a Parquet file per increment that has some
+
+The truth is the source's log: the entry of an increment holds the records that were put aside, so
+both are there, or neither, whatever is killed. The table is redone from the log: each publication
+carries the number of its increment, as a transaction, and appears once. It is behind the log only
+between the put of an entry and the end of the same pass; after a crash, until the next pass.
+
+Any reader of Delta tables reads it. It is managed as the others are: foreign writers are refused.
+"""
+
+from __future__ import annotations
+
+import io
+from collections.abc import Iterator, Sequence
+from uuid import NAMESPACE_URL, uuid5
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+
+from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.delta.actions import AddFile
+from cbp.engine.delta.tables import ManagedTable, create_table, open_table
+from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, sealed
+from cbp.engine.storage.files import files_for
+from cbp.engine.storage.table_names import rejects_table
+from cbp.errors import NotFoundError
+from cbp.model.flow.schema import Schema
+from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.formats.bad_lines import REJECTED
+from controller.ingest.ports import Ports
+from controller.ingest.rejection import BadLine
+from controller.ingest.source_log import SourceEntry, SourceLog
+
+__all__ = ["REJECTS_SCHEMA", "RejectsTables", "read_rejects"]
+
+REJECTS_SCHEMA = Schema.parse(
+    "increment BIGINT, claim STRING, file STRING, line BIGINT, column_name STRING, code STRING, "
+    "message STRING, text STRING, rejected_at TIMESTAMP"
+)
+"""`line` counts from 1; `column_name` is null where the whole record is wrong; `text` is the
+record as it came, cut to a limit (a CSV record is written anew, on one line if it can be)."""
+
+_APP = "rejects"
+
+
+class RejectsTables:
+    """Publishes records that were put aside; used by one pass of a source at a time."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._files, self._clock, self._store = ports.files, ports.clock, ports.store
+        self._published: dict[str, int] = {}
+
+    def publish(self, place: SourcePlace) -> int:
+        """Show the rejected records of all accepted increments; return how many are new.
+
+        Raises:
+            OperatingError: The table cannot be written; the next call goes on.
+        """
+        if not place.source.on_bad_records.rejects_rows:
+            return 0
+        path = f"{place.folder}/{rejects_table(place.name)}"
+        if path not in self._published:
+            self._published[path] = self._published_before(path)
+        count, end = 0, self._store.next_index(place.dataflow, place.name)
+        if self._published[path] >= end:
+            return 0
+        for entry in SourceLog(place.folder, place.name, self._files).since(self._published[path]):
+            if entry.increment.index >= end:
+                break
+            if rows := _rows_of(entry):
+                self._publish_entry(path, place, entry, rows)
+                count += len(rows)
+            self._published[path] = entry.increment.index + 1
+        return count
+
+    def _published_before(self, path: str) -> int:
+        try:
+            return open_table(path, self._files).snapshot.txns.get(_APP, -1) + 1
+        except NotFoundError:
+            return 0
+
+    def _publish_entry(
+        self,
+        path: str,
+        place: SourcePlace,
+        entry: SourceEntry,
+        rows: Sequence[dict[str, object]],
+    ) -> None:
+        index, now_ms = entry.increment.index, int(self._clock().timestamp() * 1000)
+        table = self._table(path, place, now_ms)
+        # The name is the increment's, so a repetition replaces the file by its equal.
+        name = f"{index:020d}.parquet"
+        data = _parquet(rows, f"{path}/{name}")
+        self._files.write_durable(f"{path}/{name}", data)
+        table.publish(
+            app_id=_APP,
+            version=index,
+            intention_id=entry.claims[0],
+            timestamp_ms=now_ms,
+            adds=[AddFile(name, {}, len(data), len(rows), now_ms)],
+            operation="CBP REJECT",
+        )
+
+    def _table(self, path: str, place: SourcePlace, now_ms: int) -> ManagedTable:
+        try:
+            return open_table(path, self._files)
+        except NotFoundError:
+            identity = uuid5(NAMESPACE_URL, f"cbp/{place.dataflow}/{place.name}/rejects")
+            return create_table(
+                path, REJECTS_SCHEMA, files=self._files, table_id=str(identity), now_ms=now_ms
+            )
+
+
+def read_rejects(
+    folder: str, source: str, *, below: tuple[int, int] | None, limit: int
+) -> tuple[list[dict[str, object]], tuple[int, int] | None]:
+    """Return rejected records, newest increment first, in the order of the file's lines.
+
+    Args:
+        folder: The dataflow's folder.
+        source: Name of the source.
+        below: Where the last page ended, as it returned it; `None` begins.
+        limit: Most records.
+
+    Returns:
+        The records by column, and where the page ended; `None` if nothing follows.
+    """
+    path, records = f"{folder}/{rejects_table(source)}", list[dict[str, object]]()
+    try:
+        live = open_table(path, files_for(path)).snapshot.live
+    except NotFoundError:
+        return [], None
+    for name in sorted(live, reverse=True):
+        index = int(name.partition(".")[0])
+        if below is not None and index > below[0]:
+            continue
+        first = below[1] if below is not None and index == below[0] else 0
+        for at, row in enumerate(_rows_in(f"{path}/{name}")):
+            if at < first:
+                continue
+            if len(records) == limit:
+                return records, (index, at)
+            records.append(row)
+    return records, None
+
+
+def _rows_in(path: str) -> Iterator[dict[str, object]]:
+    with open_parquet(path) as file:
+        yield from file.read().to_pylist()
+
+
+def _rows_of(entry: SourceEntry) -> list[dict[str, object]]:
+    rejected = [
+        (file, BadLine.from_json(one))
+        for file in entry.files
+        for one in file.notes.get(REJECTED, ())
+    ]
+    return [
+        {
+            "increment": entry.increment.index,
+            "claim": file.claim,
+            "file": _storable(file.path),
+            "line": one.line,
+            "column_name": None if one.column is None else _storable(one.column),
+            "code": one.rule,
+            "message": _storable(one.message),
+            "text": _storable(one.text),
+            "rejected_at": entry.accepted_at,
+        }
+        for file, one in rejected
+    ]
+
+
+def _storable(text: str) -> str:
+    """Return text that every table can hold: half of a surrogate pair is spelled out."""
+    return text.encode("utf-8", "backslashreplace").decode()
+
+
+def _parquet(rows: Sequence[dict[str, object]], path: str) -> bytes:
+    sink = io.BytesIO()
+    table = pa.Table.from_pylist(list(rows), arrow_schema(REJECTS_SCHEMA))
+    pq.write_table(table, sink, **CHECKED)
+    return sealed(sink.getvalue(), path)

@@ -1,0 +1,270 @@
+"""Replacement of a file: from the earlier file and the new one, the two parts of its increment.
+
+    earlier file  a a b c  ---        files: d          what the new file has beside
+    new file        a b d  ---        gone:  a, c       what it lacks
+
+The earlier file is what counts under its name now: its records in the increment that brought it,
+and what replacements of it brought and took back since. Nothing of it is kept beside the
+increments, so what is computed here is the same from the folders alone.
+
+A retraction is a replacement by nothing. Which claim replaces which is kept in `same_as`, and so in
+the source's log: `by` is `replaced` or `retracted`, and `claim` is the one before.
+
+If the readers of a source add up signs, a record that goes is one more record, with its sign turned
+(`cbp.model.dataflow.replacement`).
+
+Memory: both files, as Arrow columns.
+
+Invariant (tests/controller/loop/recovery/test_replacement.py): the records of all increments of a
+name, less those that are gone, are those of the newest file of that name.
+"""
+
+from __future__ import annotations
+
+import os
+from collections import Counter
+from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
+from typing import Any
+
+import pyarrow as pa
+import pyarrow.compute as pc
+
+from cbp.engine.columnar.arrow_types import arrow_schema, conform
+from cbp.engine.columnar.row_difference import rows_left
+from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
+from cbp.errors import NotFoundError
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.flow.changes import SIGN
+from cbp.model.flow.increment import DataFile, Increment
+from controller.ingest.folder.source_place import SourcePlace
+from controller.ingest.ports import Ports
+from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
+from controller.ingest.rejection import FileRejectedError
+from controller.ingest.source_log import SourceLog
+from controller.store.base import ClaimRecord
+
+__all__ = [
+    "REPLACED",
+    "RETRACTED",
+    "Brought",
+    "Compared",
+    "Difference",
+    "Replacements",
+    "replaces",
+]
+
+REPLACED, RETRACTED = "replaced", "retracted"
+
+
+def replaces(same_as: Mapping[str, Any] | None) -> bool:
+    """Return whether a claim took, or takes, the place of an earlier one."""
+    return (same_as or {}).get("by") in (REPLACED, RETRACTED)
+
+
+@dataclass(frozen=True, slots=True)
+class Brought:
+    """What one claim brought: files of its increment, relative to the dataflow's folder."""
+
+    files: tuple[DataFile, ...]
+    gone: tuple[DataFile, ...] = ()
+
+
+@dataclass(frozen=True, slots=True)
+class Difference:
+    """What a new file has beside the one before it, and what it lacks.
+
+    Attributes:
+        signed: Whether the readers of the source add up signs.
+    """
+
+    came: pa.Table
+    gone: pa.Table
+    signed: bool
+
+    @property
+    def parts(self) -> tuple[pa.Table, pa.Table]:
+        """The records of the increment, and those that it takes back."""
+        if not self.signed:
+            return self.came, self.gone
+        return pa.concat_tables([self.came, _turned(self.gone)]), self.gone.slice(0, 0)
+
+
+@dataclass(frozen=True, slots=True)
+class Compared:
+    """What a replacement would change.
+
+    Attributes:
+        came, gone: Numbers of records.
+        groups: Stage -> number of its groups that have one of them; only of stages that read the
+            source by columns.
+    """
+
+    came: int
+    gone: int
+    groups: Mapping[str, int]
+
+    @classmethod
+    def of(cls, made: Difference, dataflow: Dataflow, source: str) -> Compared:
+        """Count a difference."""
+        records = pa.concat_tables([made.came, made.gone])
+        groups: Counter[str] = Counter()
+        for stage, input_ in dataflow.consumers(source):
+            by = dataflow.stages[stage].translator.input(input_).route_by
+            if isinstance(by, tuple):
+                groups[stage] += records.group_by(list(by)).aggregate([]).num_rows
+        return cls(made.came.num_rows, made.gone.num_rows, dict(groups))
+
+
+class Replacements:
+    """Computes and writes replacements; only reads the store."""
+
+    def __init__(self, ports: Ports) -> None:
+        self._store, self._files, self._limits = ports.store, ports.files, ports.limits
+
+    def difference(
+        self,
+        place: SourcePlace,
+        new: Sequence[str],
+        earlier: str,
+        waiting: Mapping[str, tuple[ClaimRecord, Brought]],
+    ) -> Difference:
+        """Return what a new file has beside the one before it, and what it lacks.
+
+        Args:
+            place: Their source.
+            new: Full paths of the new file's parts.
+            earlier: Id of the claim that it replaces.
+            waiting: By id, claims that are accepted with it, before it, and what they brought.
+
+        Raises:
+            FileRejectedError: Rule `inputs_not_kept`: the earlier file is not kept any more.
+        """
+        schema = arrow_schema(place.source.schema)
+        count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])
+        before = gone = schema.empty_table()
+        for one in self._history(place, earlier, waiting):
+            before = pa.concat_tables([before, *self._records(place, one.files, schema)])
+            gone = pa.concat_tables([gone, *self._records(place, one.gone, schema)])
+        if place.signed:
+            # What a signed replacement took back came as one more record, with its sign turned.
+            before = _without_pairs(before)
+        before, _ = rows_left(before, gone)
+        came, _ = rows_left(count, before)
+        lacks, _ = rows_left(before, count)
+        return Difference(came, lacks, place.signed)
+
+    def write(
+        self, place: SourcePlace, index: int, claim: str, made: Difference
+    ) -> tuple[tuple[WrittenPart, ...], tuple[WrittenPart, ...]]:
+        """Write the parts of an increment under temporary names; return both kinds."""
+        parts: list[tuple[WrittenPart, ...]] = []
+        for table in made.parts:
+            writer = PartWriter(
+                place.increments,
+                index=index,
+                claim=claim,
+                schema=place.source.schema,
+                limits=self._limits,
+                first=len(parts[0]) if parts else 0,
+            )
+            try:
+                writer.write(table.to_batches())
+                parts.append(writer.finish())
+            except Exception:
+                writer.discard()
+                raise
+        return parts[0], parts[1]
+
+    def _history(
+        self,
+        place: SourcePlace,
+        identity: str,
+        waiting: Mapping[str, tuple[ClaimRecord, Brought]],
+    ) -> Iterator[Brought]:
+        """Yield what the claims of a name brought, newest first."""
+        seen = set[str]()
+        while identity not in seen:
+            seen.add(identity)
+            if identity in waiting:
+                claim, brought = waiting[identity]
+            else:
+                claim, brought = self._accepted(place, identity)
+            yield brought
+            if not replaces(claim.same_as):
+                return
+            identity = str((claim.same_as or {})["claim"])
+
+    def _accepted(self, place: SourcePlace, identity: str) -> tuple[ClaimRecord, Brought]:
+        claim = self._store.find_claims([identity]).get(identity)
+        if claim is None or claim.status != "accepted" or claim.index is None:
+            message = (
+                "the file before it was taken out by a roll-back, but what replaced it was not"
+            )
+            raise FileRejectedError(rule="inputs_not_kept", message=message)
+        try:
+            increment = self._store.increment(place.dataflow, place.name, claim.index).increment
+        except NotFoundError as error:
+            raise _not_kept(claim) from error
+        if any(not self._files.exists(f"{place.folder}/{one.path}") for one in increment.kept):
+            raise _not_kept(claim)
+        return claim, self._brought(place, claim, increment)
+
+    def _brought(self, place: SourcePlace, claim: ClaimRecord, increment: Increment) -> Brought:
+        """Return a claim's part of an increment, which can be that of several files."""
+        log = SourceLog(place.folder, place.name, self._files)
+        entry = next(log.since(increment.index))
+        if len(entry.files) == 1:
+            return Brought(increment.files, increment.gone)
+        start = 0
+        for file in entry.files:
+            if file.claim == claim.id:
+                return Brought(tuple(_slices(increment.files, start, start + (file.records or 0))))
+            start += file.records or 0
+        raise _not_kept(claim)
+
+    def _records(
+        self, place: SourcePlace, files: Sequence[DataFile], schema: pa.Schema
+    ) -> Iterator[pa.Table]:
+        for file in files:
+            path = file.path if os.path.isabs(file.path) else f"{place.folder}/{file.path}"
+            with reading_increment(path, file.records):
+                table = _table(path, schema)
+            yield table.slice(file.start, file.rows)
+
+
+def _table(path: str, schema: pa.Schema) -> pa.Table:
+    return conform(open_parquet(path).read(schema.names), schema)
+
+
+def _slices(files: Sequence[DataFile], start: int, stop: int) -> Iterator[DataFile]:
+    """Yield the slices of files that hold some rows of all of them."""
+    at = 0
+    for file in files:
+        first, last = max(start - at, 0), min(stop - at, file.rows)
+        at += file.rows
+        if first < last:
+            yield file.slice(first, last)
+
+
+def _turned(records: pa.Table) -> pa.Table:
+    """Return records with the opposite sign."""
+    at = records.schema.get_field_index(SIGN)
+    field = records.schema.field(at)
+    return records.set_column(at, field, pc.negate(records.column(at)).cast(field.type))
+
+
+def _without_pairs(records: pa.Table) -> pa.Table:
+    """Return signed records without those that take each other back, one by one."""
+    positive = records.filter(pc.greater(records.column(SIGN), 0))
+    negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
+    more, less = rows_left(positive, _turned(negative))
+    return pa.concat_tables([more, _turned(less)])
+
+
+def _not_kept(claim: ClaimRecord) -> FileRejectedError:
+    message = (
+        f"the file that it replaces, increment {claim.index}, is no longer kept, so its records "
+        "cannot be taken back; raise `keep` of the source, or CBP_KEEP_INPUTS_HOURS"
+    )
+    return FileRejectedError(rule="inputs_not_kept", message=message)

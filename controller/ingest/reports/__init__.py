@@ -1,1 +1,0 @@
-"""What operators are shown of the sources: the last pass, the folders, failures."""

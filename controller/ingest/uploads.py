@@ -1,0 +1,276 @@
+r"""Uploads: a stream becomes a claimed file, and the answer says at once what the file is.
+
+    received (hidden part, synced) -> compared -> claimed          the next pass takes it in
+                                             \-> known: settled    duplicate, or put aside
+
+An upload that repeats its Idempotency-Key makes no claim: it gets the claim of the first one. The
+key is kept in the claim and in the source's log. So a restart forgets no key, and the loss of the
+database forgets no key of an accepted file.
+"""
+
+from __future__ import annotations
+
+import hashlib
+import io
+import os
+from collections.abc import Callable, Iterator, Mapping
+from contextlib import contextmanager, suppress
+from dataclasses import dataclass, replace
+from pathlib import Path
+from typing import BinaryIO
+
+from cbp.errors import NotFoundError, OperatingError
+from cbp.model.dataflow.dataflow import Dataflow
+from controller.ingest.errors import UploadTooLargeError, device_errors
+from controller.ingest.folder.claims import Claims, upload_name
+from controller.ingest.folder.folder_check import require_folders
+from controller.ingest.folder.source_place import SourcePlace, evidence
+from controller.ingest.identity import (
+    client_key,
+    put_aside_reason,
+    replacement_key,
+    retraction_key,
+)
+from controller.ingest.intake import Intake
+from controller.ingest.ports import Ports
+from controller.ingest.replacement import RETRACTED, Compared
+from controller.store.base import ClaimRecord, DataflowRecord, Uploaded
+
+__all__ = ["Author", "ReplacementRequests", "Uploads"]
+
+
+@dataclass(frozen=True, slots=True)
+class Author:
+    """The person or token that decides, and the reason; both are kept with the file."""
+
+    by: str
+    why: str
+
+
+_READ_BYTES = 1 << 20
+
+_Held = tuple[ClaimRecord, Path]
+"""A claim that is recorded nowhere, and its file."""
+
+
+class Uploads:
+    """Receives files; methods may be called from several threads.
+
+    Attributes:
+        active: Ids of the uploads that are being received.
+    """
+
+    def __init__(self, ports: Ports, claims: Claims, intake: Intake) -> None:
+        self._store, self._files, self._limits = ports.store, ports.files, ports.limits
+        self._clock, self._new_id = ports.clock, ports.new_id
+        self._claims, self._intake = claims, intake
+        self.active: set[str] = set()
+
+    def receive(self, place: SourcePlace, name: str, stream: BinaryIO, key: str = "") -> Uploaded:
+        """Store a file from a stream; durable when it returns. See `DropFolder.upload`."""
+        return self.receive_as(place, evidence(name), stream, client_key(key))
+
+    def receive_as(
+        self,
+        place: SourcePlace,
+        path: str,
+        stream: BinaryIO,
+        key: str,
+        *,
+        before_claim: Callable[[ClaimRecord], object] | None = None,
+        asked: Mapping[str, str] | None = None,
+    ) -> Uploaded:
+        """Like `receive`, for a name that is evidence already.
+
+        Args:
+            place: The source.
+            path: The file's name, as evidence.
+            stream: Is read to its end.
+            key: As for `receive`.
+            before_claim: Called with the claim once the file is durable, before the claim is.
+            asked: Who asked for it, and why, if it replaces a file; kept in `same_as`.
+        """
+        identity = self._new_id()
+        part = place.incoming / upload_name(identity)
+        self.active.add(identity)
+        try:
+            with device_errors(str(part)):
+                require_folders(place, self._files)
+                size, sha256 = self._write(place, part, stream)
+                claim = self._new_claim(place, identity, path, size, sha256, key)
+                claim = replace(claim, same_as=asked)
+                return self._claim(place, claim, part, before_claim)
+        except Exception:
+            self._give_up(identity, part)
+            raise
+        finally:
+            self.active.discard(identity)
+
+    @contextmanager
+    def held(self, place: SourcePlace, path: str, stream: BinaryIO, key: str) -> Iterator[_Held]:
+        """Give a file that is looked at and not taken in, with a claim that is not recorded."""
+        identity = self._new_id()
+        part = place.incoming / upload_name(identity)
+        self.active.add(identity)
+        try:
+            with device_errors(str(part)):
+                require_folders(place, self._files)
+                size, sha256 = self._write(place, part, stream)
+            yield self._new_claim(place, identity, path, size, sha256, key), part
+        finally:
+            part.unlink(missing_ok=True)
+            self.active.discard(identity)
+
+    def _new_claim(
+        self, place: SourcePlace, identity: str, path: str, size: int, sha256: str, key: str
+    ) -> ClaimRecord:
+        at = self._clock()
+        return place.new_claim(identity, path, size, "claiming", at, sha256=sha256, key=key)
+
+    def _claim(
+        self,
+        place: SourcePlace,
+        claim: ClaimRecord,
+        part: Path,
+        before_claim: Callable[[ClaimRecord], object] | None,
+    ) -> Uploaded:
+        if claim.key:
+            first = self._store.keyed_claim(place.dataflow, place.name, claim.key)
+            if first is not None and self._stands(first):
+                part.unlink()
+                same = (first.path, first.sha256) == (claim.path, claim.sha256)
+                return Uploaded(first, repeated=True, same_request=same)
+        if before_claim is not None:
+            before_claim(claim)
+        judged, settled = self._intake.identities.foresee(place, claim)
+        if not settled or judged.outcome == "accepted":
+            said = {**(claim.same_as or {}), **(judged.same_as or {})}
+            claim = replace(claim, same_as=said or None)
+            return Uploaded(self._claims.make(place, part, claim))
+        claim = replace(claim, same_as={**(judged.same_as or {}), "at_once": True})
+        if judged.outcome == "duplicate":
+            claim = self._claims.record(place, replace(claim, status="duplicate"))
+            self._intake.finish(place, [(claim, part)])
+            return Uploaded(claim)
+        reason = self._intake.put_aside(place, claim, part, put_aside_reason(judged))
+        settled_claim = replace(claim, status="quarantined", reason=reason)
+        return Uploaded(self._claims.record(place, settled_claim))
+
+    def _stands(self, first: ClaimRecord) -> bool:
+        """Return whether the answer to the first upload of a key is still true."""
+        if (first.reason or {}).get("code") == "file_gone":
+            return False
+        known = str((first.same_as or {}).get("claim", ""))
+        if first.status not in ("duplicate", "quarantined") or not known:
+            return True
+        # The claim that it equals may have been dropped by a roll-back since.
+        earlier = self._store.find_claims([known]).get(known)
+        return earlier is None or earlier.status != "withdrawn"
+
+    def _give_up(self, identity: str, part: Path) -> None:
+        """Remove the part, unless its claim is recorded: then the next pass continues with it."""
+        # On a disk that is read-only, a part that was never made cannot be removed either.
+        with suppress(OperatingError, OSError):
+            if not self._store.known_claims([identity]):
+                part.unlink(missing_ok=True)
+
+    def _write(self, place: SourcePlace, part: Path, stream: BinaryIO) -> tuple[int, str]:
+        """Write the part; return its bytes and SHA-256."""
+        size, digest = 0, hashlib.sha256()
+        with open(part, "xb") as file:
+            while chunk := stream.read(_READ_BYTES):
+                size += len(chunk)
+                if size > self._limits.file_bytes_max:
+                    raise UploadTooLargeError(place.name, self._limits.file_bytes_max)
+                digest.update(chunk)
+                file.write(chunk)
+            file.flush()
+            os.fsync(file.fileno())
+        self._files.sync_dir(str(place.incoming))
+        return size, digest.hexdigest()
+
+
+class ReplacementRequests:
+    """Takes requests; methods may be called from several threads.
+
+    Args:
+        open_place: Returns the place of a source that takes in files.
+        called: Is given the place and what was claimed, so that it is taken in soon.
+    """
+
+    def __init__(
+        self,
+        ports: Ports,
+        uploads: Uploads,
+        intake: Intake,
+        open_place: Callable[[DataflowRecord, Dataflow, str], SourcePlace],
+        called: Callable[[SourcePlace, Uploaded], Uploaded],
+    ) -> None:
+        self._store, self._new_id = ports.store, ports.new_id
+        self._uploads, self._intake = uploads, intake
+        self._open_place, self._called = open_place, called
+
+    def ask(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        name: str,
+        stream: BinaryIO | None,
+        author: Author,
+        key: str = "",
+    ) -> Uploaded:
+        """Receive a file that replaces the one of its name, or take that one back.
+
+        The next scan makes an increment of the difference. The caller has made sure that the
+        readers of the source can follow.
+
+        Args:
+            record: The dataflow as registered.
+            dataflow: The same dataflow, checked.
+            source: Name of one of its sources.
+            name: The name of both files.
+            stream: The new file, read to its end; `None`: the earlier one is taken back.
+            author: The person or token that asks, and the reason.
+            key: Identifies the request, as for an upload.
+
+        Raises:
+            NotFoundError: There is no such source, or no file of this name counts.
+            OperatingError: As for an upload.
+        """
+        place = self._open_place(record, dataflow, source)
+        self._earlier(place, name)
+        # Hashed, so that it fits into a column of the store with the prefix.
+        number = hashlib.sha256(key.encode()).hexdigest() if key else self._new_id()
+        unique = retraction_key(number) if stream is None else replacement_key(number)
+        asked = {"who": author.by, "why": author.why}
+        content = io.BytesIO() if stream is None else stream
+        path = evidence(name)
+        done = self._uploads.receive_as(place, path, content, unique, asked=asked)
+        return self._called(place, done)
+
+    def compare(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        source: str,
+        name: str,
+        stream: BinaryIO | None,
+    ) -> Compared:
+        """Return what `ask` would change; changes nothing. Arguments and errors as there."""
+        place = self._open_place(record, dataflow, source)
+        earlier = self._earlier(place, name)
+        key = retraction_key("") if stream is None else replacement_key("")
+        content = io.BytesIO() if stream is None else stream
+        with self._uploads.held(place, evidence(name), content, key) as (claim, path):
+            made = self._intake.compare(place, claim, path, earlier.id)
+        return Compared.of(made, dataflow, source)
+
+    def _earlier(self, place: SourcePlace, name: str) -> ClaimRecord:
+        """Return the claim of the file that counts under a name; raises `NotFoundError`."""
+        path = evidence(name)
+        claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
+        if claim is None or (claim.same_as or {}).get("by") == RETRACTED:
+            hint = f"`cbp claims {place.dataflow}` lists what was taken in"
+            raise NotFoundError(kind="file", name=f"{place.name}/{name}", hint=hint)
+        return claim
