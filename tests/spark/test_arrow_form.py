@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from dataclasses import replace
 from pathlib import Path
 from types import MappingProxyType
@@ -17,14 +18,17 @@ from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver
 from tests.limited import limits_of
+from tests.sampling import sampled
 from tests.spark.spark_epochs import epochs_of
 from tests.stages.graphs import increments, small_web
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
-@pytest.mark.parametrize("case", ["clock", "members", "sequences", "tags"])
+@pytest.mark.parametrize(
+    ("case", "shuffled"),
+    sampled(itertools.product(["clock", "members", "sequences", "tags"], (False, True)), every=3),
+)
 def test_every_epoch_equals_the_groupwise_form(
     case: str, shuffled: bool, spark: Any, tmp_path: Path
 ) -> None:

@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import itertools
 from pathlib import Path
 from typing import Any
 
@@ -11,12 +12,14 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from tests.cbp.engine.test_set_aside import FORMS, Pair
 from tests.limited import limits_of
+from tests.sampling import sampled
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
-@pytest.mark.parametrize("form", FORMS)
+@pytest.mark.parametrize(
+    ("form", "shuffled"), sampled(itertools.product(FORMS, (False, True)), every=3)
+)
 def test_it_is_what_the_reference_sets_aside(
     form: str, shuffled: bool, spark: Any, tmp_path: Path
 ) -> None:

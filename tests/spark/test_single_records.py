@@ -21,7 +21,9 @@ from tests.flows import Scored
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.parametrize("kind", [SparkExecutor, SparkBlackboxExecutor])
+@pytest.mark.parametrize(
+    "kind", [SparkExecutor, pytest.param(SparkBlackboxExecutor, marks=pytest.mark.soak)]
+)
 def test_groups_are_called_for_their_state_though_only_single_records_come(
     kind: type[SparkExecutor], spark: Any, tmp_path: Path
 ) -> None:

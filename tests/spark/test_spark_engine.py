@@ -46,7 +46,7 @@ def engine(spark: Any, tmp_path: Path) -> DirectEngine:
     ("case", "shuffled"),
     sampled(
         ((case, way) for way in (False, True) for case in CASES if case != "parting_items"),
-        every=5,
+        every=8,
     ),
 )
 def test_every_epoch_equals_the_reference(
