@@ -14,7 +14,6 @@ import json
 import os
 import sys
 import threading
-import time
 from collections.abc import Callable, Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,6 +22,7 @@ import numpy as np
 import pyarrow as pa
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
+from cbp.clock import MACHINE
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.direct import DirectEngine, LocalEngine
 from cbp.engine.state.bucket_state import BucketState
@@ -31,6 +31,7 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.model.flow.schema import Schema
 from tests.driver import Driver
 from tests.fresh import REPOSITORY
+from tests.waiting import pause
 
 PAGES = "site STRING, url STRING, n BIGINT"
 SITE = "example.org"
@@ -94,7 +95,7 @@ class Peak:
             actual = list(self._processes()) if turn % 20 == 0 else actual
             for process in actual:
                 self.bytes = max(self.bytes, anonymous_bytes(process))
-            time.sleep(0.05)
+            pause(0.05)
 
 
 def anonymous_bytes(process: int) -> int:
@@ -166,7 +167,7 @@ def main(grouping: str, rows: int, folder: Path, where: str = "local") -> None:
     driver = Driver(engine, builder.build(), folder / "t")
     peak = Peak(workers if where == "spark" else None)
     for how, expected in (("grow", rows), ("echo", rows), ("thin", rows // 2)):
-        peak.bytes, started = 0, time.perf_counter()
+        peak.bytes, started = 0, MACHINE.seconds()
         # An input that is large too, so that what is emitted for it does not pile up.
         parts = _PARTS if how == "grow" else 1
         cuts = [rows * part // parts for part in range(parts + 1)] if how == "grow" else [0, 0]
@@ -176,7 +177,7 @@ def main(grouping: str, rows: int, folder: Path, where: str = "local") -> None:
         ]
         driver.feed("orders", records)
         driver.run_until_idle()
-        seconds, anonymous = round(time.perf_counter() - started, 1), peak.bytes
+        seconds, anonymous = round(MACHINE.seconds() - started, 1), peak.bytes
         figures = driver.figures[-1]
         table = engine.records.tables.state(driver.folder, driver.dataflow.stages["heap"], "pages")
         files = [file for live in table.live.values() for file in live]

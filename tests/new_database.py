@@ -6,7 +6,7 @@ import tempfile
 from functools import cache
 from pathlib import Path
 
-from controller.store import open_store
+from controller.store.base import open_store
 
 __all__ = ["put_new_database"]
 

@@ -1,23 +1,63 @@
-"""Event loops whose clock is not the machine's.
+"""Clocks that are not the machine's.
 
-The product's asynchronous code waits by the clock of its event loop and reads no other, so a test
-brings a loop of its own: `play` runs a coroutine in simulated seconds, where an hour of silence
-takes no time; `MovableLoop` serves real sockets, and its clock is moved ahead.
+`ManualClock` is handed to code of the product that takes a clock (`cbp.clock`): it stands still,
+and a wait by it takes no time. The product's asynchronous code waits by the clock of its event
+loop and reads no other, so a test brings a loop of its own: `play` runs a coroutine in simulated
+seconds, where an hour of silence takes no time; `MovableLoop` serves real sockets, and its clock is
+moved ahead.
 """
 
 from __future__ import annotations
 
 import asyncio
 import selectors
-from collections.abc import Coroutine
+from collections.abc import Callable, Coroutine
+from datetime import UTC, datetime, timedelta
 from typing import Any, TypeVar
 
 from anyio import CapacityLimiter
 from anyio.to_thread import current_default_thread_limiter
 
-__all__ = ["MovableLoop", "play", "sleep"]
+from cbp.clock import Clock
+
+__all__ = ["ManualClock", "MovableLoop", "play", "sleep"]
 
 T = TypeVar("T")
+
+
+class ManualClock(Clock):
+    """Stands still until a test moves it, or something waits by it.
+
+    Args:
+        begins: The time at first.
+        on_wait: Called in each wait, after the clock has moved: what others do meanwhile.
+    """
+
+    def __init__(
+        self,
+        begins: datetime = datetime(2026, 1, 1, 12, tzinfo=UTC),
+        on_wait: Callable[[], object] = lambda: None,
+    ) -> None:
+        self._now, self._on_wait, self.moved = begins, on_wait, timedelta()
+        self.waits = list[float]()
+
+    def now(self) -> datetime:
+        """Return the time."""
+        return self._now + self.moved
+
+    def seconds(self) -> float:
+        """Return the seconds by which it has moved."""
+        return self.moved.total_seconds()
+
+    def wait(self, seconds: float) -> None:
+        """Move by some seconds, at once."""
+        self.waits.append(seconds)
+        self.move(seconds=seconds)
+        self._on_wait()
+
+    def move(self, **by: float) -> None:
+        """Move by some time, with the names of a `timedelta`."""
+        self.moved += timedelta(**by)
 
 
 def play(main: Coroutine[Any, Any, T]) -> T:

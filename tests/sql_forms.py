@@ -6,7 +6,6 @@ They live in a module of their own, so that worker processes can import them.
 from __future__ import annotations
 
 import os
-import time
 from collections.abc import Iterable, Iterator
 from pathlib import Path
 from typing import Any
@@ -18,6 +17,7 @@ from stages.translators.url_count import UrlCount
 from stages.translators.url_count_sql import UrlCountSql
 from tests.chains import SCHEMA, Patient, RollCall, Tally
 from tests.flows import Clock, Reminders, Stamps
+from tests.waiting import wait_for_file
 
 __all__ = [
     "FAILING",
@@ -371,8 +371,7 @@ class Hangs(_Failing):
 
         def wait(batches: Iterable[Any]) -> Iterator[Any]:
             gate.with_suffix(f".{os.getpid()}").touch()
-            while not gate.exists():
-                time.sleep(0.05)
+            wait_for_file(gate)
             yield from batches
 
         seen = frames.urls.mapInArrow(wait, "url STRING").selectExpr("url", "1L AS n")

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
@@ -264,12 +263,13 @@ class DataflowCalls(Calls):
             StagesStoppedError: If only stages that do not start have work left.
             WaitEndedError: If it takes longer.
         """
-        end = None if seconds is None else time.monotonic() + seconds
+        clock = self.rest.clock
+        end = None if seconds is None else clock.seconds() + seconds
         while left := self._unsettled(name, claims) or self._left_to_stages(name):
             report(left)
-            if end is not None and time.monotonic() >= end:
+            if end is not None and clock.seconds() >= end:
                 raise WaitEndedError(name, seconds or 0.0, left)
-            time.sleep(poll_seconds)
+            clock.wait(poll_seconds)
 
     def _unsettled(self, name: str, claims: Sequence[Claim]) -> dict[str, str]:
         """Return the files that are neither accepted nor refused yet."""

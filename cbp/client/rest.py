@@ -13,7 +13,6 @@ import getpass
 import json
 import os
 import socket
-import time
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
@@ -24,6 +23,7 @@ import httpx
 
 from cbp.client.address import Address
 from cbp.client.errors import ServiceBusyError, ServiceUnreachableError, problem_of
+from cbp.clock import MACHINE, Clock
 
 # Copies of the API's constants: importing the API takes a second, and every command is a
 # client (tests/controller/cli/test_commands.py compares them).
@@ -56,7 +56,7 @@ class Retries:
     attempts: int = 1
     pause_seconds: float = 0.2
     pause_seconds_max: float = 10.0
-    sleep: Callable[[float], object] = time.sleep
+    sleep: Callable[[float], object] = MACHINE.wait
 
     def pause(self, attempt: int, retry_after: float) -> None:
         """Pause after an attempt, numbered from 0."""
@@ -71,6 +71,7 @@ class RestClient:
         transport: Replaces the network in tests.
         answer_seconds: How long an answer may take.
         retries: How often a request that may be repeated is sent.
+        clock: By which a wait for the service goes.
     """
 
     def __init__(
@@ -80,8 +81,9 @@ class RestClient:
         *,
         answer_seconds: float = ANSWER_SECONDS,
         retries: Retries = Retries(),
+        clock: Clock = MACHINE,
     ) -> None:
-        self._url = address.url
+        self._url, self.clock = address.url, clock
         self._retries = retries
         self._http = httpx.Client(
             base_url=f"{address.url}{PREFIX}",

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Sequence
 from datetime import datetime
 from typing import Any
@@ -128,7 +127,7 @@ class RunCalls(Calls):
 
         while not (job := look()).ended:
             report(job)
-            time.sleep(poll_seconds)
+            self.rest.clock.wait(poll_seconds)
         if job.rollback is None:
             error = job.error or {}
             raise problem_of(error, int(error.get("status", 500)))

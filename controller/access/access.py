@@ -2,12 +2,12 @@
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.errors import CbpError
 from controller.access.attempts import Attempts
 from controller.access.audit import Audit
@@ -29,10 +29,6 @@ STORE_SECONDS = 15.0
 """Time between two tries to store what is held."""
 
 _log = structlog.get_logger(__name__)
-
-
-def _utc_now() -> datetime:
-    return datetime.now(UTC)
 
 
 class Access:
@@ -57,8 +53,8 @@ class Access:
         settings: Settings,
         store: Store,
         *,
-        now: Callable[[], datetime] = _utc_now,
-        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = MACHINE.now,
+        monotonic: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         self._store, self._now, self._monotonic = store, now, monotonic
         self._idle = timedelta(minutes=settings.session_idle_minutes)

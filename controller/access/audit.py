@@ -48,7 +48,7 @@ class Audit:
         keep: timedelta,
         rows_max: int,
     ) -> None:
-        self._store, self._now = store, now
+        self._store, self.now = store, now
         self._keep, self._rows_max = keep, rows_max
         self._lock = threading.Lock()
         self._refused: Counter[_Kind] = Counter()
@@ -92,7 +92,7 @@ class Audit:
             counts, self._refused = self._refused, Counter()
         if not counts:
             return
-        entries = [_entry_of(kind, count, self._now()) for kind, count in counts.items()]
+        entries = [_entry_of(kind, count, self.now()) for kind, count in counts.items()]
         try:
             self._store.add_audit(entries)
         except CbpError:
@@ -110,7 +110,7 @@ class Audit:
 
     def forget(self) -> int:
         """Remove entries beyond the limits, at most some thousand; return how many."""
-        return self._store.forget_audit(self._now() - self._keep, rows_max=self._rows_max)
+        return self._store.forget_audit(self.now() - self._keep, rows_max=self._rows_max)
 
 
 _Kind = tuple[str, str, str, str, str, str, int, str]

@@ -19,7 +19,6 @@ known keys go on. A provider that does not answer changes nothing for `KEPT_SECO
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime, timedelta
 from typing import Any, Generic, TypeVar
@@ -27,6 +26,7 @@ from urllib.parse import urlsplit
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.errors import CbpError
 from controller.access.errors import (
     IdentityProviderError,
@@ -55,7 +55,7 @@ _ALGORITHMS: Mapping[str, tuple[str, ...]] = {
 
 
 def provider_tokens(
-    settings: Settings, monotonic: Callable[[], float] = time.monotonic
+    settings: Settings, monotonic: Callable[[], float] = MACHINE.seconds
 ) -> ProviderTokens | None:
     """Return what checks tokens of the provider in the settings; `None` if there is none.
 

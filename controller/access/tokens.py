@@ -34,7 +34,7 @@ class Tokens:
         now: Callable[[], datetime],
         on_change: Callable[[], None] = lambda: None,
     ) -> None:
-        self._store, self._now, self._on_change = store, now, on_change
+        self._store, self.now, self._on_change = store, now, on_change
 
     def create(
         self,
@@ -62,7 +62,7 @@ class Tokens:
             raise AlreadyExistsError(kind="token", name=name)
         if len(self._store.tokens(limit=TOKENS_MAX).items) >= TOKENS_MAX:
             raise TokensTooManyError(TOKENS_MAX)
-        made, now = NewToken.make(), self._now()
+        made, now = NewToken.make(), self.now()
         record = TokenRecord(
             name=name,
             scope=scope.value,
@@ -91,7 +91,7 @@ class Tokens:
             NotFoundError: If there is no such token.
             TokenEndedError: If it was revoked.
         """
-        old, now = self._store.token(name), self._now()
+        old, now = self._store.token(name), self.now()
         if old.revoked_at is not None:
             raise TokenEndedError(name)
         made = NewToken.make()
@@ -120,7 +120,7 @@ class Tokens:
         old = self._store.token(name)
         if old.revoked_at is not None:
             return old
-        new = replace(old, revoked_at=self._now())
+        new = replace(old, revoked_at=self.now())
         self._store.replace_token(new)
         self._on_change()
         return new

@@ -9,14 +9,14 @@ sent again: this is preferred over one that is never sent.
 from __future__ import annotations
 
 import threading
-import time
 from collections import deque
 from collections.abc import Callable, Iterable, Sequence
 from dataclasses import dataclass
-from datetime import UTC, datetime
+from datetime import datetime
 
 import structlog
 
+from cbp.clock import MACHINE
 from controller.alerts.channels import Channel
 from controller.alerts.conditions import Alert, DataflowHealth, alerts_of
 from controller.alerts.notices import AlertLimits, Book, Notice, Standing, decide, observe
@@ -53,6 +53,7 @@ class AlertWatch:
         channels: Where notices go; there may be none.
         limits: When they are sent.
         clock: Returns the time.
+        seconds: Returns seconds that never go back.
     """
 
     def __init__(
@@ -63,7 +64,9 @@ class AlertWatch:
         channels: Iterable[Channel],
         limits: AlertLimits,
         clock: Callable[[], datetime],
+        seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
+        self._seconds = seconds
         self._health, self._leads = health, leads
         self.channels, self._limits, self._clock = tuple(channels), limits, clock
         self._lock = threading.Lock()
@@ -77,13 +80,13 @@ class AlertWatch:
         """Look until the event is set; to be called in a thread of its own."""
         pause = LOOK_SECONDS
         while not stopped.wait(pause):
-            begun = time.monotonic()
+            begun = self._seconds()
             try:
                 self.look()
             except Exception:  # last resort of the thread: the store may come back
                 _log.exception("alerts.failed")
             # With very many dataflows a look takes long, and must not take the service's time.
-            pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (time.monotonic() - begun))
+            pause = max(LOOK_SECONDS, PAUSES_PER_LOOK * (self._seconds() - begun))
 
     def look(self) -> None:
         """Look once, and send what is due."""
@@ -152,5 +155,5 @@ def silent_watch() -> AlertWatch:
         leads=lambda: False,
         channels=(),
         limits=AlertLimits(),
-        clock=lambda: datetime.now(UTC),
+        clock=MACHINE.now,
     )

@@ -20,6 +20,7 @@ from __future__ import annotations
 import importlib.metadata
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import AbstractAsyncContextManager
+from datetime import datetime
 from typing import Any
 
 import anyio
@@ -27,6 +28,7 @@ from fastapi import APIRouter, FastAPI, Request
 from fastapi.openapi.utils import get_openapi
 from fastapi.responses import RedirectResponse
 
+from cbp.clock import MACHINE
 from cbp.model.schedule.lease import Standing
 from controller.access.access import Access
 from controller.alerts import AlertWatch, silent_watch
@@ -150,6 +152,7 @@ def create_api(
     standing: Callable[[], Standing],
     alerts: AlertWatch | None = None,
     present: Callable[[], PresentState] | None = None,
+    now: Callable[[], datetime] = MACHINE.now,
     lifespan: Lifespan | None = None,
     allowed_hosts: Iterable[str] = (),
 ) -> FastAPI:
@@ -165,6 +168,7 @@ def create_api(
         alerts: Sends alerts about failures that need a person; `None` if there are none.
         present: Returns the state at this moment; `None`: the controller and the drop folder know
             it.
+        now: Returns the time, aware and in UTC.
         lifespan: Starts and stops other parts with the application.
         allowed_hosts: Names besides the loopback ones and `settings.host` under
             which clients may reach the service.
@@ -193,6 +197,7 @@ def create_api(
             )
         ),
         present=present or (lambda: OwnState(controller, drop_folder)),
+        now=now,
         metrics=MetricSources(
             controller=controller,
             store=store,
@@ -202,6 +207,7 @@ def create_api(
             requests=requests,
             audit=access.audit,
             cache=settings.cache,
+            now=now,
         ),
     )
     problems.install(app)

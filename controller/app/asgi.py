@@ -66,6 +66,7 @@ def api_of(
         access=service.access,
         standing=service.leadership.standing,
         alerts=service.alerts,
+        now=service.clock,
         lifespan=lifespan or service.lifespan,
         allowed_hosts=[urlsplit(service.settings.advertise_url).hostname or ""],
     )

@@ -8,9 +8,9 @@ or a session is noted.
 from __future__ import annotations
 
 from collections.abc import Callable
-from datetime import UTC, datetime
 from urllib.parse import urlsplit
 
+from cbp.clock import MACHINE
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.files import files_for
 from cbp.errors import LeaseLostError
@@ -47,7 +47,7 @@ class ReadingService:
         store = open_beside(settings.database_url)
         faults = Fence(check=_refuse)
         files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
-        clock = SteadyClock(lambda: datetime.now(UTC), boot_seconds)
+        clock = SteadyClock(MACHINE.now, boot_seconds)
         drop_folder = drop_folder_for(
             settings,
             store=store,

@@ -18,13 +18,14 @@ import math
 import threading
 from collections.abc import AsyncIterator, Callable, Iterator
 from contextlib import AbstractAsyncContextManager, asynccontextmanager, contextmanager
-from datetime import UTC, datetime
+from datetime import datetime
 from functools import cached_property
 from typing import Any
 
 import structlog
 from starlette.concurrency import run_in_threadpool
 
+from cbp.clock import MACHINE
 from cbp.engine.interface.engine import Engine
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import files_for
@@ -50,7 +51,7 @@ from controller.loop.records.dataflow_folder import warn_of_other_places
 from controller.loop.runs.threads import Threads
 from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
-from controller.store import open_store
+from controller.store.base import open_store
 
 _log = structlog.get_logger(__name__)
 
@@ -63,10 +64,12 @@ class Service:
         engine: Replaces the engine that the settings name.
         faults: Called at every durable effect.
         limits: Limits of the controller that are no settings.
+        now: The machine's clock, aware and in UTC.
         seconds: Returns seconds that never go back: for the lease, the clock and a stop.
 
     Attributes:
         store: The metadata store.
+        clock: Returns the service's time, aware and in UTC.
         parts: The parts of the controller.
         controller: The controller, which runs the dataflows.
         drop_folder: Takes in files.
@@ -83,6 +86,7 @@ class Service:
         engine: Engine | None = None,
         faults: Faults = NO_FAULTS,
         limits: LoopLimits = DEFAULT_LOOP_LIMITS,
+        now: Callable[[], datetime] = MACHINE.now,
         seconds: Callable[[], float] = boot_seconds,
     ) -> None:
         self.settings, self._seconds = settings, seconds
@@ -103,7 +107,7 @@ class Service:
         faults = Fence(faults, self.leadership.check)
         files = files_for(settings.tables, faults=faults, settings=settings.spark_conf)
         self._engine = engine or engine_for(settings, faults=faults)
-        self._clock = SteadyClock(_now, seconds)
+        self.clock = SteadyClock(now, seconds)
         self._threads = Threads("run")
         self._framers = Threads("frame")
         self._readers = ReaderPool() if settings.reader_processes else None
@@ -111,7 +115,7 @@ class Service:
             settings,
             store=self.store,
             files=files,
-            clock=self._clock,
+            clock=self.clock,
             readers=self._readers,
             on_accept=self._wake,
             on_close=self._close,
@@ -125,7 +129,7 @@ class Service:
                 settings.allowed_packages, files=TranslatorFiles(settings.translators)
             ),
             files=files,
-            clock=self._clock,
+            clock=self.clock,
             arrivals=self.drop_folder,
             runs=self._threads,
             framers=self._framers,
@@ -145,8 +149,8 @@ class Service:
             store=self.store,
             drop_folder=self.drop_folder,
             controller=self.controller,
-            clock=self._clock,
-            now=_now,
+            clock=self.clock,
+            now=now,
             seconds=seconds,
             scan_threads=Threads("scan"),
             clean_threads=Threads("clean"),
@@ -161,7 +165,7 @@ class Service:
             store=self.store,
             drop_folder=self.drop_folder,
             leads=lambda: self.leadership.role is Role.LEADS,
-            clock=self._clock,
+            clock=self.clock,
         )
         self._alerter = threading.Thread(
             target=self.alerts.watch, args=(self._stop,), name="alerts", daemon=True
@@ -380,7 +384,3 @@ def _going_on(part: str) -> Iterator[None]:
         yield
     except Exception:  # last resort of a stop
         _log.exception("stop.failed", part=part)
-
-
-def _now() -> datetime:
-    return datetime.now(UTC)

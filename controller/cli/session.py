@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import re
 from dataclasses import dataclass, field
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from functools import cached_property
 from typing import Annotated, Any
 
@@ -12,6 +12,7 @@ import httpx
 import typer
 
 from cbp.client.rest import ANSWER_SECONDS
+from cbp.clock import MACHINE, Clock
 from cbp.errors import CbpError
 from cbp.model.instants import zoned
 from controller.client.service_client import ServiceClient
@@ -68,7 +69,7 @@ def _moment(value: str) -> str:
     """Return a time, or an age before now, as the API takes it."""
     if (given := _AGE.fullmatch(value)) is not None:
         count, unit = given.groups()
-        return (datetime.now(UTC) - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
+        return (MACHINE.now() - timedelta(**{_UNITS[unit]: int(count)})).isoformat()
     for form in TIME_FORMATS:
         try:
             return zoned(datetime.strptime(value, form)).isoformat()  # noqa: DTZ007 - `zoned`
@@ -102,17 +103,19 @@ class Waits:
 
 @dataclass
 class Session:
-    """One call of `cbp`; tests pass settings, a transport and short waits.
+    """One call of `cbp`; tests pass settings, a transport, short waits and a clock.
 
     Attributes:
         given: Replaces the settings of the environment.
         transport: Replaces the network.
         waits: How commands wait for the service.
+        clock: By which they wait.
     """
 
     given: Settings | None = None
     transport: httpx.BaseTransport | None = field(default=None, repr=False)
     waits: Waits = Waits()
+    clock: Clock = MACHINE
 
     @cached_property
     def settings(self) -> Settings:
@@ -121,7 +124,9 @@ class Session:
 
     def connect(self, *, answer_seconds: float = ANSWER_SECONDS) -> ServiceClient:
         """Return a client of the service that the settings name."""
-        return ServiceClient(self.settings, self.transport, answer_seconds=answer_seconds)
+        return ServiceClient(
+            self.settings, self.transport, answer_seconds=answer_seconds, clock=self.clock
+        )
 
 
 def session(context: typer.Context) -> Session:

@@ -6,12 +6,12 @@ Source: the HTML standard, section 9.2, "Server-sent events".
 from __future__ import annotations
 
 import json
-import time
 from collections.abc import Callable, Generator, Iterable, Iterator
 from dataclasses import dataclass
 from typing import Any
 
 from cbp.client.errors import ServiceUnreachableError
+from cbp.clock import MACHINE
 from controller.client.service_client import ServiceClient
 
 RETRY_SECONDS = 2.0
@@ -54,7 +54,7 @@ def follow_events(
     *,
     after: str | None = None,
     dataflow: str | None = None,
-    wait: Callable[[float], object] = time.sleep,
+    wait: Callable[[float], object] = MACHINE.wait,
 ) -> Generator[Message, None, None]:
     """Yield `changed` and `reset` for ever; comes again with the last id whenever a stream ends.
 

@@ -9,6 +9,7 @@ import httpx
 from cbp.client.address import Address, trusted_authorities
 from cbp.client.errors import TokenMissingError
 from cbp.client.rest import ANSWER_SECONDS, RestClient
+from cbp.clock import MACHINE, Clock
 from controller.settings import Settings
 
 
@@ -19,6 +20,7 @@ class ServiceClient(RestClient):
         settings: Have the address of the service, and its token.
         transport: Replaces the network in tests.
         answer_seconds: How long an answer may take.
+        clock: By which a wait for the service goes.
     """
 
     def __init__(
@@ -27,12 +29,13 @@ class ServiceClient(RestClient):
         transport: httpx.BaseTransport | None = None,
         *,
         answer_seconds: float = ANSWER_SECONDS,
+        clock: Clock = MACHINE,
     ) -> None:
         token = settings.read_token()
         if token is None:
             raise TokenMissingError(settings.token_file)
         address = Address(settings.url, token, authorities_of(settings))
-        super().__init__(address, transport, answer_seconds=answer_seconds)
+        super().__init__(address, transport, answer_seconds=answer_seconds, clock=clock)
 
 
 def authorities_of(settings: Settings) -> ssl.SSLContext | bool:

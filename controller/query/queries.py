@@ -13,8 +13,7 @@ import os
 import subprocess
 import sys
 import threading
-import time
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import asdict, dataclass
 from pathlib import Path
 from typing import Any
@@ -22,6 +21,7 @@ from typing import Any
 import pyarrow as pa
 
 import controller
+from cbp.clock import MACHINE
 from cbp.errors import VersionGoneError
 from cbp.model.flow.snapshot import Snapshot
 from controller.query.errors import (
@@ -80,10 +80,15 @@ class Answer:
 
 
 class Queries:
-    """Runs queries; safe to use from several threads."""
+    """Runs queries; safe to use from several threads.
 
-    def __init__(self, limits: QueryLimits) -> None:
-        self.limits = limits
+    Args:
+        limits: Of each query, and how many run at a time.
+        seconds: Returns seconds that never go back.
+    """
+
+    def __init__(self, limits: QueryLimits, seconds: Callable[[], float] = MACHINE.seconds) -> None:
+        self.limits, self._seconds = limits, seconds
         self._free = threading.BoundedSemaphore(limits.parallel)
 
     def run(self, question: Question) -> Answer:
@@ -101,14 +106,14 @@ class Queries:
         if not self._free.acquire(blocking=False):
             raise QueriesBusyError(self.limits.parallel)
         try:
-            began = time.monotonic()
+            began = self._seconds()
             header, rows = self._ask(question)
             return Answer(
                 tuple((name, type_) for name, type_ in header["columns"]),
                 rows,
                 bool(header["truncated"]),
                 tuple(header["tables"]),
-                time.monotonic() - began,
+                self._seconds() - began,
             )
         finally:
             self._free.release()

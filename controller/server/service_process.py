@@ -16,7 +16,6 @@ import signal
 import socket
 import subprocess
 import sys
-import time
 from collections import deque
 from collections.abc import Callable, Sequence
 from contextlib import suppress
@@ -25,6 +24,7 @@ from types import MappingProxyType
 
 import httpx
 
+from cbp.clock import MACHINE, Clock
 from cbp.errors import OperatingError
 from controller.server.port import PortTakenError, check_port
 from controller.settings import Settings, load_settings
@@ -134,19 +134,19 @@ class ServiceProcess:
         return self._child.pid
 
     def wait_until_ready(
-        self, seconds_max: float = READY_SECONDS_MAX, *, wait: Wait = time.sleep
+        self, seconds_max: float = READY_SECONDS_MAX, *, clock: Clock = MACHINE
     ) -> None:
         """Return once the service answers that it is ready.
 
         Raises:
             ServiceFailedError: If it ends before that, or does not answer in time.
         """
-        until = time.monotonic() + seconds_max
-        while time.monotonic() < until:
+        until = clock.seconds() + seconds_max
+        while clock.seconds() < until:
             self.check_alive()
             if self.is_ready():
                 return
-            wait(POLL_SECONDS)
+            clock.wait(POLL_SECONDS)
         silent = f"did not answer at {self.settings.url} within {seconds_max:.0f} s"
         raise self._failed(silent)
 

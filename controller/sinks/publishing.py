@@ -19,13 +19,13 @@ from __future__ import annotations
 
 import random
 import secrets
-import time
 from collections.abc import Callable, Collection, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.increment_reader import IncrementReader
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
@@ -91,6 +91,7 @@ class Sinks:
         mirrors: Replaces mirrors of views.
         open_log: Returns the intention log of a folder.
         pass_seconds: How long one pass takes at most, but for one increment.
+        seconds: Returns seconds that never go back.
         draw: Returns a random number from 0 to 1 that shortens pauses.
         random_hex: Returns the given number of random bytes, in hexadecimal.
     """
@@ -108,6 +109,7 @@ class Sinks:
         mirrors: Mirrors,
         clock: Callable[[], datetime],
         pass_seconds: float = PASS_SECONDS,
+        seconds: Callable[[], float] = MACHINE.seconds,
         draw: Callable[[], float] = random.random,
         random_hex: Callable[[int], str] = secrets.token_hex,
     ) -> None:
@@ -115,6 +117,7 @@ class Sinks:
         self._reader, self._exclusion, self._notes = increments, exclusion, notes
         self._increments = FlowIncrements(store, increments)
         self._make_target, self._mirrors, self._clock = make_target, mirrors, clock
+        self._seconds = seconds
         self._pass_seconds, self._draw, self._random_hex = pass_seconds, draw, random_hex
         self._revisions: Mapping[str, int] = {}
         self._declared: dict[str, tuple[int, tuple[str, ...]]] = {}
@@ -285,9 +288,9 @@ class Sinks:
 
     def _publish_waiting(self, work: SinkWork, stopping: Callable[[], bool]) -> bool:
         """Publish increment after increment until none waits or the time is up."""
-        until, flow = time.monotonic() + self._pass_seconds, work.node.reads
+        until, flow = self._seconds() + self._pass_seconds, work.node.reads
         end, reached = work.row.end, work.note.next
-        while reached < end and time.monotonic() < until and not stopping():
+        while reached < end and self._seconds() < until and not stopping():
             increment = self._increments.get(work.record, flow, reached)
             reached += 1
             if not increment.records:

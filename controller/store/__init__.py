@@ -1,7 +1,5 @@
-"""The metadata store: `Store`, which `open_store` opens."""
+"""The metadata store: `base` opens it, `records` has what it keeps.
 
-from __future__ import annotations
-
-from controller.store.base import Store, open_scratch, open_store
-
-__all__ = ["Store", "open_scratch", "open_store"]
+Nothing is imported here: a reader's process, which knows `records`, does without
+SQLAlchemy, whose import takes longer than all others of it.
+"""

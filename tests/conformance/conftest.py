@@ -5,17 +5,37 @@ from __future__ import annotations
 import itertools
 from collections.abc import Callable, Iterator
 from contextlib import ExitStack, closing
+from typing import Any
 
 import pytest
+import structlog
 from sqlalchemy import create_engine, text
 
 from cbp.engine.storage.failpoints import Faults
-from controller.store import Store, open_store
+from controller.store.base import Store, open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
 from tests.conformance.records import CHAIN, a_dataflow
 from tests.machine import needs, needs_postgres_driver
 
 _numbers = itertools.count()
+
+
+@pytest.fixture(scope="module", autouse=True)
+def silent() -> Iterator[Callable[[], None]]:
+    """Drop what the product logs, fixtures of a module included; give what does so again.
+
+    By default structlog draws each stack with its variables: a fifth of a second of the processor.
+    """
+
+    def drop(logger: Any, method: str, event: Any) -> Any:
+        raise structlog.DropEvent
+
+    def configure() -> None:
+        structlog.configure(processors=[drop])
+
+    configure()
+    yield configure
+    structlog.reset_defaults()
 
 
 @pytest.fixture(scope="session")

@@ -8,8 +8,7 @@ from typing import Any
 
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import Intention, RunStatus
-from controller.store import Store
-from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, RunRecord
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, RunRecord, Store
 
 START = datetime(2026, 1, 1, 12, tzinfo=UTC)
 CHAIN = {"s": {"i": "a"}, "t": {"j": "s.out", "k": "a"}}

@@ -13,8 +13,8 @@ import pytest
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import AlreadyExistsError, NotFoundError
-from controller.store import Store, open_store
 from controller.store.access import AuditFilter, AuditRecord, Outcome
+from controller.store.base import Store, open_store
 from controller.store.errors import CursorInvalidError
 from tests.conformance.access_records import FOREVER, LONG_AGO, a_code, a_session, a_token
 from tests.conformance.records import START, at

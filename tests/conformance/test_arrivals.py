@@ -10,8 +10,7 @@ from sqlalchemy import update
 from cbp.errors import AlreadyExistsError, InvariantError, NotFoundError
 from cbp.model.flow.connector import Queued
 from cbp.model.flow.increment import DataFile
-from controller.store import Store
-from controller.store.base import ClaimStatus
+from controller.store.base import ClaimStatus, Store
 from controller.store.methods import queues
 from controller.store.schema.tables import increments
 from tests.conformance.records import (

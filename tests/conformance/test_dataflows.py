@@ -8,8 +8,8 @@ import pytest
 
 from cbp.errors import AlreadyExistsError, NotFoundError
 from cbp.model.run.intention import RunStatus
-from controller.store import Store
 from controller.store.access import AuditFilter, AuditRecord
+from controller.store.base import Store
 from tests.conformance.access_records import a_token
 from tests.conformance.records import (
     CHAIN,

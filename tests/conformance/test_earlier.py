@@ -10,7 +10,6 @@ import json
 import random
 import shutil
 import subprocess
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
@@ -25,6 +24,7 @@ from tests.conformance.postgres import postgres_program
 from tests.fixtures.earlier.write import HERE, NAME
 from tests.sampling import sampled
 from tests.system.workload import check_tables, pages
+from tests.waiting import looks
 
 WAIT_SECONDS = 120.0
 
@@ -99,9 +99,9 @@ def goes_on(root: Path, url: str, *, rebuilt: bool = False) -> None:
         one_more.write_text("".join(json.dumps(row) + "\n" for row in rows))
         shutil.copy(one_more, incoming)
         dropped = [json.loads(line) for file in (*given, one_more) for line in file.open()]
-        deadline = time.monotonic() + WAIT_SECONDS
-        while any(s.epoch <= len(given) for s in service.store.stages(NAME)):
-            assert time.monotonic() < deadline, service.controller.waiting(NAME)
+        for _ in looks(lambda: service.controller.waiting(NAME), pause_seconds=0):
+            if all(s.epoch > len(given) for s in service.store.stages(NAME)):
+                break
             service.scan()
             service.controller.tick()
             service.parts.in_flight.wait(timeout=WAIT_SECONDS)

@@ -13,7 +13,6 @@ import json
 import os
 import random
 import tarfile
-import time
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from datetime import UTC, datetime, timedelta
@@ -24,12 +23,12 @@ from typing import Any
 import polars
 import pytest
 
+from cbp.clock import MACHINE
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import stage_tables
 from controller.app import Service
-from controller.app import service as service_module
 from controller.loop.reading.recovery_preview import look_out
-from controller.store import open_store
+from controller.store.base import open_store
 from tests.conformance.earlier_folders import moved, unpack
 from tests.fixtures.earlier.rich import CORRECTED, MESSAGES, NAME, document, expected
 from tests.fixtures.earlier.rich_play import arrive, rows, served, settle, stood
@@ -177,7 +176,7 @@ def knows_what_came(service: Service, given: dict[str, Any]) -> None:
 def rejuvenate(root: Path) -> None:
     """Let the newest file be an hour old: ages of files decide what is kept for a roll-back."""
     times = {path: path.stat().st_mtime for path in root.rglob("*") if path.is_file()}
-    later = time.time() - 3600 - max(times.values())
+    later = MACHINE.now().timestamp() - 3600 - max(times.values())
     for path, modified in times.items():
         os.utime(path, (modified + later, modified + later))
 
@@ -185,17 +184,18 @@ def rejuvenate(root: Path) -> None:
 @contextmanager
 def opened(root: Path, url: str = "") -> Iterator[Service]:
     """Give the service, an hour after it was killed: nothing of it is too old to be kept."""
-    begun, was = time.monotonic(), datetime.fromtimestamp(story_of(root)["at"], UTC)
+    was = datetime.fromtimestamp(story_of(root)["at"], UTC)
+    ahead = was + timedelta(hours=1) - MACHINE.now()
     with pytest.MonkeyPatch.context() as patch:
         patch.setattr(os, "fsync", lambda handle: None)
-        patch.setattr(
-            service_module,
-            "_now",
-            lambda: was + timedelta(hours=1, seconds=time.monotonic() - begun),
-        )
         in_one_process = partial(served, reader_processes=False, worker_processes=False)
-        with in_one_process(root, database_url=url) as service:
+        now = partial(_ahead, ahead)
+        with in_one_process(root, database_url=url, now=now) as service:
             yield service
+
+
+def _ahead(by: timedelta) -> datetime:
+    return MACHINE.now() + by
 
 
 def story_of(root: Path) -> dict[str, Any]:

@@ -14,8 +14,7 @@ from hypothesis import HealthCheck, given, settings
 from sqlalchemy import create_engine, text
 
 from cbp.errors import CbpError, OperatingError
-from controller.store import Store, open_store
-from controller.store.base import Event, EventCursor, EventRecord
+from controller.store.base import Event, EventCursor, EventRecord, Store, open_store
 from tests.conformance.records import a_claim, a_dataflow, a_run, an_increment, an_intention, at
 from tests.sampling import examples
 

@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from cbp.model.run.intention import RunStatus
-from controller.store import Store
+from controller.store.base import Store
 from tests.conformance.records import a_dataflow, a_run, an_increment, an_intention, arrive, at
 
 CHAIN = {"s": {"i": "a"}, "t": {"j": "s.out"}}

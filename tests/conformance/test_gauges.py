@@ -9,7 +9,7 @@ from typing import Any
 
 from sqlalchemy import Engine, event
 
-from controller.store import Store, open_store
+from controller.store.base import Store, open_store
 from tests.conformance.records import a_claim, a_dataflow, arrive
 
 

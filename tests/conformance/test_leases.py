@@ -16,7 +16,7 @@ from sqlalchemy import Engine, create_engine, text
 
 from cbp.errors import LeaseLostError, OperatingError
 from cbp.model.schedule.lease import Lease
-from controller.store import Store, open_store
+from controller.store.base import Store, open_store
 from tests.conformance.records import a_dataflow
 
 LONG, SHORT = 600_000, 1

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cbp.model.run.intention import RunStatus
-from controller.store import Store
+from controller.store.base import Store
 from controller.store.errors import CursorInvalidError
 from tests.conformance.records import (
     a_claim,

@@ -16,7 +16,7 @@ from alembic.runtime.migration import MigrationContext
 from sqlalchemy import Connection, create_engine, inspect, text
 
 from cbp.errors import OperatingError
-from controller.store import open_store
+from controller.store.base import open_store
 from controller.store.database.migrate import UPGRADE_LOCK, VERSION_TABLE
 from controller.store.errors import DatabaseNewerError
 from controller.store.schema.tables import metadata
@@ -114,7 +114,7 @@ def test_an_upgrade_waits_for_the_one_under_way(
 def test_processes_that_start_at_once_upgrade_once(url: str) -> None:
     """One of them makes the tables, the others wait for it; all can go on."""
     program = (
-        "import sys; from controller.store import open_store; print('ready', flush=True);"
+        "import sys; from controller.store.base import open_store; print('ready', flush=True);"
         "sys.stdin.readline(); s = open_store(sys.argv[1], exclusive=False);"
         "print(len(s.dataflows())); s.close()"
     )

@@ -11,7 +11,7 @@ from cbp.errors import InvariantError
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.generation import Generation
 from cbp.model.flow.punctuation import Punctuation
-from controller.store import Store
+from controller.store.base import Store
 from tests.conformance.records import (
     a_dataflow,
     a_run,

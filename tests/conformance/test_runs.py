@@ -9,8 +9,7 @@ import pytest
 
 from cbp.errors import AlreadyExistsError, InvariantError
 from cbp.model.run.intention import RunStatus
-from controller.store import Store
-from controller.store.base import PAUSED_BY_HAND, IncrementRecord
+from controller.store.base import PAUSED_BY_HAND, IncrementRecord, Store
 from controller.store.errors import StagePausedError
 from tests.conformance.records import (
     CHAIN,

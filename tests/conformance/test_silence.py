@@ -10,7 +10,7 @@ from dataclasses import dataclass
 import pytest
 from sqlalchemy import Connection, Engine, create_engine, make_url, text
 
-from controller.store import Store
+from controller.store.base import Store
 from controller.store.database.connections import (
     ANSWER_SECONDS,
     LOCK_SECONDS,

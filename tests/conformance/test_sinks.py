@@ -7,7 +7,7 @@ from dataclasses import replace
 import pytest
 
 from cbp.errors import NotFoundError
-from controller.store import Store
+from controller.store.base import Store
 from controller.store.records import SinkRecord
 from tests.conformance.records import START, arrive
 

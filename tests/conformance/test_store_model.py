@@ -25,8 +25,7 @@ from hypothesis.stateful import (
 
 from cbp.errors import CbpError
 from cbp.model.run.intention import RunStatus
-from controller.store import Store
-from controller.store.base import PAUSED_BY_HAND, IncrementRecord
+from controller.store.base import PAUSED_BY_HAND, IncrementRecord, Store
 from tests.conformance.records import (
     START,
     a_claim,

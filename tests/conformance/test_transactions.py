@@ -13,7 +13,7 @@ from sqlalchemy import create_engine, text
 
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import CbpError, InvariantError
-from controller.store import Store, open_store
+from controller.store.base import Store, open_store
 from controller.store.methods.queues import next_index
 from tests.conformance.records import (
     CHAIN,

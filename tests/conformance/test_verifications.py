@@ -5,8 +5,7 @@ from __future__ import annotations
 import pytest
 
 from cbp.errors import NotFoundError
-from controller.store import Store
-from controller.store.base import VerificationRecord
+from controller.store.base import Store, VerificationRecord
 from tests.conformance.records import a_dataflow
 
 

@@ -12,8 +12,7 @@ from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import DataFile
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.punctuation import Punctuation
-from controller.store import Store
-from controller.store.base import PAUSED_BY_HAND
+from controller.store.base import PAUSED_BY_HAND, Store
 from tests.conformance.records import START, a_dataflow, an_increment, arrive
 
 WIRING = {"keep": {"items": "a"}, "gone": {"items": "a"}}

@@ -3,28 +3,21 @@
 from __future__ import annotations
 
 import os
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
 
 import pytest
-import structlog
 
-from tests.conformance.conftest import new_postgres_database
+from tests.conformance.conftest import new_postgres_database, silent
 from tests.controller.world import Deferred, World
 
-__all__ = ["new_postgres_database"]
-
-
-def _drop(logger: Any, method: str, event: Any) -> Any:
-    raise structlog.DropEvent
+__all__ = ["new_postgres_database", "silent"]
 
 
 @pytest.fixture(autouse=True)
-def _silent() -> Iterator[None]:
-    structlog.configure(processors=[_drop])
-    yield
-    structlog.reset_defaults()
+def _silent_again(silent: Callable[[], None]) -> None:
+    """A test before this one may have set up the service's logs."""
+    silent()
 
 
 @pytest.fixture(scope="module")

@@ -7,7 +7,6 @@ moves only when told.
 from __future__ import annotations
 
 import threading
-import time
 import uuid
 from collections import deque
 from collections.abc import Callable
@@ -44,11 +43,11 @@ from controller.loop import (
     RetryPolicy,
 )
 from controller.registry import Registry
-from controller.store import open_store
-from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, open_store
 from tests.controller.file_engine import FileEngine, Record
 from tests.new_database import put_new_database
 from tests.planned_faults import Crash
+from tests.waiting import until
 
 
 class Sum(Translate):
@@ -356,16 +355,8 @@ __all__ = [
     "Inline",
     "SettableClock",
     "World",
+    "until",
 ]
-
-
-def until(condition: Callable[[], T], *, seconds: float = 120) -> T:
-    """Poll, and return what was found; it comes from another thread or process."""
-    deadline = time.monotonic() + seconds
-    while not (found := condition()):
-        assert time.monotonic() < deadline, "did not happen in time"
-        time.sleep(0.01)
-    return found
 
 
 def only_stage(world: World, name: str = "one") -> Any:

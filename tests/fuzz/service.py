@@ -31,6 +31,7 @@ from tests.authored import forget, install, write
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.fuzz.cases import NAMES, SCHEMA, Case, case_of
 from tests.fuzz.oracle import is_same, records, value_of
+from tests.waiting import looks
 
 __all__ = ["Plan", "install_names", "is_idle", "play_in_process", "play_stepped", "wrong"]
 
@@ -429,7 +430,6 @@ def is_idle(client: httpx.Client) -> bool:
 
 
 def _until(holds: Callable[[], bool], why: str) -> None:
-    begun = time.monotonic()
-    while not holds():
-        assert time.monotonic() - begun < SETTLE_SECONDS_MAX, why
-        time.sleep(0.5)
+    for _ in looks(lambda: why, seconds=SETTLE_SECONDS_MAX, pause_seconds=0.5):
+        if holds():
+            return

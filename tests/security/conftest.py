@@ -2,6 +2,6 @@
 
 from __future__ import annotations
 
-from tests.controller.conftest import _silent, without_syncs
+from tests.controller.conftest import _silent_again, silent, without_syncs
 
-__all__ = ["_silent", "without_syncs"]
+__all__ = ["_silent_again", "silent", "without_syncs"]

@@ -67,8 +67,7 @@ from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
 from controller.loop.recovery import past_position as past
 from controller.loop.runs import in_flight as underway
 from controller.registry import Registry
-from controller.store import open_store
-from controller.store.base import Store
+from controller.store.base import Store, open_store
 from controller.store.methods import leases
 from tests.simulation.disk import Disk
 from tests.simulation.faults import Strikes

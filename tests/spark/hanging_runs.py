@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import copy
 import os
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -15,8 +14,7 @@ from cbp.model.run.intention import RunStatus
 from cbp.model.schedule.places import STARVED_SECONDS
 from controller.loop.runs.threads import Threads
 from tests.controller.world import ONE, Sum, World
-
-WAIT_SECONDS = 120
+from tests.waiting import looks, wait_for_file
 
 
 class Stuck(Sum):
@@ -27,8 +25,7 @@ class Stuck(Sum):
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         Path(f"{self._gate}.{os.getpid()}").touch()
-        while not Path(self._gate).exists():
-            time.sleep(0.05)
+        wait_for_file(Path(self._gate))
         super().translate(key, group, out)
 
 
@@ -53,9 +50,9 @@ def hanging(name: str, gate: Path) -> dict[str, Any]:
 
 def until(world: World, condition: Callable[[], Any]) -> None:
     """Tick until it holds; runs end on threads of their own."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not condition():
-        assert time.monotonic() < deadline, world.store.runs().items
+    for _ in looks(lambda: world.store.runs().items, pause_seconds=0):
+        if condition():
+            return
         world.controller.tick()
         world.controller.wait(0.05)
 

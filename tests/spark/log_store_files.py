@@ -18,7 +18,6 @@ acknowledge a write only when it is durable.
 
 from __future__ import annotations
 
-import time
 import uuid
 from collections.abc import Iterator
 from contextlib import contextmanager
@@ -27,6 +26,7 @@ from typing import Any
 from py4j.protocol import Py4JJavaError
 from pyspark.errors.exceptions.captured import CapturedException
 
+from cbp.clock import MACHINE
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.file_system_support import scheme_of
 from cbp.engine.storage.files import Exists, StoredFile, Written
@@ -128,7 +128,7 @@ class LogStoreFiles:
         """Return every file below a folder, by path; see `Files`."""
         if not self.exists(path):
             return []
-        actual, now = [], time.time()
+        actual, now = [], MACHINE.now().timestamp()
         with _operating(path):
             root = self._system(path).getFileStatus(self._path(path)).getPath().toString()
             listed = self._system(path).listFiles(self._path(path), True)

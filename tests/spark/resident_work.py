@@ -4,8 +4,9 @@ from __future__ import annotations
 
 import os
 import signal
-import time
 from pathlib import Path
+
+from tests.waiting import pause
 
 __all__ = ["dying", "hanging", "raising", "told"]
 
@@ -32,4 +33,4 @@ def hanging(mark: str, part: int, attempt: str) -> list[str]:
     """Tell that it runs, and never end."""
     Path(f"{mark}.{os.getpid()}").touch()
     while True:
-        time.sleep(0.05)
+        pause(0.05)

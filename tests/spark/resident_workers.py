@@ -2,28 +2,15 @@
 
 from __future__ import annotations
 
-import time
-from collections.abc import Callable
 from typing import Any
 
 from cbp.engine.spark.worker_pool import Residents
 from tests.fresh import REPOSITORY
 from tests.spark.resident_work import told
-
-WAIT_SECONDS = 120
-
+from tests.waiting import until
 
 PATH = {"PYTHONPATH": str(REPOSITORY)}
 """Where workers find `resident_work`."""
-
-
-def until(condition: Callable[[], Any]) -> Any:
-    """Poll until it holds; return what it returned."""
-    deadline = time.monotonic() + WAIT_SECONDS
-    while not (actual := condition()):
-        assert time.monotonic() < deadline
-        time.sleep(0.01)
-    return actual
 
 
 def asked(

@@ -36,8 +36,9 @@ from tests.fresh import REPOSITORY
 from tests.sampling import sampled
 from tests.spark.killed_workers import KillOnce, lost_attempts
 from tests.spark.resident_work import dying, hanging, raising, told
-from tests.spark.resident_workers import PATH, WAIT_SECONDS, asked, started, until
+from tests.spark.resident_workers import PATH, asked, started
 from tests.spark.spark_epochs import epochs_of
+from tests.waiting import PATIENCE_SECONDS, until
 
 
 @pytest.fixture
@@ -156,7 +157,7 @@ def test_a_cancelled_runs_workers_are_killed(pool: Residents, tmp_path: Path) ->
     assert not is_gone(int(mark.suffix[1:]))
     cancelled.set()
     pool.cancel("r1")
-    thread.join(WAIT_SECONDS)
+    thread.join(PATIENCE_SECONDS)
     assert len(answers) == 1
     assert is_gone(int(mark.suffix[1:]))
     (other,) = pool.free

@@ -8,17 +8,15 @@ from __future__ import annotations
 
 import os
 import sys
-import time
 from dataclasses import dataclass
 from pathlib import Path
 
 import pytest
 
 from tests.fresh import REPOSITORY, run_fresh
+from tests.waiting import until
 
 pytestmark = [pytest.mark.spark, pytest.mark.cluster, pytest.mark.timeout(600)]
-
-WAIT_SECONDS = 120
 
 
 @dataclass(frozen=True)
@@ -46,11 +44,7 @@ class SlowOnce:
             os.close(os.open(passages / "slow", os.O_CREAT | os.O_EXCL))
         except FileExistsError:
             return
-        deadline = time.monotonic() + WAIT_SECONDS
-        while len(list(passages.glob(f"{context.partitionId()}-*"))) < 2:
-            if time.monotonic() > deadline:
-                raise RuntimeError("no twin came")
-            time.sleep(0.05)
+        until(lambda: len(list(passages.glob(f"{context.partitionId()}-*"))) >= 2)
         # The twin may still lose: Spark decides who was first.
 
 

@@ -8,21 +8,24 @@ from __future__ import annotations
 
 import os
 from datetime import datetime, timedelta
+from functools import partial
 from pathlib import Path
 
+from cbp.clock import MACHINE
 from controller import cli
-from controller.app import service as service_module
+from controller.app import asgi
+from controller.app.service import Service
 
 
 def main() -> None:
     """Run the command, its clock replaced where services are made."""
-    now, offset = service_module._now, Path(os.environ["CBP_TEST_CLOCK"])
+    offset = Path(os.environ["CBP_TEST_CLOCK"])
 
     def set_by_the_test() -> datetime:
         seconds = offset.read_text() if offset.exists() else ""
-        return now() + timedelta(seconds=float(seconds or 0))
+        return MACHINE.now() + timedelta(seconds=float(seconds or 0))
 
-    service_module._now = set_by_the_test
+    vars(asgi)["Service"] = partial(Service, now=set_by_the_test)
     cli.main()
 
 

@@ -23,7 +23,7 @@ from sqlalchemy import create_engine, text
 from controller.client.service_client import ServiceClient
 from controller.server.service_process import free_port
 from controller.settings import Settings, load_settings
-from controller.store import open_store
+from controller.store.base import open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
 from tests.machine import needs, needs_postgres_driver
 

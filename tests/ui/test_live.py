@@ -9,8 +9,7 @@ from contextlib import closing
 import pytest
 from playwright.sync_api import Page, Request, expect
 
-from controller.store import open_store
-from controller.store.base import Event
+from controller.store.base import Event, open_store
 from tests.ui.conftest import OpenViewer
 from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
@@ -154,7 +153,7 @@ def test_a_killed_service_is_told_and_followed_again(
     assert_accessible(other)
     screenshot(other, "lost-small")
     clicks.start()
-    expect(notice).to_have_count(0, timeout=8_000)
+    expect(notice).to_have_count(0)
     expect(page.get_by_role("button", name="Live: pause updates")).to_be_visible()
     expect(other.get_by_role("heading", level=1)).to_have_text("Verify clicks")
     clicks.wait_for_run("clicks", "count", epoch + 2)

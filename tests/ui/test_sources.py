@@ -26,12 +26,19 @@ def copied(builder: ModuleType, tmp_path: Path) -> ModuleType:
     return module
 
 
-@pytest.mark.parametrize("script", ["typecheck", "test"])
+SCRIPTS = {
+    "typecheck": [],
+    # One process for all files: what they test are functions without state.
+    "test": ["--pool=threads", "--no-isolate", "--maxWorkers=1"],
+}
+
+
+@pytest.mark.parametrize("script", SCRIPTS)
 def test_the_page_holds_its_own_rules(builder: ModuleType, script: str) -> None:
     """Strict types, and the tests of its pure functions (Vitest)."""
     builder.install_packages()
     done = subprocess.run(
-        [*builder.npm_command(), "run", "--silent", script],
+        [*builder.npm_command(), "run", "--silent", script, "--", *SCRIPTS[script]],
         cwd=builder.UI,
         env={**builder.npm_environment(), "NODE_DISABLE_COMPILE_CACHE": "1"},
         capture_output=True,

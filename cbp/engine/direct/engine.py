@@ -15,11 +15,11 @@ Not guaranteed: that files of failed attempts are gone; they stay until the coll
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable
 from functools import partial
 from typing import Any
 
+from cbp.clock import MACHINE
 from cbp.engine.direct.log_writer import LogWriter
 from cbp.engine.direct.readers import HistoryReader, IncrementTables, RecordTables, WholeTables
 from cbp.engine.direct.table_changes import TableChanges
@@ -57,7 +57,7 @@ class DirectEngine:
         *,
         cache: str,
         files: Files | None = None,
-        clock_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000,
+        clock_ms: Callable[[], int] = MACHINE.now_ms,
         faults: Faults = NO_FAULTS,
         hash_mask: int = _HASH_ALL_BITS,
         limits: EngineLimits = DEFAULT_LIMITS,

@@ -9,12 +9,12 @@ recomputation has to begin again.
 
 from __future__ import annotations
 
-import time
 from collections import defaultdict
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
+from cbp.clock import MACHINE
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.lookups import looked_up_tables
 from cbp.engine.interface.runs import LookedUp, PreparedRun, RunPlan
@@ -45,7 +45,7 @@ class RecomputedEpochs:
     folder: str
     id: str
     before_run: Callable[[str], None]
-    now_ms: Callable[[], int] = lambda: time.time_ns() // 1_000_000
+    now_ms: Callable[[], int] = MACHINE.now_ms
     units: Mapping[str, PhysicalStage] = field(default_factory=dict)
     _unpublished: defaultdict[str, list[Intention]] = field(
         init=False, default_factory=lambda: defaultdict(list)

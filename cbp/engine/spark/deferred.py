@@ -12,9 +12,9 @@ from __future__ import annotations
 
 import logging
 import threading
-import time
 from collections.abc import Callable, Collection, Sequence
 
+from cbp.clock import MACHINE
 from cbp.engine.interface.form_checks import needs_spark
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import Executor
@@ -36,6 +36,7 @@ class DeferredExecutor:
         make: Makes the executor; may take minutes, and may raise.
         slots: How many tasks it will run at the same time.
         bypass: Which jobs it will run without Spark.
+        seconds: Returns seconds that never go back.
 
     Attributes:
         shuffles: Large runs are shuffled.
@@ -43,14 +44,22 @@ class DeferredExecutor:
 
     shuffles = True
 
-    def __init__(self, make: Callable[[], Executor], *, slots: int, bypass: Bypass) -> None:
+    def __init__(
+        self,
+        make: Callable[[], Executor],
+        *,
+        slots: int,
+        bypass: Bypass,
+        seconds: Callable[[], float] = MACHINE.seconds,
+    ) -> None:
+        self._seconds = seconds
         self._make, self.slots, self.bypass = make, slots, bypass
         self._changed = threading.Condition()
         self._executor: Executor | None = None
         self._error: CbpError | None = None
         self._cancelled: set[str] = set()
         self._attempts = self._ended = 0
-        self._since, self._closed = time.monotonic(), False
+        self._since, self._closed = self._seconds(), False
         with self._changed:
             self._begin()
 
@@ -61,7 +70,7 @@ class DeferredExecutor:
                 return ""
             if self._error is not None:
                 return f"Spark, which did not start: {self._error.message}"
-            return f"Spark, which has been starting for {time.monotonic() - self._since:.0f} s"
+            return f"Spark, which has been starting for {self._seconds() - self._since:.0f} s"
 
     def warm(self) -> None:
         """Do nothing: Spark starts already."""
@@ -114,7 +123,7 @@ class DeferredExecutor:
             executor.close()
 
     def _begin(self) -> None:
-        self._error, self._since = None, time.monotonic()
+        self._error, self._since = None, self._seconds()
         self._attempts += 1
         _log.info("Spark is starting; runs wait for it")
         threading.Thread(target=self._start, name="spark-start", daemon=True).start()
@@ -131,7 +140,7 @@ class DeferredExecutor:
         with self._changed:
             self._executor, self._error, closed = executor, error, self._closed
             self._ended = self._attempts
-            seconds = time.monotonic() - self._since
+            seconds = self._seconds() - self._since
             self._changed.notify_all()
         if executor is not None and closed:
             executor.close()

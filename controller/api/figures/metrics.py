@@ -8,7 +8,7 @@ since this instance started, so a restart begins at 0, as Prometheus expects.
 from __future__ import annotations
 
 from collections.abc import Iterable, Iterator
-from datetime import UTC, datetime
+from datetime import datetime
 
 from prometheus_client.core import (
     CounterMetricFamily,
@@ -48,7 +48,7 @@ class Scrape(Collector):
 
     def __init__(self, sources: MetricSources) -> None:
         controller, store = sources.controller, sources.store
-        self._now = datetime.now(UTC)
+        self._now = sources.now()
         self._standing = sources.standing()
         self._records = store.dataflows()
         self._names = {record.name for record in self._records}

@@ -16,6 +16,7 @@ from typing import Annotated, Any, Literal
 import structlog
 from fastapi import Depends
 
+from cbp.clock import MACHINE
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_times
 from cbp.model.dataflow.dataflow import Dataflow
@@ -47,6 +48,8 @@ from controller.api.requests.present_state import PresentState
 from controller.api.routing.dependencies import (
     ControllerDep,
     KeptSummariesDep,
+    Now,
+    NowDep,
     PresentStateDep,
     SettingsDep,
     StoreDep,
@@ -80,6 +83,7 @@ class Overview:
     Attributes:
         present: Knows what the stages wait for, and what fails beside them.
         kept: Summaries of earlier answers.
+        now: Returns the time, aware and in UTC.
         input_retention: How long inputs stay for sources whose dataflow does not say.
     """
 
@@ -88,10 +92,11 @@ class Overview:
     present: PresentState
     input_retention: FlowRetention
     kept: KeptSummaries
+    now: Now = MACHINE.now
 
     def summary_now(self, name: str) -> DataflowSummary:
         """Return the figures of one dataflow as of now; raises `NotFoundError`."""
-        return self.summarise(self.store.dataflow(name), datetime.now(UTC))
+        return self.summarise(self.store.dataflow(name), self.now())
 
     def summarise_all(
         self, records: Iterable[DataflowRecord], now: datetime
@@ -338,6 +343,7 @@ async def _overview(
     present: PresentStateDep,
     settings: SettingsDep,
     kept: KeptSummariesDep,
+    now: NowDep,
 ) -> Overview:
     return Overview(
         controller=controller,
@@ -345,6 +351,7 @@ async def _overview(
         present=present,
         input_retention=settings.input_retention,
         kept=kept,
+        now=now,
     )
 
 

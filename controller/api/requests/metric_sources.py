@@ -4,11 +4,12 @@ from __future__ import annotations
 
 import os
 import threading
-import time
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from datetime import datetime
 from pathlib import Path
 
+from cbp.clock import MACHINE
 from cbp.model.schedule.lease import Standing
 from controller.access.audit import Audit
 from controller.api.requests.request_counts import RequestCounts
@@ -33,6 +34,7 @@ class MetricSources:
         requests: Counts of requests.
         audit: Counts refused requests, and what the audit log lacks.
         cache: The folder of index copies.
+        now: Returns the time, aware and in UTC.
         monotonic: Returns seconds that never go back.
     """
 
@@ -47,8 +49,10 @@ class MetricSources:
         requests: RequestCounts,
         audit: Audit,
         cache: Path,
-        monotonic: Callable[[], float] = time.monotonic,
+        now: Callable[[], datetime] = MACHINE.now,
+        monotonic: Callable[[], float] = MACHINE.seconds,
     ) -> None:
+        self.now = now
         self.controller, self.store, self.standing = controller, store, standing
         self.drop_folder = drop_folder
         self.feed, self.requests, self.audit = feed, requests, audit

@@ -8,11 +8,12 @@ from __future__ import annotations
 
 import json
 import threading
-import time
 from collections import Counter, defaultdict
 from collections.abc import Callable
 
 from starlette.types import ASGIApp, Message, Receive, Scope, Send
+
+from cbp.clock import MACHINE
 
 _NO_ROUTE = "none"
 _METHODS = frozenset({"GET", "HEAD", "OPTIONS", "POST", "PUT", "PATCH", "DELETE"})
@@ -67,23 +68,31 @@ class RequestCounter:
     Args:
         counts: Where requests are counted.
         prefix: What the templates of all routes begin with, and labels leave out.
+        seconds: Returns seconds that never go back.
     """
 
-    def __init__(self, app: ASGIApp, *, counts: RequestCounts, prefix: str = "") -> None:
-        self._app, self._counts, self._prefix = app, counts, prefix
+    def __init__(
+        self,
+        app: ASGIApp,
+        *,
+        counts: RequestCounts,
+        prefix: str = "",
+        seconds: Callable[[], float] = MACHINE.seconds,
+    ) -> None:
+        self._app, self._counts, self._prefix, self._seconds = app, counts, prefix, seconds
 
     async def __call__(self, scope: Scope, receive: Receive, send: Send) -> None:
         """Serve a request, and count it until the head of its answer."""
         if scope["type"] != "http":
             await self._app(scope, receive, send)
             return
-        began = time.perf_counter()
+        began = self._seconds()
 
         async def counting(message: Message) -> None:
             if message["type"] == "http.response.start":
                 path = getattr(scope.get("route"), "path", None) or _NO_ROUTE
                 route = path.removeprefix(self._prefix)
-                seconds = time.perf_counter() - began
+                seconds = self._seconds() - began
                 self._counts.add(scope["method"], route, message["status"], seconds)
             await send(message)
 

@@ -10,6 +10,7 @@ from __future__ import annotations
 
 from collections.abc import Callable
 from dataclasses import dataclass, field
+from datetime import datetime
 from typing import Annotated, TypeVar
 
 import anyio
@@ -45,6 +46,8 @@ from controller.store.base import Store
 
 _T = TypeVar("_T")
 
+Now = Callable[[], datetime]
+
 
 @dataclass(slots=True, kw_only=True)
 class Parts:
@@ -55,6 +58,7 @@ class Parts:
         uploads: Limits how many uploads are received at a time.
         events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
+        now: Returns the time, aware and in UTC.
         summaries: Those of dataflows that answers were made of.
     """
 
@@ -72,6 +76,7 @@ class Parts:
     run_logs: RunLogs
     queries: Queries
     present: Callable[[], PresentState]
+    now: Now
     summaries: KeptSummaries = field(default_factory=KeptSummaries)
 
 
@@ -128,6 +133,7 @@ VerificationsDep = Annotated[
 ]
 StoreDep = Annotated[Store, Depends(_part(lambda parts: parts.store))]
 DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
+NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
 MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]
 RunLogsDep = Annotated[RunLogs, Depends(_part(lambda parts: parts.run_logs))]
 PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]

@@ -6,7 +6,6 @@ the answer finds the entry. Refused requests (401, 403, 429) are only counted.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
 from urllib.parse import parse_qs
 
 from starlette.concurrency import run_in_threadpool
@@ -37,17 +36,17 @@ async def audit_answer(audit: Audit, scope: AsgiScope, exchange: Exchange, statu
     even if it failed. Reads and dry runs are left out.
     """
     if status in _REFUSED:
-        audit.count_refusal(_entry(scope, exchange, status))
+        audit.count_refusal(_entry(audit, scope, exchange, status))
     elif exchange.changes and not _is_dry_run(scope):
-        await run_in_threadpool(audit.record, _entry(scope, exchange, status))
+        await run_in_threadpool(audit.record, _entry(audit, scope, exchange, status))
 
 
-def _entry(scope: AsgiScope, exchange: Exchange, status: int) -> AuditRecord:
+def _entry(audit: Audit, scope: AsgiScope, exchange: Exchange, status: int) -> AuditRecord:
     caller = exchange.caller
     path = {name: str(value) for name, value in scope.get("path_params", {}).items()}
     dataflow = path.pop("name", "")
     return AuditRecord(
-        at=datetime.now(UTC),
+        at=audit.now(),
         actor="" if caller is None else caller.actor,
         session="" if caller is None else caller.session,
         scope="" if caller is None else caller.scope.value,

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-import time
 from typing import Annotated
 
 import typer
@@ -48,14 +47,15 @@ def drain_command(
 
     Files stay in the drop folders until `cbp resume`, and uploads are refused.
     """
-    with session(context).connect() as service:
+    given = session(context)
+    with given.connect() as service:
         answer = service.post("dataflows", dataflow, "drain")
         if wait:
-            with progress(hidden=json_) as report:
-                wait_for_stages(session(context), dataflow, report)
+            with progress(given.clock, hidden=json_) as report:
+                wait_for_stages(given, dataflow, report)
                 while answer["desired"] == "draining":
                     report("waits until it is drained")
-                    time.sleep(session(context).waits.poll_seconds)
+                    given.clock.wait(given.waits.poll_seconds)
                     answer = service.get("dataflows", dataflow)["summary"]
     if json_:
         print_json(answer)
@@ -158,11 +158,12 @@ def close_command(
         return
     if flow is None:
         raise typer.BadParameter("is missing", param_hint="FLOW")
-    with session(context).connect() as service:
+    given = session(context)
+    with given.connect() as service:
         answer = service.post("dataflows", dataflow, "flows", flow, "close", idempotency_key=key)
     if wait:
-        with progress(hidden=json_) as report:
-            wait_for_stages(session(context), dataflow, report)
+        with progress(given.clock, hidden=json_) as report:
+            wait_for_stages(given, dataflow, report)
     if json_:
         print_json(answer)
         return

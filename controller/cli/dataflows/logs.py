@@ -4,7 +4,6 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from typing import Annotated, Any
 
 import typer
@@ -56,7 +55,7 @@ def logs_command(
             if not answer["items"]:
                 newer = _newest(service, of)
                 if newer == run:
-                    time.sleep(_AGAIN_SECONDS)
+                    session(context).clock.wait(_AGAIN_SECONDS)
                 else:
                     run, answer = newer, {"cursor": None}
             asked = {"cursor": answer["cursor"], "oldest": answer["cursor"] is None}

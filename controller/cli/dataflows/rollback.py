@@ -13,12 +13,12 @@ The service does the work: `controller.loop.recovery.rollback`.
 from __future__ import annotations
 
 import getpass
-import time
 from typing import Annotated, Any
 
 import typer
 
 from cbp.client.errors import problem_of
+from cbp.clock import Clock
 from cbp.errors.counts import format_count
 from controller.cli.progress import POLL_SECONDS, progress_bar
 from controller.cli.session import AsJson, DataflowName, DryRun, session
@@ -122,7 +122,7 @@ def rollback_command(
             typer.confirm(f"Roll {dataflow} back?", abort=True, err=True)
         more = {"reason": reason, "by": getpass.getuser(), "pause": str(pause).lower()}
         job = service.post("dataflows", dataflow, "rollback", query={**where, **more})
-        answer = _followed(service, job, hidden=json_)
+        answer = _followed(service, job, clock=session(context).clock, hidden=json_)
     if json_:
         print_json(answer)
         return
@@ -135,13 +135,15 @@ def rollback_command(
         print_text(f"it is paused; continue with: cbp resume {dataflow}")
 
 
-def _followed(service: ServiceClient, job: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
+def _followed(
+    service: ServiceClient, job: dict[str, Any], *, clock: Clock, hidden: bool
+) -> dict[str, Any]:
     """Show how far a roll-back is until it has ended; it goes on if this command is interrupted."""
     path = ("dataflows", job["dataflow"], "rollback", "jobs", job["id"])
     with progress_bar(hidden=hidden) as show:
         while not (job := service.get(*path))["ended"]:
             show(job)
-            time.sleep(POLL_SECONDS)
+            clock.wait(POLL_SECONDS)
     if job["error"] is not None:
         raise problem_of(job["error"], job["error"]["status"])
     done: dict[str, Any] = job["rollback"]

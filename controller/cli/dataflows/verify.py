@@ -10,11 +10,11 @@ from __future__ import annotations
 
 import json
 import re
-import time
 from typing import Annotated, Any, Literal
 
 import typer
 
+from cbp.clock import Clock
 from cbp.errors.counts import format_count
 from controller.cli.progress import POLL_SECONDS, progress_bar
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
@@ -76,7 +76,7 @@ def verify_command(
             content=json.dumps(body).encode(),
             content_type="application/json",
         )
-        answer = _followed(service, answer, hidden=json_)
+        answer = _followed(service, answer, clock=session(context).clock, hidden=json_)
     if json_:
         print_json(answer)
     else:
@@ -98,13 +98,15 @@ def seconds_of(text: str) -> float:
     return float(match[1]) * _UNITS[match[2]]
 
 
-def _followed(service: ServiceClient, answer: dict[str, Any], *, hidden: bool) -> dict[str, Any]:
+def _followed(
+    service: ServiceClient, answer: dict[str, Any], *, clock: Clock, hidden: bool
+) -> dict[str, Any]:
     """Show a progress bar until the verification ends; an interrupt cancels it."""
     try:
         with progress_bar(hidden=hidden) as show:
             while not answer["ended"]:
                 show(answer)
-                time.sleep(POLL_SECONDS)
+                clock.wait(POLL_SECONDS)
                 answer = service.get("verifications", answer["id"])
     except KeyboardInterrupt:
         answer = service.post("verifications", answer["id"], "cancel")

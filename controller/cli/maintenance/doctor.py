@@ -10,7 +10,6 @@ import os
 import shlex
 import shutil
 import sys
-import time
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict, dataclass
 from pathlib import Path
@@ -20,6 +19,7 @@ from urllib.parse import unquote, urlsplit
 import typer
 from rich.console import Console
 
+from cbp.clock import MACHINE
 from cbp.errors.counts import format_count
 from controller.cli.errors import ChecksFailedError
 from controller.cli.maintenance.probes import (
@@ -170,15 +170,15 @@ def _lost(settings: Settings) -> Check:
     return Check("tables", "ok", f"tables of {format_count(len(there), 'dataflow')}")
 
 
-def _damages(settings: Settings) -> Iterator[Check]:
+def _damages(settings: Settings, seconds: Callable[[], float] = MACHINE.seconds) -> Iterator[Check]:
     """Read the files on disk for some seconds, and report what is damaged."""
-    until = time.monotonic() + READ_SECONDS
+    until = seconds() + READ_SECONDS
     files = damaged = 0
     whole = True
 
     def going_on() -> bool:
         nonlocal whole
-        whole = time.monotonic() < until
+        whole = seconds() < until
         return whole
 
     for looked in look(settings, (), going_on=going_on):

@@ -6,20 +6,21 @@ cbp release TABLE    leave the table to them, for good
 
 from __future__ import annotations
 
-import time
 from pathlib import Path
 from typing import Annotated
 
 import typer
 
-from controller.cli.session import AsJson
+from controller.cli.session import AsJson, session
 from controller.terminal import print_json, print_text
 
 Table = Annotated[Path, typer.Argument(help="Folder of the table.", show_default=False)]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
-def repair_command(table: Table, yes: Yes = False, json_: AsJson = False) -> None:
+def repair_command(
+    context: typer.Context, table: Table, yes: Yes = False, json_: AsJson = False
+) -> None:
     """Undo what other programs wrote into a table, and put its fence back.
 
     Their versions stay readable in the table's history. Run `cbp resume` afterwards.
@@ -32,7 +33,9 @@ def repair_command(table: Table, yes: Yes = False, json_: AsJson = False) -> Non
 
     path = str(table.absolute())
     files = files_for(path)
-    repaired = repair(path, files=files, now_ms=_now_ms(), feed=feed_of_repair(path, files))
+    repaired = repair(
+        path, files=files, now_ms=session(context).clock.now_ms(), feed=feed_of_repair(path, files)
+    )
     undone = [
         {"version": one.version, "operation": one.operation, "engine": one.engine}
         for one in repaired.undone
@@ -48,7 +51,9 @@ def repair_command(table: Table, yes: Yes = False, json_: AsJson = False) -> Non
     )
 
 
-def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> None:
+def release_command(
+    context: typer.Context, table: Table, yes: Yes = False, json_: AsJson = False
+) -> None:
     """Let other programs write to a table; the service never writes it again.
 
     Runs that are recorded and not published yet are published first.
@@ -58,7 +63,7 @@ def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> No
     from cbp.engine.storage.files import files_for
 
     path = str(table.absolute())
-    version = hand_over(path, files=files_for(path), now_ms=_now_ms())
+    version = hand_over(path, files=files_for(path), now_ms=session(context).clock.now_ms())
     if json_:
         print_json({"released": str(table), "version": version})
     else:
@@ -68,7 +73,3 @@ def release_command(table: Table, yes: Yes = False, json_: AsJson = False) -> No
 def _ask(consequence: str, confirmed: bool) -> None:
     if not confirmed:
         typer.confirm(f"{consequence} Continue?", abort=True, err=True)
-
-
-def _now_ms() -> int:
-    return int(time.time() * 1000)

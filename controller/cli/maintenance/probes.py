@@ -22,6 +22,7 @@ from urllib.parse import quote, unquote, urlsplit
 import httpx
 
 from cbp.client.rest import LIVE_PATH
+from cbp.clock import MACHINE, Clock
 from controller.client.service_client import authorities_of
 from controller.server.port import PortTakenError, check_port
 from controller.settings import Settings
@@ -128,12 +129,12 @@ def check_port_free(settings: Settings, transport: httpx.BaseTransport | None = 
     return f"port {settings.port} on {settings.host} is free"
 
 
-def check_clock(root: Path) -> str:
+def check_clock(root: Path, clock: Clock = MACHINE) -> str:
     """Compare the clock with the timestamps of files, and with itself."""
     place = root
     while not place.exists():
         place = place.parent
-    now, steady = time.time(), time.monotonic()
+    now, steady = clock.now().timestamp(), clock.seconds()
     if now < CLOCK_MIN:
         message = f"the clock says {time.strftime('%Y-%m-%d', time.gmtime(now))}: it was never set"
         raise RuntimeError(message)
@@ -144,8 +145,8 @@ def check_clock(root: Path) -> str:
     finally:
         with suppress(OSError):
             probe.unlink(missing_ok=True)
-    passed = time.monotonic() - steady
-    off = max(now - stamp, stamp - now - passed, abs(time.time() - now - passed))
+    passed = clock.seconds() - steady
+    off = max(now - stamp, stamp - now - passed, abs(clock.now().timestamp() - now - passed))
     if off > CLOCK_OFF_SECONDS:
         message = f"the clock and the file system at {place} are {off:.1f} s apart"
         raise RuntimeError(message)

@@ -122,7 +122,7 @@ def _rebuild(
 @contextmanager
 def _looking(settings: Settings) -> Iterator[Any]:
     """Open the database for reading; a missing file is not created."""
-    from controller.store import open_store
+    from controller.store.base import open_store
 
     url = settings.database_url
     with tempfile.TemporaryDirectory(prefix="cbp-recover-") as scratch:

@@ -25,15 +25,17 @@ import re
 import uuid
 import zipfile
 from collections.abc import Iterable, Iterator, Mapping, Sequence
-from datetime import UTC, datetime
+from datetime import datetime
 from importlib.metadata import Distribution
 from pathlib import Path
 from typing import Any
 from urllib.parse import quote
 
+import typer
+
 import controller
 from controller.cli.maintenance.probes import delta_archives
-from controller.cli.session import AsJson
+from controller.cli.session import AsJson, session
 from controller.terminal import print_json
 
 SPEC_VERSION = "1.6"
@@ -43,13 +45,13 @@ _LICENSE_LENGTH = 100
 """In characters; a longer field is the text of a license, and not its name."""
 
 
-def sbom_command(json_: AsJson = False) -> None:
+def sbom_command(context: typer.Context, json_: AsJson = False) -> None:
     """Print the packages of this installation as a CycloneDX document, which is always JSON."""
     del json_
     archives = describe_archives(spark_archives(), delta_archives({}))
     parts = [*archives, *describe_page(_PAGE_PACKAGES)]
     installed = importlib.metadata.distributions()
-    print_json(describe_installation(installed, datetime.now(UTC), parts))
+    print_json(describe_installation(installed, session(context).clock.now(), parts))
 
 
 def describe_page(packages: Path) -> list[dict[str, Any]]:

@@ -10,7 +10,6 @@ scrubs by itself, slowly (`scrub_days`). `cbp help damage` explains each damage 
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Sequence
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -55,13 +54,13 @@ def scrub_command(
     context: typer.Context, dataflows: Names = None, rate: Rate = 0.0, json_: AsJson = False
 ) -> None:
     """Read all files on disk; show which are damaged, and how to repair them."""
-    settings = session(context).settings
+    settings, clock = session(context).settings, session(context).clock
     console = Console(stderr=True)
     result = ScrubTotals()
     with console.status("reading") as status:
         done = set() if rate else _read_by_service(session(context), dataflows or (), result)
         here = [name for name in dataflows or folders(settings) if name not in done]
-        began = time.monotonic()
+        began = clock.seconds()
         for looked in look(settings, here) if here else ():
             result.files += 1
             result.bytes += looked.bytes
@@ -71,8 +70,8 @@ def scrub_command(
                 f"{format_count(result.files, 'file')}, {bytes_text(result.bytes)}: {looked.path}"
             )
             if rate:
-                due = result.bytes / (rate * 1e6) - (time.monotonic() - began)
-                time.sleep(max(0.0, due))
+                due = result.bytes / (rate * 1e6) - (clock.seconds() - began)
+                clock.wait(max(0.0, due))
     if json_:
         print_json({"files": result.files, "bytes": result.bytes, "damages": result.damages})
         if result.damages:
@@ -100,7 +99,7 @@ def _read_by_service(here: Session, names: Sequence[str], totals: ScrubTotals) -
                     continue
                 answer = service.post("dataflows", name, "scrub")
                 while not answer["ended"]:
-                    time.sleep(POLL_SECONDS)
+                    here.clock.wait(POLL_SECONDS)
                     answer = service.get("dataflows", name, "scrub")
                 if answer["status"] in ("whole", "damaged"):
                     totals.files += answer["files"]

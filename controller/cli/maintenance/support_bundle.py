@@ -21,7 +21,6 @@ import sys
 import zipfile
 from collections.abc import Callable, Iterable, Iterator
 from dataclasses import asdict
-from datetime import UTC, datetime
 from functools import partial
 from pathlib import Path
 from typing import Annotated, Any
@@ -80,9 +79,9 @@ def support_bundle_command(
     json_: AsJson = False,
 ) -> None:
     """Write one file for a bug report: the state of this service, without secrets and records."""
-    now = datetime.now(UTC)
-    path = file or Path(f"cbp-support-{now:%Y%m%dT%H%M%SZ}.zip")
     given = session(context)
+    now = given.clock.now()
+    path = file or Path(f"cbp-support-{now:%Y%m%dT%H%M%SZ}.zip")
     masker = Masker(given.settings.secret_values())
     errors: dict[str, str] = {}
     try:

@@ -7,7 +7,6 @@ from elsewhere in the meantime.
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from contextlib import contextmanager
 from typing import Annotated, Any
@@ -17,6 +16,7 @@ from rich.console import Console
 from rich.markup import escape
 
 from cbp.client import Client
+from cbp.clock import Clock
 from controller.cli.session import Session
 
 PAGE = 100
@@ -42,10 +42,10 @@ class Applied:
                 drop folder has its name in `path`.
             hidden: Show no progress.
         """
-        with progress(hidden=hidden) as report:
+        with progress(self._session.clock, hidden=hidden) as report:
             while (claims := _matched(items, settled := self._settled())) is None:
                 report(f"waits until files are accepted: {len(settled)} of {len(items)}")
-                time.sleep(self._session.waits.poll_seconds)
+                self._session.clock.wait(self._session.waits.poll_seconds)
         return claims
 
     def wait_for_stages(self, *, hidden: bool) -> None:
@@ -54,7 +54,7 @@ class Applied:
         Raises:
             StagesStoppedError: If only stages that do not start have work left.
         """
-        with progress(hidden=hidden) as report:
+        with progress(self._session.clock, hidden=hidden) as report:
             wait_for_stages(
                 self._session,
                 self._dataflow,
@@ -86,29 +86,27 @@ class Applied:
 
 
 @contextmanager
-def progress(*, hidden: bool) -> Iterator[Callable[[str], None]]:
+def progress(clock: Clock, *, hidden: bool) -> Iterator[Callable[[str], None]]:
     """Give what shows how far a wait is: one line that changes, with the seconds so far.
 
     Where stderr is no terminal, a line is printed every `LINE_SECONDS`.
     """
-    console, began = Console(stderr=True, quiet=hidden), time.monotonic()
+    console, began = Console(stderr=True, quiet=hidden), clock.seconds()
     if console.is_terminal:
         with console.status("waits") as shown:
-            yield lambda words: shown.update(escape(f"{words} ({_seconds(began)})"))
+            yield lambda words: shown.update(escape(f"{words} ({clock.seconds() - began:.0f} s)"))
         return
     printed = began
 
     def report(words: str) -> None:
         nonlocal printed
-        if time.monotonic() - printed >= LINE_SECONDS:
-            printed = time.monotonic()
-            console.print(f"{words} ({_seconds(began)})", markup=False, highlight=False)
+        if clock.seconds() - printed >= LINE_SECONDS:
+            printed = clock.seconds()
+            console.print(
+                f"{words} ({clock.seconds() - began:.0f} s)", markup=False, highlight=False
+            )
 
     yield report
-
-
-def _seconds(began: float) -> str:
-    return f"{time.monotonic() - began:.0f} s"
 
 
 def _matched(
@@ -154,7 +152,7 @@ def wait_until_applied(given: Session, dataflow: str, *, hidden: bool) -> None:
     Raises:
         StagesStoppedError: If only stages that do not start have work left.
     """
-    with progress(hidden=hidden) as report:
+    with progress(given.clock, hidden=hidden) as report:
         wait_for_stages(given, dataflow, lambda words: report(f"waits until applied: {words}"))
 
 

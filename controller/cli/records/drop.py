@@ -17,7 +17,6 @@ cbp retract clicks urls tuesday.jsonl --reason "a test"
 from __future__ import annotations
 
 import getpass
-import time
 import uuid
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
@@ -34,7 +33,7 @@ from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
 from controller.cli.records.applied import Applied
 from controller.cli.records.sources import reason_text
-from controller.cli.session import AsJson, DataflowName, Session, Waits, session
+from controller.cli.session import AsJson, DataflowName, Session, session
 from controller.client.drop_folder import Advance, chunks, copy_into
 from controller.client.errors import FileUnreadableError
 from controller.client.service_client import ServiceClient
@@ -171,7 +170,7 @@ def _copy(
         file,
         advance,
         before=lambda sha256: item.update(_foreseen(given, target, file.name, sha256)),
-        patience=_patience(given.waits, lambda: bool(item["compared"])),
+        patience=_patience(given, lambda: bool(item["compared"])),
     )
     return item | ({"status": "waits"} if copied.waited else {})
 
@@ -201,14 +200,15 @@ def _is_text(name: str) -> bool:
     return True
 
 
-def _patience(waits: Waits, answers: Callable[[], bool]) -> Callable[[], bool]:
+def _patience(given: Session, answers: Callable[[], bool]) -> Callable[[], bool]:
     """Return a function that sleeps a little, as long as a service is there that takes files."""
-    until = time.monotonic() + waits.patience_seconds
+    waits, clock = given.waits, given.clock
+    until = clock.seconds() + waits.patience_seconds
 
     def wait() -> bool:
-        if not answers() or time.monotonic() > until:
+        if not answers() or clock.seconds() > until:
             return False
-        time.sleep(waits.poll_seconds)
+        clock.wait(waits.poll_seconds)
         return True
 
     return wait

@@ -24,7 +24,6 @@ from __future__ import annotations
 
 import hashlib
 import json
-import time
 from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from contextlib import AbstractContextManager
@@ -34,6 +33,7 @@ from itertools import islice
 from pathlib import Path
 from typing import Any, BinaryIO, Protocol, cast
 
+from cbp.clock import MACHINE
 from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.source_location import BucketPrefix
@@ -95,7 +95,7 @@ class Buckets:
     make_store: Callable[[], ObjectStore] = S3Store
     seconds: float = 30.0
     executor: Executor | None = None
-    monotonic: Callable[[], float] = time.monotonic
+    monotonic: Callable[[], float] = MACHINE.seconds
     limits: FetchLimits = field(default_factory=FetchLimits)
 
 

@@ -24,7 +24,6 @@ import subprocess
 import sys
 import tempfile
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager, suppress
 from dataclasses import replace
@@ -34,6 +33,7 @@ from pathlib import Path
 from typing import Any
 
 import controller
+from cbp.clock import MACHINE
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.formats.content import never
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, StuckReader
@@ -171,10 +171,13 @@ class ReaderPool:
 
     Args:
         files_max: Files after which a process is replaced.
+        seconds: Returns seconds that never go back.
     """
 
-    def __init__(self, *, files_max: int = FILES_MAX) -> None:
-        self._files_max = files_max
+    def __init__(
+        self, *, files_max: int = FILES_MAX, seconds: Callable[[], float] = MACHINE.seconds
+    ) -> None:
+        self._files_max, self._seconds = files_max, seconds
         self._lock = threading.Lock()
         self._free: list[_Process] = []
         self._busy: set[_Process] = set()
@@ -189,7 +192,7 @@ class ReaderPool:
 
     def stuck(self) -> list[StuckReader]:
         """Return the readers that neither computed nor read for some time."""
-        now = time.monotonic()
+        now = self._seconds()
         with self._lock:
             watches = list(self._watches)
         return [one for watch in watches if (one := watch.stuck(now)) is not None]
@@ -228,7 +231,7 @@ class ReaderPool:
 
     @contextmanager
     def _watched(self, process: _Process, request: ReadRequest) -> Iterator[_Watch]:
-        watch = _Watch(process, request)
+        watch = _Watch(process, request, self._seconds)
         with self._lock:
             self._watches.add(watch)
         try:
@@ -346,15 +349,17 @@ class _Watch:
         worked: Bytes of all files that were read, and decoded, so far.
     """
 
-    def __init__(self, process: _Process, request: ReadRequest) -> None:
-        self._process, self._request = process, request
+    def __init__(
+        self, process: _Process, request: ReadRequest, seconds: Callable[[], float]
+    ) -> None:
+        self._process, self._request, self._seconds = process, request, seconds
         self._begun, self._worked_before = process.processor_seconds(), 0
-        self._moved = time.monotonic(), self._begun, 0
+        self._moved = seconds(), self._begun, 0
         self.worked, self._position = 0, 0
 
     def check(self) -> None:
         """Raise the file's error if a limit is passed."""
-        limits, now = self._request.limits, time.monotonic()
+        limits, now = self._request.limits, self._seconds()
         computed = self._process.processor_seconds()
         if (position := self._process.position()) != self._position:  # its time begins
             self._position = position
@@ -371,7 +376,11 @@ class _Watch:
             raise OSError(ETIMEDOUT, message, self._request.path)
 
     def stuck(self, now: float) -> StuckReader | None:
-        """Return what is known of the reader if it is stuck; called from any thread."""
+        """Return what is known of the reader if it is stuck; called from any thread.
+
+        Args:
+            now: Seconds by the pool's clock.
+        """
         limits, silent = self._request.limits, now - self._moved[0]
         if silent < limits.silent_seconds_shown:
             return None

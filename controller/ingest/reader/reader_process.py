@@ -22,9 +22,8 @@ import pickle
 import resource
 import signal
 import sys
-import time
 import traceback
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from contextlib import suppress
 from dataclasses import dataclass
 from functools import partial
@@ -32,6 +31,7 @@ from importlib.abc import MetaPathFinder
 from multiprocessing.connection import Connection
 from types import ModuleType
 
+from cbp.clock import MACHINE
 from cbp.engine.workers.lifetime import end_with
 from controller.ingest.formats import parquet as _parquet  # imported before the first file
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, RefusedFile, read_files
@@ -72,13 +72,15 @@ class Failed:
 class _Progress:
     """Reports to the parent from time to time how much was read."""
 
-    def __init__(self, link: Connection, place: int) -> None:
-        self._link, self._place = link, place
-        self._bytes, self._reported_at = 0, time.monotonic()
+    def __init__(
+        self, link: Connection, place: int, seconds: Callable[[], float] = MACHINE.seconds
+    ) -> None:
+        self._link, self._place, self.seconds = link, place, seconds
+        self._bytes, self._reported_at = 0, seconds()
 
     def add(self, count: int) -> None:
         self._bytes += count
-        now = time.monotonic()
+        now = self.seconds()
         if now - self._reported_at >= TELL_SECONDS:
             self._reported_at = now
             self._link.send_bytes(pickle.dumps(Worked(self._bytes)))
@@ -90,7 +92,7 @@ class _Progress:
 def answer(request: ReadRequest, progress: _Progress) -> ReadResult | RefusedFile | Failed:
     """Read files; return the result, or the rejection or failure that ended the reading."""
     limit_memory(request.limits.memory_bytes_max)
-    late = partial(_is_past, time.monotonic() + request.seconds)
+    late = partial(_is_past, progress.seconds, progress.seconds() + request.seconds)
     try:
         return read_files(request, worked=progress.add, begun=progress.begin, late=late)
     except FileRejectedError as error:
@@ -107,8 +109,8 @@ def answer(request: ReadRequest, progress: _Progress) -> ReadResult | RefusedFil
         limit_memory(None)
 
 
-def _is_past(until: float) -> bool:
-    return time.monotonic() >= until
+def _is_past(seconds: Callable[[], float], until: float) -> bool:
+    return seconds() >= until
 
 
 def _too_large(memory_bytes_max: int) -> FileRejectedError:
@@ -146,9 +148,10 @@ def _serve(link: Connection, place: int) -> None:
             request = pickle.loads(link.recv_bytes())
         except EOFError:
             return
-        begun = time.monotonic()
-        link.send_bytes(pickle.dumps(answer(request, _Progress(link, place))))
-        if time.monotonic() - begun > COLLECT_SECONDS:
+        progress = _Progress(link, place)
+        begun = progress.seconds()
+        link.send_bytes(pickle.dumps(answer(request, progress)))
+        if progress.seconds() - begun > COLLECT_SECONDS:
             gc.collect()  # frees what a large file left, while nobody waits
 
 

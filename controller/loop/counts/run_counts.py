@@ -3,13 +3,13 @@
 from __future__ import annotations
 
 import threading
-import time
 from bisect import bisect_left
 from collections import Counter, defaultdict
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass, field
 from typing import Any, TypeVar
 
+from cbp.clock import MACHINE
 from cbp.model.run.timeline import is_begin, timeline
 from cbp.model.schedule.waiting import Wait
 
@@ -75,7 +75,7 @@ class RunCounts:
         monotonic: Returns seconds that never go back.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = MACHINE.seconds) -> None:
         self._monotonic, self._lock = monotonic, threading.Lock()
         self._counts, self._looked = Counts(), monotonic()
 

@@ -15,7 +15,6 @@ from __future__ import annotations
 import hashlib
 import re
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Sequence
 from concurrent.futures import Executor
@@ -25,6 +24,7 @@ from typing import Literal
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.errors import CbpError, DataflowBusyError, InvariantError, NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.version.rollback_point import parse_point
@@ -91,7 +91,7 @@ class RollbackJobs:
         executor: Executor,
         random_hex: Callable[[int], str],
         clock: Callable[[], datetime],
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         self._amendments, self._executor = amendments, executor
         self._random_hex, self._clock, self._monotonic = random_hex, clock, monotonic

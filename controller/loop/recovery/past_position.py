@@ -47,8 +47,7 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
-from controller.store import open_scratch
-from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store
+from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
 __all__ = ["Past", "PastPosition", "Tell", "records_of", "untold"]
 

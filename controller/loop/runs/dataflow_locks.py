@@ -12,12 +12,13 @@ Not guaranteed: an order among waiting threads.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass, field
 
 import structlog
+
+from cbp.clock import MACHINE
 
 __all__ = ["LONG_SECONDS", "Exclusion"]
 
@@ -43,7 +44,7 @@ class Exclusion:
         monotonic: Returns seconds that never go back.
     """
 
-    def __init__(self, monotonic: Callable[[], float] = time.monotonic) -> None:
+    def __init__(self, monotonic: Callable[[], float] = MACHINE.seconds) -> None:
         self._guard, self._monotonic = threading.Lock(), monotonic
         self._turns: dict[str, _Turn] = {}
 

@@ -19,7 +19,6 @@ until the run is finished, and shows the reason.
 from __future__ import annotations
 
 import threading
-import time
 from collections.abc import Callable, Mapping
 from dataclasses import dataclass
 from datetime import datetime
@@ -27,6 +26,7 @@ from functools import partial
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
@@ -82,7 +82,9 @@ class Finisher:
         isolation: Isolation,
         lane_counts: LaneCounts,
         run_counts: RunCounts,
+        seconds: Callable[[], float] = MACHINE.seconds,
     ) -> None:
+        self._seconds = seconds
         self._store, self._files, self._clock = store, files, clock
         self._retry, self._draw, self._catalog = retry, draw, catalog
         self._open_log, self._publisher, self._in_flight = open_log, publisher, in_flight
@@ -114,7 +116,7 @@ class Finisher:
         Returns:
             Whether it is committed.
         """
-        began = time.monotonic()
+        began = self._seconds()
         try:
             with self._publisher.lock(record.name):
                 failed = (record.name, node.name) in self._parked.all()
@@ -134,7 +136,7 @@ class Finisher:
             return False
         self._parked.remove((record.name, node.name))
         self._lane_counts.add(record.name, intention.figures)
-        seconds = time.monotonic() - began
+        seconds = self._seconds() - began
         self._run_counts.commit(record.name, intention.figures, seconds)
         _log.info("run.committed", epoch=intention.epoch, **_plain(intention.figures))
         return True

@@ -19,7 +19,6 @@ Invariants: tests/controller/loop/verification/test_verification.py.
 from __future__ import annotations
 
 import threading
-import time
 from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
@@ -29,6 +28,7 @@ from functools import partial
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.verification_reader import Contents
@@ -190,7 +190,7 @@ class Verifications:
         retained: Retained,
         reference_records_max: int,
         clock: Callable[[], datetime],
-        monotonic: Callable[[], float] = time.monotonic,
+        monotonic: Callable[[], float] = MACHINE.seconds,
         give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog

@@ -11,7 +11,6 @@ however long it is. The driver may not be installed: import this module only whe
 
 from __future__ import annotations
 
-import time
 from collections.abc import Callable, Generator
 from contextlib import suppress
 from typing import Any
@@ -19,6 +18,8 @@ from typing import Any
 import psycopg
 from psycopg import capabilities
 from psycopg.abc import PQGen
+
+from cbp.clock import MACHINE
 
 CANCEL_SECONDS = 1.0
 """Time limit of the cancel request: the server hangs, or the way to it does."""
@@ -62,7 +63,7 @@ def unless_silent(
     gen: PQGen[Any],
     seconds: float,
     give_up: Callable[[], None],
-    clock: Callable[[], float] = time.monotonic,
+    clock: Callable[[], float] = MACHINE.seconds,
 ) -> Generator[Any, Any, Any]:
     """Run `gen` until nothing came for `seconds`; then give up.
 

@@ -8,12 +8,12 @@ how, and why a reader that goes on behind the newest id it saw misses nothing.
 from __future__ import annotations
 
 import json
-import time
 from typing import Any
 
 from sqlalchemy import Connection, Row, bindparam, insert, or_, select, text
 from sqlalchemy import delete as delete_from
 
+from cbp.clock import MACHINE
 from controller.store.database.connections import Database
 from controller.store.records import Event, EventCursor, EventRecord
 from controller.store.schema.tables import events
@@ -40,7 +40,7 @@ def tell(connection: Connection, *new_events: Event) -> None:
 
     On PostgreSQL it waits for the commits of other writers of events.
     """
-    now_ms = time.time_ns() // 1_000_000
+    now_ms = MACHINE.now_ms()
     rows = [_row(event, now_ms) for event in new_events]
     if connection.dialect.name == "postgresql":
         connection.execute(_INSERT_IN_TURN, {"rows": json.dumps(rows)})

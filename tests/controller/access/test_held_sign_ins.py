@@ -15,8 +15,7 @@ from controller.access.access import STORE_SECONDS
 from controller.access.errors import CodeRefusedError, UnauthenticatedError
 from controller.access.held_sign_ins import HELD_MAX
 from controller.access.scopes import Scope
-from controller.store import open_store
-from controller.store.base import Store
+from controller.store.base import Store, open_store
 from tests.controller.access.service_access import ClockedAccess
 from tests.machine import fill_disk, small_disk
 

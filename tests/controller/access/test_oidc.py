@@ -21,6 +21,8 @@ from tests.controller.api.security.callers import MARKED, bearer
 from tests.controller.https_server import HttpsServer
 
 AUDIENCE = "cbp"
+NOW = int(time.time())
+"""When this file was loaded; what is valid is so for a day."""
 
 
 class Issuer:
@@ -50,13 +52,12 @@ class Issuer:
 
     def token(self, *, header: dict[str, Any] | None = None, **claims: Any) -> str:
         """Return a token; a claim of `None` is left out."""
-        now = int(time.time())
         every = {
             "iss": self.url,
             "aud": AUDIENCE,
             "sub": "alice",
-            "iat": now,
-            "exp": now + 300,
+            "iat": NOW,
+            "exp": NOW + 86_400,
             "roles": ["cbp-operator", "something"],
             **claims,
         }
@@ -113,10 +114,10 @@ def test_both_kinds_of_keys_sign(service: Service, issuer: Issuer, kind: str) ->
         ({"aud": "somebody"}, "for another service"),
         ({"aud": None}, "lacks a claim"),
         ({"iss": "https://other.example"}, "of another issuer"),
-        ({"exp": int(time.time()) - 3600}, "has expired"),
+        ({"exp": NOW - 3600}, "has expired"),
         ({"exp": None}, "lacks a claim"),
-        ({"nbf": int(time.time()) + 3600}, "time has not come"),
-        ({"iat": int(time.time()) + 3600}, "time has not come"),
+        ({"nbf": NOW + 3600}, "time has not come"),
+        ({"iat": NOW + 3600}, "time has not come"),
         ({"roles": []}, "none of its roles"),
         ({"roles": None}, "none of its roles"),
         ({"roles": {"cbp-admin": 1}}, "none of its roles"),
@@ -177,8 +178,8 @@ def test_a_shared_secret_among_the_keys_signs_nothing(service: Service, issuer: 
     shared = {"kty": "oct", "k": secret, "kid": "shared", "alg": "HS256"}
     encrypts = {**issuer.public, "kid": "encrypts", "use": "enc"}
     issuer._server.answers["/keys"] = {"keys": [shared, encrypts]}
-    claims = {"iss": issuer.url, "aud": AUDIENCE, "sub": "m", "exp": time.time() + 99}
-    claims |= {"iat": time.time(), "roles": ["cbp-admin"]}
+    claims = {"iss": issuer.url, "aud": AUDIENCE, "sub": "m", "exp": NOW + 86_400}
+    claims |= {"iat": NOW, "roles": ["cbp-admin"]}
     made = jwt.encode(claims, b"s" * 32, algorithm="HS256", headers={"kid": "shared"})
     assert status(service, made)[0] == 401
     assert status(service, issuer.token(header={"kid": "encrypts"}))[0] == 401

@@ -2,7 +2,7 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import timedelta
 from pathlib import Path
 from typing import Any
 
@@ -25,24 +25,9 @@ from tests.controller.api.fake_controller import FakeController
 from tests.controller.api.fake_drop_folder import FakeDropFolder
 from tests.controller.api.fake_store import FakeStore
 from tests.controller.rest import lead_alone
+from tests.simulated_time import ManualClock
 
-__all__ = ["Clock", "Service"]
-
-
-class Clock:
-    """Stands still until a test moves it; begins at the real time, as routes read that."""
-
-    def __init__(self) -> None:
-        self.moved = timedelta()
-
-    def now(self) -> datetime:
-        return datetime.now(UTC) + self.moved
-
-    def monotonic(self) -> float:
-        return self.moved.total_seconds()
-
-    def move(self, **by: float) -> None:
-        self.moved += timedelta(**by)
+__all__ = ["Service"]
 
 
 class Service:
@@ -53,12 +38,12 @@ class Service:
         self.store = FakeStore()
         self.controller = FakeController(self.store, root)
         self.drop_folder = FakeDropFolder()
-        self.clock = Clock()
+        self.clock = ManualClock(NOON)
         self.access = Access(
             self.settings,
             self.store,  # type: ignore[arg-type]
             now=self.clock.now,
-            monotonic=self.clock.monotonic,
+            monotonic=self.clock.seconds,
         )
         self.app = create_api(
             controller=self.controller,  # type: ignore[arg-type]
@@ -67,6 +52,7 @@ class Service:
             settings=self.settings,
             access=self.access,
             standing=lead_alone,
+            now=self.clock.now,
         )
 
     def client(self, token: str | None = TOKEN) -> httpx.Client:

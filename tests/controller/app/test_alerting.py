@@ -3,7 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from pathlib import Path
 from typing import Any
 
@@ -12,6 +12,7 @@ import pytest
 from pydantic import SecretStr
 from sqlalchemy import event
 
+from cbp.clock import MACHINE
 from cbp.errors import DefinitionError
 from controller.app import Service
 from controller.app.alerting import HOLD_SECONDS, alert_watch_for
@@ -55,7 +56,7 @@ class Clock:
     """Stands still until it is moved."""
 
     def __init__(self) -> None:
-        self.now = datetime.now(UTC)
+        self.now = MACHINE.now()
 
     def __call__(self) -> datetime:
         return self.now

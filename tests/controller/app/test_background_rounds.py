@@ -12,6 +12,7 @@ from datetime import UTC, datetime, timedelta
 
 import structlog
 
+from cbp.clock import MACHINE
 from cbp.model.schedule.places import Places
 from controller.app.background_rounds import Rounds
 from controller.loop.runs.threads import Threads
@@ -95,9 +96,7 @@ def test_what_fails_has_its_next_turn() -> None:
         begun.release()
         raise OSError("stale handle")
 
-    rounds = Rounds(
-        "work", work, executor=Threads("work"), places=Places(2), clock=lambda: datetime.now(UTC)
-    )
+    rounds = Rounds("work", work, executor=Threads("work"), places=Places(2), clock=MACHINE.now)
     with structlog.testing.capture_logs() as logs:
         for _ in range(2):
             rounds.ask("ab")

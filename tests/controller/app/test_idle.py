@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cbp.clock import MACHINE
 from controller.app import Service
 from controller.app.leader_duties import LeaderDuties, _OneOfEach
 from controller.settings import load_settings
@@ -106,7 +107,7 @@ def test_a_clock_that_is_set_back_delays_no_file(duties: LeaderDuties) -> None:
     """The time of a timer would come again late: each folder is listed once more."""
     scanned(duties)
     hour = timedelta(hours=1)
-    duties._now = lambda: datetime.now(UTC) - hour
+    duties._now = lambda: MACHINE.now() - hour
     duties.bring_forward()
     assert len(scanned(duties)) == MANY
     duties.bring_forward()
@@ -142,7 +143,7 @@ def test_a_job_that_is_due_while_it_runs_is_left_out_without_a_warning() -> None
         misfire_grace_time=None,
         _jobstore_alias="default",
     )
-    now = [datetime.now(UTC)]
+    now = [datetime(2026, 1, 1, tzinfo=UTC)]
     jobs.submit_job(job, now)
     jobs.submit_job(job, now)
     free.set()

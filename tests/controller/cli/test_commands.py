@@ -33,8 +33,7 @@ from controller.cli.session import Session
 from controller.guides import guides
 from controller.registry import Registry
 from controller.settings import Settings
-from controller.store import open_store
-from controller.store.base import StageRecord
+from controller.store.base import StageRecord, open_store
 from tests.cbp.engine.delta.harness import make_state
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.api.clicks import DOCUMENT, NOON

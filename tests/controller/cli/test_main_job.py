@@ -8,7 +8,6 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from concurrent.futures import Executor, Future
-from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
 
@@ -16,6 +15,7 @@ import pytest
 import yaml
 
 from cbp import Input, Output, State, Translate
+from cbp.clock import MACHINE
 from cbp.engine.direct import LocalEngine
 from cbp.engine.storage.files import files_for
 from cbp.model.schedule.places import Places
@@ -25,7 +25,7 @@ from controller.cli.session import Session
 from controller.ingest.drop_folder import DropFolder
 from controller.loop import Controller, Environment, Parts, RetryPolicy
 from controller.settings import Settings
-from controller.store import open_store
+from controller.store.base import open_store
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.api.clicks import registry
 from tests.controller.cli.conftest import Cbp
@@ -71,7 +71,7 @@ class World:
         self.drop_folder = DropFolder(
             store=self.store,
             files=files,
-            clock=lambda: datetime.now(UTC),
+            clock=MACHINE.now,
             drop_root=self.settings.drop_root,
             on_accept=lambda: self.controller.wake(),
             settle_seconds=0,
@@ -82,7 +82,7 @@ class World:
                 engine=self.engine,
                 registry=registry(CountUrls),
                 files=files,
-                clock=lambda: datetime.now(UTC),
+                clock=MACHINE.now,
                 tables_root=self.settings.tables,
                 places=Places(2),
                 retry=RetryPolicy(3, (0.0,)),

@@ -12,8 +12,7 @@ import pytest
 from anyio import to_thread
 
 from controller.events import EventFeed, EventsGoneError, EventStreamsExhaustedError, FeedLimits
-from controller.store import Store, open_store
-from controller.store.base import Event, EventRecord
+from controller.store.base import Event, EventRecord, Store, open_store
 from tests import simulated_time
 
 WAIT_SECONDS = 120.0

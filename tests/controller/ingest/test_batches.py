@@ -22,7 +22,7 @@ from controller.ingest.formats.content import never
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.file_reader import ReadRequest, ReadResult, read_files
 from controller.ingest.source_log import SourceEntry, SourceLog
-from controller.store import open_store
+from controller.store.base import open_store
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 from tests.sampling import sampled

@@ -16,8 +16,7 @@ from cbp.model.flow.schema import Schema
 from controller.ingest.errors import FileDecidedError, ReadmitRefusedError
 from controller.ingest.quarantine import Decided
 from controller.ingest.uploads import Author
-from controller.store import open_store
-from controller.store.base import ClaimRecord
+from controller.store.base import ClaimRecord, open_store
 from tests.controller.ingest.harness import Drop
 from tests.planned_faults import Crash, PlannedFaults
 from tests.sampling import sampled

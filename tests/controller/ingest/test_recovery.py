@@ -17,8 +17,7 @@ from controller.ingest.folder.folder_report import ScanReport
 from controller.ingest.folder.source_place import kept_files
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader import file_reader
-from controller.store import open_store
-from controller.store.base import ClaimRecord
+from controller.store.base import ClaimRecord, open_store
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
 

@@ -2,12 +2,13 @@
 
 from __future__ import annotations
 
-from datetime import UTC, datetime, timedelta
+from datetime import datetime, timedelta
 from typing import Annotated, Literal
 
 from fastapi import Path, Query
 from pydantic import Field
 
+from controller.access.access import Access
 from controller.access.scopes import Scope
 from controller.access.secret_text import NewToken
 from controller.api.answers.schemas import Model, Page, PageQuery
@@ -85,7 +86,10 @@ def list_tokens(
 ) -> Page[TokenOut]:
     """List tokens, newest first; the token file is none of them."""
     page = access.tokens.list(cursor=cursors.open(query.cursor), limit=page_size(settings, query))
-    return Page(items=[_shown(token) for token in page.items], cursor=cursors.seal(page.cursor))
+    return Page(
+        items=[_shown(token, access.tokens.now()) for token in page.items],
+        cursor=cursors.seal(page.cursor),
+    )
 
 
 @routes.post("/tokens", status_code=201, responses=problems(409))
@@ -104,7 +108,7 @@ def create(
         life=None if days is None else timedelta(days=days),
         dataflows=None if wanted.dataflows is None else tuple(dict.fromkeys(wanted.dataflows)),
     )
-    return _new(record, made)
+    return _new(access, record, made)
 
 
 @routes.post("/tokens/{token}/rotate", responses=problems(404, 409))
@@ -115,7 +119,7 @@ def rotate(
 ) -> NewTokenOut:
     """Give a token a new secret and its full life again; sessions made from it end."""
     overlap = timedelta(hours=query.overlap_hours)
-    return _new(*access.tokens.rotate(token, overlap=overlap))
+    return _new(access, *access.tokens.rotate(token, overlap=overlap))
 
 
 @routes.delete("/tokens/{token}", responses=problems(404))
@@ -123,19 +127,19 @@ def rotate(
 @any_instance
 def revoke(token: TokenName, access: AccessDep) -> TokenOut:
     """End a token, and the sessions made from it, at once; it stays in the list. Idempotent."""
-    return _shown(access.tokens.revoke(token))
+    return _shown(access.tokens.revoke(token), access.tokens.now())
 
 
-def _new(record: TokenRecord, made: NewToken) -> NewTokenOut:
-    return NewTokenOut(token=_shown(record), secret=made.text)
+def _new(access: Access, record: TokenRecord, made: NewToken) -> NewTokenOut:
+    return NewTokenOut(token=_shown(record, access.tokens.now()), secret=made.text)
 
 
-def _shown(token: TokenRecord) -> TokenOut:
-    return TokenOut.of(token, state=_state(token))
+def _shown(token: TokenRecord, now: datetime) -> TokenOut:
+    return TokenOut.of(token, state=_state(token, now))
 
 
-def _state(token: TokenRecord) -> Literal["valid", "expired", "revoked"]:
+def _state(token: TokenRecord, now: datetime) -> Literal["valid", "expired", "revoked"]:
     if token.revoked_at is not None:
         return "revoked"
-    is_over = token.expires_at is not None and token.expires_at <= datetime.now(UTC)
+    is_over = token.expires_at is not None and token.expires_at <= now
     return "expired" if is_over else "valid"

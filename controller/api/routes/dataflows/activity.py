@@ -6,7 +6,7 @@ failures: what `cbp top` shows, with one request a tick.
 
 from __future__ import annotations
 
-from datetime import UTC, datetime
+from datetime import datetime
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -94,7 +94,7 @@ def show(
 
     A token that is limited to some dataflows sees those.
     """
-    now = datetime.now(UTC)
+    now = overview.now()
     records = {one.name: one for one in granted_dataflows(store, exchange, query.dataflow)}
     summaries = overview.summarise_all(records.values(), now)
     summaries.sort(key=lambda one: (_ORDER.index(one.state), -(one.lag_seconds or 0), one.name))

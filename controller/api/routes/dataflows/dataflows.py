@@ -4,7 +4,6 @@ from __future__ import annotations
 
 from collections.abc import Mapping
 from contextlib import suppress
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Header, Query, Request, Response
@@ -187,7 +186,7 @@ def list_dataflows(
     query: Annotated[PageQuery, Query()],
 ) -> Page[DataflowSummary]:
     """List dataflows by name: every one, or page by page if there is a `limit`."""
-    now, after = datetime.now(UTC), cursors.open(query.cursor) or ""
+    now, after = overview.now(), cursors.open(query.cursor) or ""
     # By name, and not by its place: a dataflow may be deleted between two pages.
     shown, more = page_behind(
         [record for record in store.dataflows() if record.name > after],
@@ -203,7 +202,7 @@ def list_dataflows(
 @needs(Scope.VIEWER)
 def show(name: str, store: StoreDep, overview: OverviewDep) -> DataflowDetail:
     """Show one dataflow with its sources, stages and queues."""
-    return overview.detail(store.dataflow(name), datetime.now(UTC))
+    return overview.detail(store.dataflow(name), overview.now())
 
 
 @routes.get("/dataflows/{name}/left", responses=problems(404))
@@ -331,9 +330,9 @@ def _register(
             known = _same(overview.store, document.values) if repeatable else None
             if known is None:
                 raise
-            return overview.detail(known, datetime.now(UTC))
+            return overview.detail(known, overview.now())
         try:
-            return overview.detail(record, datetime.now(UTC))
+            return overview.detail(record, overview.now())
         except Exception:
             # A caller that gets an error has registered nothing; the folder stays for the next try.
             with suppress(CbpError):

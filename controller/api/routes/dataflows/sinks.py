@@ -16,7 +16,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
-from controller.api.routing.dependencies import ControllerDep, SettingsDep, StoreDep
+from controller.api.routing.dependencies import ControllerDep, Now, NowDep, SettingsDep, StoreDep
 from controller.api.routing.routers import any_instance, page_size, problems, router
 from controller.api.routing.scopes import needs
 from controller.loop.controller import Controller
@@ -77,6 +77,7 @@ def list_sinks(
     store: StoreDep,
     controller: ControllerDep,
     settings: SettingsDep,
+    now: NowDep,
     cursors: CursorsDep,
     query: Annotated[SinksQuery, Query()],
 ) -> Page[SinkOut]:
@@ -85,7 +86,7 @@ def list_sinks(
     after, size = cursors.open(query.cursor) or "", page_size(settings, query)
     left = [
         one
-        for one in _reports(name, store, controller)
+        for one in _reports(name, store, controller, now)
         if one.node.name > after and query.state in (None, one.state)
     ]
     items = [_shown(one) for one in left[:size]]
@@ -95,18 +96,18 @@ def list_sinks(
 
 @routes.get("/dataflows/{name}/sinks/{sink}", responses=problems(404))
 @needs(Scope.VIEWER)
-def show(name: str, sink: str, store: StoreDep, controller: ControllerDep) -> SinkOut:
+def show(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Show a sink: its target, how far it is, and what is wrong with it."""
-    return _one(name, sink, store, controller)
+    return _one(name, sink, store, controller, now)
 
 
 @routes.post("/dataflows/{name}/sinks/{sink}/pause", responses=problems(404))
 @needs(Scope.OPERATOR)
 @any_instance
-def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep) -> SinkOut:
+def pause(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Publish no more to a sink; what it has not published is kept. Durable, idempotent."""
     store.want_sink(name, sink, desired="paused")
-    return _one(name, sink, store, controller)
+    return _one(name, sink, store, controller, now)
 
 
 @routes.post("/dataflows/{name}/sinks/{sink}/resume", responses=problems(404, 409))
@@ -117,6 +118,7 @@ def resume(
     sink: str,
     store: StoreDep,
     controller: ControllerDep,
+    now: NowDep,
     query: Annotated[ResumeQuery, Query()],
 ) -> SinkOut:
     """Let a sink go on; idempotent.
@@ -126,25 +128,25 @@ def resume(
     row = find_row(store.sinks(name), name, sink)
     require_choosing(controller.dataflow(name), row, query.undone)
     store.want_sink(name, sink, desired="running", choice=query.undone)
-    return _one(name, sink, store, controller)
+    return _one(name, sink, store, controller, now)
 
 
 @routes.post("/dataflows/{name}/sinks/{sink}/retry", responses=problems(404))
 @needs(Scope.OPERATOR)
 @any_instance
-def retry(name: str, sink: str, store: StoreDep, controller: ControllerDep) -> SinkOut:
+def retry(name: str, sink: str, store: StoreDep, controller: ControllerDep, now: NowDep) -> SinkOut:
     """Try a sink that failed at once, not after its pause; idempotent."""
     store.want_sink(name, sink)
-    return _one(name, sink, store, controller)
+    return _one(name, sink, store, controller, now)
 
 
-def _reports(name: str, store: Store, controller: Controller) -> list[SinkReport]:
+def _reports(name: str, store: Store, controller: Controller, now: Now) -> list[SinkReport]:
     dataflow = controller.dataflow(name)
-    return report_sinks(dataflow, store.sinks(name), datetime.now(UTC))
+    return report_sinks(dataflow, store.sinks(name), now())
 
 
-def _one(name: str, sink: str, store: Store, controller: Controller) -> SinkOut:
-    reports = _reports(name, store, controller)
+def _one(name: str, sink: str, store: Store, controller: Controller, now: Now) -> SinkOut:
+    reports = _reports(name, store, controller, now)
     find_row((one.record for one in reports), name, sink)
     return next(_shown(one) for one in reports if one.node.name == sink)
 

@@ -3,7 +3,6 @@
 from __future__ import annotations
 
 from collections.abc import Mapping, Sequence
-from datetime import UTC, datetime
 from typing import Annotated, Any
 
 from fastapi import Query
@@ -140,7 +139,7 @@ def show(
 ) -> StageDetail:
     """Show one stage: what it waits for, its queues with their limits, its code, its error."""
     record = store.dataflow(name)
-    detail = overview.detail(record, datetime.now(UTC))
+    detail = overview.detail(record, overview.now())
     shown = next((one for one in detail.stages if one.name == stage), None)
     if shown is None:
         raise NotFoundError(kind="stage", name=f"{name}.{stage}")

@@ -37,6 +37,7 @@ from tests.cbp.engine.delta.harness import (
 )
 from tests.kernel import with_kernel
 
+NOW_MS = int(time.time() * 1000)
 Read = Callable[[str], list[int]]
 
 
@@ -181,7 +182,7 @@ def test_an_output_table_reads_the_same_without_a_jvm(tmp_path: Path) -> None:
 @pytest.mark.spark
 def test_spark_reads_history_and_every_version(tmp_path: Path, spark: Any) -> None:
     """Rows, history and time travel by version and, in turns, by in-commit timestamp."""
-    start = int(time.time() * 1000) - 3_600_000
+    start = NOW_MS - 3_600_000
     state = StateTable(str(tmp_path / "t"), start)
     seen = live(state)
     history = spark.sql(f"describe history delta.`{state.path}`").collect()
@@ -204,7 +205,7 @@ def test_spark_reads_history_and_every_version(tmp_path: Path, spark: Any) -> No
 @pytest.mark.parametrize("often", [False, pytest.param(True, marks=pytest.mark.soak)])
 def test_spark_reads_exactly_the_published_rows(tmp_path: Path, spark: Any, often: bool) -> None:
     """The same life of a table as for the other readers; buckets and output tables too."""
-    state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
+    state = StateTable(str(tmp_path / "t"), NOW_MS - 3_600_000)
     check_everywhere(state, lambda path: with_spark(spark, path), often=often)
     sql = f"select _bucket, count(*) c from delta.`{state.path}` group by 1"
     assert {r["_bucket"] for r in spark.sql(sql).collect()} == {0, 1, None}
@@ -223,7 +224,7 @@ def test_kernel_reads_exactly_the_published_rows(tmp_path: Path, spark: Any) -> 
 
     Its keys belong to their numbers, and buckets come from the log; an output table too.
     """
-    state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
+    state = StateTable(str(tmp_path / "t"), NOW_MS - 3_600_000)
 
     def read(path: str) -> list[int]:
         rows = with_kernel(spark, path, "url", "n")
@@ -261,7 +262,7 @@ def test_spark_cannot_write_into_a_managed_table_until_it_is_released(
     texts: Sequence[str], tmp_path: Path, spark: Any
 ) -> None:
     """INSERT, DELETE, UPDATE, OPTIMIZE, VACUUM, RESTORE and ALTER are refused, and no longer."""
-    state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
+    state = StateTable(str(tmp_path / "t"), NOW_MS - 3_600_000)
     live(state)
     # A second file in a bucket, or OPTIMIZE has nothing to do and says so without writing.
     state.add(1, range(8000, 8010))
@@ -275,7 +276,7 @@ def test_spark_cannot_write_into_a_managed_table_until_it_is_released(
             spark.sql(statement).collect()
         assert "cbp.managed" in str(caught.value), statement
     assert state.table.refresh().version == 7
-    release(state.path, now_ms=int(time.time() * 1000))
+    release(state.path, now_ms=NOW_MS)
     # All of them delete again what the first one has inserted.
     for statement in (statements[0], *statements[2:4]):
         spark.sql(statement).collect()
@@ -289,12 +290,12 @@ def test_what_spark_did_to_a_released_table_is_named_and_repaired(
     tmp_path: Path, spark: Any
 ) -> None:
     """INSERT, OPTIMIZE, RESTORE: version, operation and writer are told, then undone."""
-    state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
+    state = StateTable(str(tmp_path / "t"), NOW_MS - 3_600_000)
     live(state)
     state.add(1, range(8000, 8010))
     state.publish()
     table = f"delta.`{state.path}`"
-    release(state.path, now_ms=int(time.time() * 1000))
+    release(state.path, now_ms=NOW_MS)
     for statement, operation in (
         (f"insert into {table} values ('u77', 77, 77, 0)", "WRITE"),
         (f"optimize {table}", "OPTIMIZE"),
@@ -305,11 +306,11 @@ def test_what_spark_did_to_a_released_table_is_named_and_repaired(
             open_table(state.path, LocalFiles())
         assert caught.value.details["operation"] == operation
         assert "Spark" in caught.value.details["engine"]
-        repaired = repair(state.path, files=LocalFiles(), now_ms=int(time.time() * 1000))
+        repaired = repair(state.path, files=LocalFiles(), now_ms=NOW_MS)
         assert caught.value.details["version"] in [u.version for u in repaired.undone]
         assert with_spark(spark, state.path) == state.expected()
         assert with_polars(state.path) == state.expected()
-        release(state.path, now_ms=int(time.time() * 1000))
+        release(state.path, now_ms=NOW_MS)
 
 
 @pytest.mark.soak
@@ -321,11 +322,11 @@ def test_a_foreign_vacuum_takes_nothing_away(tmp_path: Path, spark: Any) -> None
     compaction replaced, which older versions name. The next epochs run, once the entries that
     VACUUM left in the log are repaired and the fence is there again, and four readers agree.
     """
-    state = StateTable(str(tmp_path / "t"), int(time.time() * 1000) - 3_600_000)
+    state = StateTable(str(tmp_path / "t"), NOW_MS - 3_600_000)
     older = live(state)[-2]
     unpublished = run_file(state.path, 0, "unpublished", [1])
     before = sorted((tmp_path / "t").rglob("_[rv]*/**/*.*"))
-    release(state.path, now_ms=int(time.time() * 1000))
+    release(state.path, now_ms=NOW_MS)
     settings = {
         "spark.databricks.delta.retentionDurationCheck.enabled": "false",
         # Or VACUUM lists the table in as many tasks as would do for a million files.
@@ -338,7 +339,7 @@ def test_a_foreign_vacuum_takes_nothing_away(tmp_path: Path, spark: Any) -> None
         spark.conf.unset(name)
     assert f"{state.path}/{unpublished.path}" in map(str, before)
     assert sorted((tmp_path / "t").rglob("_[rv]*/**/*.*")) == before
-    repair(state.path, files=LocalFiles(), now_ms=int(time.time() * 1000))
+    repair(state.path, files=LocalFiles(), now_ms=NOW_MS)
     state.table = open_table(state.path, LocalFiles())
     before_compaction = pl.scan_delta(state.path, version=5).collect()["n"]
     assert sorted(before_compaction.to_list()) == older

@@ -7,12 +7,13 @@ import os
 import socket
 import sqlite3
 import subprocess
-import time
+from datetime import UTC, datetime, timedelta
 from pathlib import Path
 
 import httpx
 import pytest
 
+from cbp.clock import MACHINE
 from controller.cli.maintenance import doctor, probes
 from controller.cli.maintenance.doctor import Check, examine
 from controller.cli.session import Session
@@ -21,6 +22,7 @@ from tests.controller.api.app_transport import AppTransport
 from tests.controller.api.fake_service import Service
 from tests.controller.cli.conftest import Cbp
 from tests.machine import needs_postgres_driver
+from tests.simulated_time import ManualClock
 
 
 @pytest.fixture
@@ -138,25 +140,21 @@ def test_a_folder_that_cannot_be_written_is_refused(
 
 @pytest.mark.parametrize(("off", "wrong"), [(0.0, False), (-60.0, True), (60.0, True)])
 def test_a_clock_that_disagrees_with_the_files_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch, off: float, wrong: bool
+    tmp_path: Path, off: float, wrong: bool
 ) -> None:
     """A minute ahead or behind is found; agreement passes."""
-    real = time.time
-    monkeypatch.setattr(time, "time", lambda: real() + off)
+    clock = ManualClock(MACHINE.now() + timedelta(seconds=off))
     if wrong:
         with pytest.raises(RuntimeError, match="apart"):
-            probes.check_clock(tmp_path)
+            probes.check_clock(tmp_path, clock)
     else:
-        assert "agrees" in probes.check_clock(tmp_path)
+        assert "agrees" in probes.check_clock(tmp_path, clock)
 
 
-def test_a_clock_that_was_never_set_is_refused(
-    tmp_path: Path, monkeypatch: pytest.MonkeyPatch
-) -> None:
+def test_a_clock_that_was_never_set_is_refused(tmp_path: Path) -> None:
     """1970 is told as such."""
-    monkeypatch.setattr(time, "time", lambda: 1000.0)
     with pytest.raises(RuntimeError, match="never set"):
-        probes.check_clock(tmp_path)
+        probes.check_clock(tmp_path, ManualClock(datetime(1970, 1, 1, tzinfo=UTC)))
 
 
 def test_a_path_that_polars_cannot_read_is_told(tmp_path: Path, port: int) -> None:

@@ -9,6 +9,9 @@ import tomllib
 import zipfile
 from datetime import UTC, datetime
 from pathlib import Path
+from typing import Any
+
+import pytest
 
 from controller.cli.maintenance.sbom import (
     describe_archives,
@@ -19,11 +22,19 @@ from controller.cli.maintenance.sbom import (
 from tests.controller.cli.conftest import Cbp
 
 REPO = Path(__file__).resolve().parents[4]
+_printed: dict[str, Any] = {}
 
 
-def test_every_installed_package_is_listed_once(cbp: Cbp) -> None:
+@pytest.fixture
+def document(cbp: Cbp) -> dict[str, Any]:
+    """What the command prints; once for all tests, since it reads every archive of Spark."""
+    if not _printed:
+        _printed.update(cbp("sbom").json)
+    return _printed
+
+
+def test_every_installed_package_is_listed_once(document: dict[str, Any]) -> None:
     """With its version and the address by which scanners look vulnerabilities up."""
-    document = cbp("sbom").json
     assert (document["bomFormat"], document["specVersion"]) == ("CycloneDX", "1.6")
     purls = [one["purl"] for one in document["components"]]
     assert len(purls) == len(set(purls))
@@ -35,9 +46,11 @@ def test_every_installed_package_is_listed_once(cbp: Cbp) -> None:
     assert set(python) != set(purls)
 
 
-def test_archives_of_java_are_listed_by_maven_address_and_digest(cbp: Cbp) -> None:
+def test_archives_of_java_are_listed_by_maven_address_and_digest(
+    document: dict[str, Any],
+) -> None:
     """Those of the installed Spark and Delta, each with the digest that registries know it by."""
-    components = {one["purl"]: one for one in cbp("sbom").json["components"]}
+    components = {one["purl"]: one for one in document["components"]}
     version = importlib.metadata.version("pyspark")
     core = components[f"pkg:maven/org.apache.spark/spark-core_2.13@{version}"]
     (jar,) = (path for path in spark_archives() if path.name.startswith("spark-core_"))
@@ -73,9 +86,8 @@ def test_packages_of_the_page_are_those_of_its_bundle(tmp_path: Path) -> None:
     assert (one["purl"], one["name"]) == ("pkg:npm/%40a/b@1.0", "@a/b")
 
 
-def test_what_the_project_needs_is_in_its_dependencies(cbp: Cbp) -> None:
+def test_what_the_project_needs_is_in_its_dependencies(document: dict[str, Any]) -> None:
     """So that a scanner tells what is ours to update from what came with something else."""
-    document = cbp("sbom").json
     project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     own = document["metadata"]["component"]["bom-ref"]
     (needed,) = (one["dependsOn"] for one in document["dependencies"] if one["ref"] == own)

@@ -16,7 +16,6 @@ import time
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
-from typing import Any
 
 import pyarrow.parquet as pq
 import pytest
@@ -38,6 +37,7 @@ from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 from tests.controller.world import until
 from tests.sampling import sampled
+from tests.simulated_time import ManualClock
 
 SCHEMA = "id BIGINT, name STRING"
 WAIT_SECONDS = 120
@@ -163,10 +163,9 @@ def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
     batch: FileBatch, tmp_path: Path
 ) -> None:
     """At its source, with the file; and no more once it reads on, or was ended."""
-    pool, stuck = ReaderPool(), list[list[str]]()
-    limits = IngestLimits(silent_seconds_shown=0.2)
-    readers: dict[str, Any] = {"reader": pool}
-    drop = Drop(tmp_path, SCHEMA, limits=limits, batch=batch, stuck=pool.stuck, **readers)
+    clock = ManualClock()
+    pool, stuck = ReaderPool(seconds=clock.seconds), list[list[str]]()
+    drop = Drop(tmp_path, SCHEMA, batch=batch, stuck=pool.stuck, reader=pool)
     drop.put("warm.jsonl", lines(1))
     assert drop.scan().accepted == 1  # the process has started
     assert drop.folder.troubled("shop") == []
@@ -177,12 +176,15 @@ def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
         drop.put("b.jsonl", lines(1, start=500_000))
         drop.scan()
 
+    def is_shown_a_second_later() -> list[str]:
+        clock.move(seconds=1)
+        return drop.folder.troubled("shop")
+
     os.kill(pid, signal.SIGSTOP)
     thread = threading.Thread(target=passes)
     thread.start()
     try:
-        until(lambda: drop.folder.troubled("shop"))
-        stuck.append(drop.folder.troubled("shop"))
+        stuck.append(until(is_shown_a_second_later))
         (shown,) = drop.folder.look(drop.record, drop.dataflow)
     finally:
         os.kill(pid, signal.SIGCONT)

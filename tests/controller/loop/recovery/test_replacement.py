@@ -21,7 +21,7 @@ from cbp.errors import (
 from cbp.model.verification import Request
 from cbp.model.version.version_change import Choice
 from controller.ingest.uploads import Author
-from controller.store import open_store
+from controller.store.base import open_store
 from tests.cbp.engine.small_limits import small_limits
 from tests.controller.corrected_files import DOCUMENT, Shelf
 from tests.controller.loop.recovery.test_rollback import back

@@ -34,7 +34,7 @@ from cbp.errors import (
 from controller.loop import LoopLimits
 from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery import past_position
-from controller.store import open_scratch
+from controller.store.base import open_scratch
 from tests.controller.framed_workload import DOCUMENT as FRAMED
 from tests.controller.framed_workload import play as play_framed
 from tests.controller.framed_workload import standing

@@ -15,7 +15,7 @@ from sqlalchemy import event, text
 
 from cbp.errors import CbpError, DiskFullError, InvariantError, OperatingError
 from controller.settings import Settings
-from controller.store import open_store
+from controller.store.base import open_store
 from controller.store.database.connections import Database
 from controller.store.errors import DatabaseInUseError, DatabaseUrlError
 from tests.conformance.records import CHAIN, a_dataflow
@@ -89,7 +89,7 @@ def test_an_exception_takes_back_what_was_written(url: str) -> None:
 
 
 HOLDER = (
-    "import sys; from controller.store import open_store; s = open_store(sys.argv[1]);"
+    "import sys; from controller.store.base import open_store; s = open_store(sys.argv[1]);"
     "print('ready', flush=True); sys.stdin.readline()"
 )
 
