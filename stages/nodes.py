@@ -31,6 +31,18 @@ class Nodes:
     def __len__(self) -> int:
         return len(self.ids)
 
+    @property
+    def by_rank(self) -> Int64s:
+        """The numbers of all nodes, which ascend by their ids."""
+        return self._numbers
+
+    @property
+    def ranks(self) -> Int64s:
+        """The place of each node among all, by their ids."""
+        ranks = np.empty(len(self.ids), np.int64)
+        ranks[self._numbers] = np.arange(len(self.ids))
+        return ranks
+
     def numbers(self, ids: Array) -> Int64s:
         """Return the number of each node; nodes that are met for the first time get one."""
         if not len(ids):

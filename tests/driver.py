@@ -135,10 +135,7 @@ class Driver:
                 return False
             decision = woken(self.memos.get(stage))
         (node, *others), epoch = self.units[stage].members, self.epochs[stage]
-        inputs = {
-            name: tuple(self.connectors[stage][name].find(i) for i in indexes)
-            for name, indexes in decision.read.items()
-        }
+        inputs = {name: decision.increments(self.connectors[stage][name]) for name in decision.read}
         run = f"r{next(self.runs):06d}"  # an epoch that is tried again is another run
         plan = RunPlan(
             self.folder,
@@ -266,14 +263,24 @@ class Driver:
                     connectors = self.connectors[stage]
                     connectors[input_] = connectors[input_].append(framed)
 
+    def close(self, source: str) -> None:
+        """Close the open frames of a source, as a punctuation at this point does."""
+        for stage, input_ in self.dataflow.consumers(source):
+            if (framing := self.framings.get((stage, input_))) is not None:
+                self.framings[stage, input_], done = framing.close()
+                for frame in done:
+                    connectors = self.connectors[stage]
+                    connectors[input_] = connectors[input_].append(frame)
+
     def _frames(self, stage: str, input_: str, increment: Increment) -> tuple[Increment, ...]:
         """Return what an output increment brings to an input: itself, or frames."""
-        spec = self.dataflow.stages[stage].translator.input(input_)
+        node = self.dataflow.stages[stage]
+        spec = node.translator.input(input_)
         if spec.frame_by is None:
             return (increment,)
         framing = self.framings.get((stage, input_), Framing())
         actual, memo = self.engine.increments.frame(
-            self.folder, stage, spec, increment, framing.memo
+            self.folder, stage, spec, increment, framing.memo, node.set_aside_max
         )
         self.framings[stage, input_], done = framing.take(increment, actual, memo)
         return done

@@ -268,6 +268,25 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
+class GiveBackJob:
+    """How far a give-back is; the other attributes are those of `RollbackJob`.
+
+    Attributes:
+        given_back: What was done, once it is.
+    """
+
+    id: str
+    ended: bool
+    step: str
+    done: int
+    total: int
+    unit: str
+    seconds: float
+    given_back: GivenBack | None
+    error: Any | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
 class Rollback:
     """A roll-back.
 

@@ -4,11 +4,12 @@ from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any
+from typing import Any, TypeVar
 from uuid import uuid4
 
 from cbp.client.answers import (
     BulkItem,
+    GiveBackJob,
     GivenBack,
     Moment,
     Rollback,
@@ -21,6 +22,8 @@ from cbp.client.answers import (
 from cbp.client.calls import Calls, When, instant
 from cbp.client.errors import problem_of
 from cbp.client.pages import Pages
+
+J = TypeVar("J", RollbackJob, GiveBackJob)
 
 
 class RunCalls(Calls):
@@ -122,15 +125,9 @@ class RunCalls(Calls):
         path = ("dataflows", name, "rollback")
         begun = self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
 
-        def look() -> RollbackJob:
-            return answer_of(RollbackJob, self.rest.get(*path, "jobs", begun["id"]))
-
-        while not (job := look()).ended:
-            report(job)
-            self.rest.clock.wait(poll_seconds)
+        job = self._ended(RollbackJob, path, begun["id"], poll_seconds, report)
         if job.rollback is None:
-            error = job.error or {}
-            raise problem_of(error, int(error.get("status", 500)))
+            raise _failure(job.error)
         return job.rollback
 
     def rollbacks(self, name: str) -> Pages[Rollback]:
@@ -142,9 +139,19 @@ class RunCalls(Calls):
         return self.list_of(SetAside, "dataflows", name, "stages", stage, "set-aside")
 
     def give_back(
-        self, name: str, stage: str, *, reason: str = "", by: str = "", dry_run: bool = False
+        self,
+        name: str,
+        stage: str,
+        *,
+        reason: str = "",
+        by: str = "",
+        dry_run: bool = False,
+        poll_seconds: float = 0.2,
+        report: Callable[[GiveBackJob], object] = lambda job: None,
     ) -> GivenBack:
         """Give back what a stage has set aside, in its order, as an epoch of its own.
+
+        Returns once that is done. The service goes on with it if this process ends meanwhile.
 
         Args:
             name: Name of the dataflow.
@@ -152,21 +159,47 @@ class RunCalls(Calls):
             reason: Why; kept for good.
             by: Who asks for it.
             dry_run: Call the code, tell what would fail again, and change nothing.
+            poll_seconds: Pause between two looks.
+            report: Called with how far it is, at each look.
 
         Raises:
             ResourceMissingError: If nothing is set aside.
         """
         path = ("dataflows", name, "stages", stage, "give-back")
         if dry_run:
-            return answer_of(GivenBack, self.rest.post(*path, "preview"))
-        asked = {"reason": reason, "by": by}
-        return answer_of(
-            GivenBack, self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
-        )
+            begun = self.rest.post(*path, "preview")
+        else:
+            asked = {"reason": reason, "by": by}
+            begun = self.rest.post(*path, query=asked, idempotency_key=str(uuid4()))
+
+        job = self._ended(GiveBackJob, path, begun["id"], poll_seconds, report)
+        if job.given_back is None:
+            raise _failure(job.error)
+        return job.given_back
+
+    def _ended(
+        self,
+        kind: type[J],
+        path: tuple[str, ...],
+        id_: str,
+        poll_seconds: float,
+        report: Callable[[J], object],
+    ) -> J:
+        """Look at a job until it has ended."""
+        while not (job := answer_of(kind, self.rest.get(*path, "jobs", id_))).ended:
+            report(job)
+            self.rest.clock.wait(poll_seconds)
+        return job
 
     def _each(self, runs: Sequence[str], what: str) -> list[BulkItem]:
         answer = self.rest.post_json("runs", what, value={"runs": list(runs)})
         return [answer_of(BulkItem, one) for one in answer["items"]]
+
+
+def _failure(error: Any) -> Exception:
+    """Return what a job failed with, as a refused request raises it."""
+    told = error or {}
+    return problem_of(told, int(told.get("status", 500)))
 
 
 def _where(to: int | str | datetime, *, drop_later: bool, without: Sequence[str]) -> dict[str, Any]:

@@ -192,6 +192,8 @@ class AlignmentError(DecisionInvalidError):
     """An aligned input's framing keys go backwards, or have no order."""
 
     code = "alignment_backwards"
+    index: int | None = None
+    """The number of the frame that came too late, for the process that found it."""
 
     def __init__(self, input_: str, *, key: int | str, before: int | str, of: str = "") -> None:
         behind = f"{before!r} of input {of!r}" if of else f"{before!r}"

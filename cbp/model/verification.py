@@ -24,7 +24,8 @@ each stage at the epoch that the snapshot shows. Any other dataflow is compared 
 left to do.
 
 Tables that an earlier version or a correction has influenced cannot be recomputed from scratch, nor
-those of a stage whose code reads the time or the number of its runs (`group.run`). They are
+those of a stage whose code reads the time or the number of its runs (`group.run`), or that has set
+something aside: which calls fail depends on how its input was cut. They are
 repeated from an earlier state (`controller.loop.verification.repetition`), or not compared. What
 such a table holds from before the repeated epochs is undecided; a stage that was rebuilt has
 nothing from before.
@@ -48,8 +49,11 @@ from cbp.model.graph.cycles import components, predecessors
 
 Split = Literal["increments", "at_once"]
 
-Kind = Literal["state", "view", "records", "history", "changes"]
-"""How a table is compared: by all records, the last per key, or the sum of signs of changes."""
+Kind = Literal["state", "view", "records", "history", "changes", "set_aside"]
+"""How a table is compared: by all records, the last per key, or the sum of signs of changes.
+
+`set_aside`: what a stage has set aside, by epoch, number, group, record and code of the error.
+"""
 
 Status = Literal[
     "waiting",
@@ -127,8 +131,15 @@ class Comparison:
     @property
     def table(self) -> str:
         """Its folder, relative to the dataflow's."""
+        if self.kind == "set_aside":
+            return f"set_aside/{self.stage}"
         folder = "state" if self.kind == "state" else "flows"
         return f"{folder}/{self.stage}.{self.name}"
+
+    @property
+    def carried(self) -> bool:
+        """Whether an epoch of its stage begins with all of its records."""
+        return self.kind in ("state", "set_aside")
 
 
 @dataclass(frozen=True, slots=True)
@@ -260,7 +271,7 @@ def comparisons(
     changed: Collection[str] = (),
     collected: Mapping[str, int] = MappingProxyType({}),
 ) -> Iterator[Comparison]:
-    """Yield every table with how it is compared, upstream first, states before outputs.
+    """Yield every table with how it is compared, upstream first, outputs last.
 
     Args:
         dataflow: The newest version of the dataflow.
@@ -278,6 +289,8 @@ def comparisons(
             loopbacks = {loopback.name for loopback in spec.loopbacks}
             for state in spec.states:
                 yield Comparison(stage, state.name, "state", old, within=in_words(state))
+            if dataflow.stages[stage].sets_aside:
+                yield Comparison(stage, "", "set_aside", old)
             for output in spec.outputs:
                 kind, messages = _kind(output), output.name in loopbacks
                 why, first = old, collected.get(f"{stage}.{output.name}", 0)

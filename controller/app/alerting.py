@@ -15,7 +15,6 @@ from controller.alerts import (
 )
 from controller.alerts.conditions import HealthState
 from controller.api.figures.degraded import degraded_now
-from controller.api.figures.set_aside import set_aside_by_stage
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
 from controller.settings import Settings
@@ -72,7 +71,7 @@ def _healths(
 ) -> Iterator[DataflowHealth]:
     """Yield the health of every dataflow; the number of statements is fixed."""
     degraded = {one.dataflow: one for one in degraded_now(controller, store, drop_folder)}
-    gauges = store.gauges()
+    gauges, revisions = store.gauges(), store.revisions()
     oldest = gauges.oldest_waiting()
     quarantined: dict[str, dict[str, int]] = {}
     for (dataflow, source), count in store.quarantined().items():
@@ -87,5 +86,5 @@ def _healths(
             state, reason = "paused", ""
         waits_since = oldest.get(name)
         lag = None if waits_since is None else max(0.0, (now - waits_since).total_seconds())
-        aside = set_aside_by_stage(record)
+        aside = controller.set_aside_counts.of(record, revisions)
         yield DataflowHealth(name, state, reason, lag, quarantined.get(name, {}), aside)

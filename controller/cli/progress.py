@@ -9,6 +9,10 @@ from typing import Any
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeElapsedColumn
 
+from cbp.client.errors import problem_of
+from cbp.clock import Clock
+from controller.client.service_client import ServiceClient
+
 POLL_SECONDS = 0.2
 """Pause between two looks at a job."""
 
@@ -32,3 +36,18 @@ def progress_bar(*, hidden: bool) -> Iterator[Callable[[Mapping[str, Any]], None
             progress.update(bar, description=job["step"], completed=job["done"], total=total)
 
         yield show
+
+
+def follow_job(service: ServiceClient, *path: str, clock: Clock, hidden: bool) -> dict[str, Any]:
+    """Show how far a job is until it has ended; it goes on if this command is interrupted.
+
+    Raises:
+        ServiceProblemError: The job failed.
+    """
+    with progress_bar(hidden=hidden) as show:
+        while not (job := dict(service.get(*path)))["ended"]:
+            show(job)
+            clock.wait(POLL_SECONDS)
+    if job["error"] is not None:
+        raise problem_of(job["error"], job["error"]["status"])
+    return job

@@ -48,6 +48,7 @@ from controller.loop.leadership.terms import Terms
 from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.deletion import Deletion
+from controller.loop.operations.give_back_jobs import GiveBackJobs
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.registration import Arrivals, Versions
 from controller.loop.operations.rollback_jobs import RollbackJobs
@@ -56,6 +57,7 @@ from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.reader import Reading
 from controller.loop.reading.rebuilding import Rebuilding
+from controller.loop.reading.set_aside_counts import SetAsideCounts
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.records.catalog import Catalog
@@ -231,6 +233,7 @@ class Parts:
             increments=self.given.engine.increments,
             threads=self.given.framers or self.given.executor,
             seconds_max=self.given.run_seconds_max,
+            origin=self.dropped_files.words_of,
         )
 
     @cached_property
@@ -310,6 +313,10 @@ class Parts:
         return self._make(
             Explaining, preparer=self.given.engine.preparer, history=self.given.engine.history
         )
+
+    @cached_property
+    def set_aside_counts(self) -> SetAsideCounts:
+        return self._make(SetAsideCounts)
 
     @cached_property
     def lineages(self) -> Lineages:
@@ -395,6 +402,10 @@ class Parts:
     @cached_property
     def rollback_jobs(self) -> RollbackJobs:
         return self._make(RollbackJobs)
+
+    @cached_property
+    def give_back_jobs(self) -> GiveBackJobs:
+        return self._make(GiveBackJobs)
 
     @cached_property
     def deletion(self) -> Deletion:

@@ -63,6 +63,8 @@ class Controller:
         registry: The translators that a document may name.
         amendments: Roll-backs and corrections.
         rollback_jobs: Start roll-backs, and report their progress.
+        give_back_jobs: Give back what stages had set aside, in the same way.
+        set_aside_counts: Count what stages have set aside.
         housekeeping: Removes files and records that nothing needs any more.
         explaining: Explains plans and past runs.
         isolation: Knows which dataflows are in trouble.
@@ -98,7 +100,8 @@ class Controller:
         self._run_phases = parts.run_phases
         self.reading, self._deletion = parts.reading, parts.deletion
         self.amendments, self.housekeeping = parts.amendments, parts.housekeeping
-        self.rollback_jobs = parts.rollback_jobs
+        self.rollback_jobs, self.give_back_jobs = parts.rollback_jobs, parts.give_back_jobs
+        self.set_aside_counts = parts.set_aside_counts
         self.explaining, self.snapshots = parts.explaining, parts.snapshots
         self.stage_facts, self.lineages = parts.stage_facts, parts.lineages
         self.verifications, self.scrubs = parts.verifications, parts.scrubs

@@ -3,12 +3,14 @@
     python -m tests.bench.loops
     python -m tests.bench.loops --graph power-law --nodes 500000 --edges 5000000 --loops components
 
-Half of the edges come at once, then a tenth, then 1,000, 100, 10 and 1, and as many go. After each
-increment, the same process computes the answer from scratch with NumPy, from a Parquet file of all
-edges to a synced one of all values, and both are compared. Ours is from the increment's file to the
-published tables: the run, its intention, and the log entries. Everything is in one process, warm
-after the first increment; candidates take turns. `--profile FILE` writes where the time of one
-increment goes.
+Half of the edges come at once, then a tenth, then 1,000, 100, 10 and 1, and as many go; at last a
+thousandth comes, goes, and half of it each. With `--full`, all but few come at once, and only the
+last three follow. After each increment, the same process computes the answer from scratch with
+NumPy, from a Parquet file of all edges to a synced one of all values, and both are compared. Ours
+is from the increment's file to the published tables: the run, its intention, and the log entries.
+Everything is in one process, warm after the first increment; candidates take turns. Memory is the
+most that the process held during ours. `--profile FILE` writes where the time of one increment
+goes.
 """
 
 from __future__ import annotations
@@ -16,11 +18,12 @@ from __future__ import annotations
 import argparse
 import cProfile
 import os
+import re
 import tempfile
 import time
 from collections.abc import Callable, Iterator
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import numpy as np
 import numpy.typing as npt
@@ -32,8 +35,12 @@ from cbp.engine.direct import LocalEngine
 from cbp.model.dataflow.dataflow import Dataflow
 from stages.flows.clustering import clustering
 from stages.flows.pagerank import pagerank
+from stages.residuals_arrow import ERROR_MIN
 from stages.translators.components_arrow import ComponentsArrow
+from stages.translators.core_numbers_arrow import CoreNumbersArrow
+from stages.translators.label_propagation_arrow import LabelPropagationArrow
 from stages.translators.reachable_arrow import ReachableArrow
+from stages.translators.strong_components_arrow import StrongComponentsArrow
 from tests.driver import Driver
 from tests.stages import real_graphs
 from tests.stages.real_graphs import Edges
@@ -41,11 +48,34 @@ from tests.stages.real_graphs import Edges
 SCHEMA = "src BIGINT NOT NULL, dst BIGINT NOT NULL, gone BOOLEAN"
 FILE = pa.schema([("src", pa.int64()), ("dst", pa.int64()), ("gone", pa.bool_())])
 L1_ERROR = 1e-6
-"""Largest sum of the differences between scores, whose mean is 1, and the right ones."""
+"""Largest sum of the differences between scores, whose mean is 1, and the right ones; more in a
+graph of so many nodes that the mean would be below `ERROR_MIN`."""
 
 Answer = tuple[npt.NDArray[np.int64], npt.NDArray[Any]]
-Increment = tuple[str, Edges, bool, Edges]
-"""Its name, its edges, whether they are gone, and all edges that are there afterwards."""
+Increment = tuple[str, Edges, Edges, Edges]
+"""Its name, the edges that come, those that go, and all that are there afterwards."""
+
+
+class Seconds(NamedTuple):
+    """Time that was spent: by the wall clock, and by the processor in this process."""
+
+    wall: float
+    cpu: float
+
+    @classmethod
+    def now(cls) -> Seconds:
+        """Return what both clocks show."""
+        return cls(time.perf_counter(), time.process_time())
+
+    @classmethod
+    def since(cls, started: Seconds) -> Seconds:
+        """Return the time from then to now."""
+        now = cls.now()
+        return cls(now.wall - started.wall, now.cpu - started.cpu)
+
+    def __str__(self) -> str:
+        """Return both, as a cell of the table."""
+        return f"{self.wall:.3f} ({self.cpu:.3f})"
 
 
 class Loop:
@@ -68,7 +98,7 @@ class Loop:
 def loops(edges: Edges) -> dict[str, Loop]:
     """Return the loops by name; PageRank's error is for as many nodes as these edges have."""
     source, nodes = int(np.argmax(np.bincount(edges[:, 0]))), len(np.unique(edges))
-    error = L1_ERROR / nodes
+    error = max(L1_ERROR / nodes, ERROR_MIN)
     return {
         "components": Loop(_flow(ComponentsArrow(changes=False)), "loop.nodes", real_graphs.labels),
         "reachable": Loop(
@@ -80,9 +110,18 @@ def loops(edges: Edges) -> dict[str, Loop]:
             pagerank(error=error),
             "rank.ranks",
             lambda some: real_graphs.scores(some, error),
-            within=2 * L1_ERROR,
+            within=2 * error * nodes,
         ),
         "clustering": Loop(clustering(), "coefficients.nodes", coefficients, within=1e-9),
+        "strong-components": Loop(
+            _flow(StrongComponentsArrow(changes=False)), "loop.nodes", real_graphs.strong_labels
+        ),
+        "core-numbers": Loop(
+            _flow(CoreNumbersArrow(changes=False)), "loop.nodes", real_graphs.core_numbers
+        ),
+        "label-propagation": Loop(
+            _flow(LabelPropagationArrow(changes=False)), "loop.nodes", real_graphs.communities
+        ),
     }
 
 
@@ -100,42 +139,53 @@ def coefficients(edges: Edges) -> Answer:
     return nodes, 2 * corners / np.maximum(degree * (degree - 1), 1)
 
 
-def increments(edges: Edges) -> Iterator[Increment]:
+def increments(edges: Edges, *, full: bool = False) -> Iterator[Increment]:
     """Yield what comes and goes; the edges that go are others than those that came last."""
-    sizes = [("first half", len(edges) // 2), ("a tenth", len(edges) // 10)]
-    sizes += [(f"{size:,}", size) for size in (1_000, 100, 10, 1)]
-    at = 0
-    for name, size in sizes:
-        yield name, edges[at : at + size], False, edges[: at + size]
-        at += size
-    there = edges[:at]
-    for size in (1, 10, 100, 1_000):
-        first = size * 3
-        gone = there[first : first + size]
-        there = np.delete(there, slice(first, first + size), 0)
-        yield f"{size:,} removed", gone, True, there
+    few = len(edges) // 1_000
+    sizes = [("first half", len(edges) // 2, 0), ("a tenth", len(edges) // 10, 0)]
+    sizes += [(f"{size:,}", size, 0) for size in (1_000, 100, 10, 1)]
+    sizes += [(f"{size:,} removed", 0, size) for size in (1, 10, 100, 1_000)]
+    if full:
+        sizes = [("all", len(edges) - 2 * few, 0)]
+    sizes += [("0.1 %", few, 0), ("0.1 % removed", 0, few), ("0.1 % mixed", few // 2, few // 2)]
+    there, at, first = edges[:0], 0, 3
+    for name, come, go in sizes:
+        gone = there[first : first + go]
+        there = np.concatenate(
+            [np.delete(there, slice(first, first + go), 0), edges[at : at + come]]
+        )
+        yield name, edges[at : at + come], gone, there
+        at, first = at + come, first + 3 * go
 
 
-def ours(driver: Driver, some: Edges, *, gone: bool) -> float:
+def ours(driver: Driver, come: Edges, gone: Edges) -> Seconds:
     """Apply an increment, and return the seconds from its file to the published tables."""
-    rows = pa.table([some[:, 0], some[:, 1], pa.repeat(gone, len(some))], schema=FILE)
-    driver.feed_table("edges", rows)
-    started = time.perf_counter()
+    some, is_gone = np.concatenate([come, gone]), np.arange(len(come) + len(gone)) >= len(come)
+    driver.feed_table("edges", pa.table([some[:, 0], some[:, 1], is_gone], schema=FILE))
+    Path("/proc/self/clear_refs").write_text("5", "ascii")  # the peak begins anew
+    started = Seconds.now()
     driver.run_until_idle()
-    return time.perf_counter() - started
+    return Seconds.since(started)
 
 
-def from_scratch(loop: Loop, there: Edges, folder: Path) -> tuple[float, Answer]:
+def peak_mb() -> float:
+    """Return the most memory that this process held since `ours` began, in MB."""
+    held = re.search(r"VmHWM:\s*(\d+)", Path("/proc/self/status").read_text("ascii"))
+    assert held is not None, "the system has no peak"
+    return int(held[1]) / 1e3
+
+
+def from_scratch(loop: Loop, there: Edges, folder: Path) -> tuple[Seconds, Answer]:
     """Return the seconds from a file of all edges to a synced file of all values; the values."""
     edges, values = folder / "all.parquet", folder / "values.parquet"
     pq.write_table(pa.table([there[:, 0], there[:, 1]], names=["src", "dst"]), edges)
-    started = time.perf_counter()
+    started = Seconds.now()
     table = pq.read_table(edges)
     answer = loop.scratch(np.stack([table["src"].to_numpy(), table["dst"].to_numpy()], axis=1))
     pq.write_table(pa.table([*answer], names=["node", "value"]), values)
     with values.open("rb") as written:
         os.fsync(written.fileno())
-    return time.perf_counter() - started, answer
+    return Seconds.since(started), answer
 
 
 def require_right(loop: Loop, actual: Answer, right: Answer) -> float:
@@ -158,7 +208,8 @@ def main() -> None:
     parser.add_argument("--graph", default="debian", choices=("debian", "imports", "power-law"))
     parser.add_argument("--nodes", type=int, default=500_000, help="of the power law")
     parser.add_argument("--edges", type=int, default=5_000_000, help="of the power law")
-    parser.add_argument("--loops", default="components,reachable,pagerank,clustering")
+    parser.add_argument("--loops", default=",".join(loops(np.ones((1, 2), np.int64))))
+    parser.add_argument("--full", action="store_true", help="all edges but few come at once")
     parser.add_argument("--profile", help="write a profile of the increment of this name here")
     parser.add_argument("--increment", default="first half", help="the increment to profile")
     chosen = parser.parse_args()
@@ -169,18 +220,19 @@ def main() -> None:
     }
     edges = graphs[chosen.graph]()
     print(f"{chosen.graph}: {len(np.unique(edges)):,} nodes, {len(edges):,} edges")
-    print("| loop | increment | ours s | NumPy from scratch s | ratio | state MB |")
-    print("| --- " * 6 + "|")
+    print("Seconds, and in brackets those of the processor; the ratio is that of the latter.")
+    print("| loop | increment | ours | NumPy from scratch | ratio | state MB | memory MB |")
+    print("| --- " * 7 + "|")
     for name in chosen.loops.split(","):
         loop = loops(edges)[name]
         with tempfile.TemporaryDirectory() as place:
             folder = Path(place)
             driver = Driver(LocalEngine(cache=f"{folder}/cache"), loop.flow, folder / "tables")
-            for what, some, gone, there in increments(edges):
+            for what, come, gone, there in increments(edges, full=chosen.full):
                 profile = cProfile.Profile()
                 if chosen.profile and what == chosen.increment:
                     profile.enable()
-                spent = ours(driver, some, gone=gone)
+                spent, peak = ours(driver, come, gone), peak_mb()
                 profile.disable()
                 if chosen.profile and what == chosen.increment:
                     profile.dump_stats(chosen.profile)
@@ -189,8 +241,9 @@ def main() -> None:
                 size = sum(
                     one.stat().st_size for one in (folder / "tables" / "state").rglob("*.parquet")
                 )
-                cells = [f"{spent:.3f}", f"{scratch:.3f}", f"{spent / scratch:.2f}"]
-                print("|", " | ".join([name, what, *cells, f"{size / 1e6:.1f}"]), "|", flush=True)
+                cells = [f"{spent}", f"{scratch}", f"{spent.cpu / scratch.cpu:.2f}"]
+                cells += [f"{size / 1e6:.1f}", f"{peak:.0f}"]
+                print("|", " | ".join([name, what, *cells]), "|", flush=True)
 
 
 if __name__ == "__main__":

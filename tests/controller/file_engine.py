@@ -228,7 +228,7 @@ class FileEngine:
     ) -> tuple[PreparedRun, str]:
         raise NotImplementedError
 
-    def give_back(self, plan: RunPlan) -> PreparedRun:
+    def give_back(self, plan: RunPlan, enter: Any = None) -> PreparedRun:
         raise NotImplementedError
 
     def set_aside(self, folder: str, node: StageNode) -> list[Record]:
@@ -252,13 +252,26 @@ class FileEngine:
         return {}
 
     def frame(
-        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+        self,
+        folder: str,
+        stage: str,
+        spec: InputSpec,
+        increment: Increment,
+        memo: Any,
+        set_aside_max: int | None = None,
     ) -> tuple[list[Segment], Any]:
         assert spec.frame_by is not None
         keyed = []
         for file in increment.files:
             records = [SimpleNamespace(**row) for row in _rows(f"{folder}/{file.path}")]
-            keys, memo = framing_keys(records, spec.frame_by, memo, stage=stage, input_=spec.name)
+            keys, memo = framing_keys(
+                records,
+                spec.frame_by,
+                memo,
+                stage=stage,
+                input_=spec.name,
+                refuses=set_aside_max is not None,
+            )
             keyed.append(Keyed.of(file, keys))
         return segments(keyed, ordered=spec.frame_by.memo), memo
 

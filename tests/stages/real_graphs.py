@@ -17,10 +17,23 @@ from pathlib import Path
 import numpy as np
 import numpy.typing as npt
 
+from stages.strong_components import strong_components
 from tests.machine import leave_out
 from tests.stages.manuals import numbered, pages_of
 
-__all__ = ["Edges", "debian", "imports", "labels", "power_law", "scores", "steps", "triangles"]
+__all__ = [
+    "Edges",
+    "communities",
+    "core_numbers",
+    "debian",
+    "imports",
+    "labels",
+    "power_law",
+    "scores",
+    "steps",
+    "strong_labels",
+    "triangles",
+]
 
 Edges = npt.NDArray[np.int64]
 """Rows of two nodes; each edge once, none from a node to itself, in a random order."""
@@ -137,6 +150,47 @@ def triangles(edges: Edges) -> tuple[Int64s, Int64s]:
     closed = codes[at] == wanted
     corners = np.concatenate([low[path], high[path], high[third]])
     return nodes, np.bincount(corners[np.tile(closed, 3)], minlength=many)
+
+
+def strong_labels(edges: Edges) -> tuple[Int64s, Int64s]:
+    """Return nodes, and the least node of the strongly connected component of each."""
+    nodes, src, dst = _numbered(edges)
+    return nodes, nodes[strong_components(len(nodes), src, dst)]
+
+
+def core_numbers(edges: Edges) -> tuple[Int64s, Int64s]:
+    """Return nodes, and the core number of each, by taking away those of few neighbours."""
+    nodes, src, dst = _both_ways(edges)
+    degree = np.bincount(src, minlength=len(nodes))
+    core, least = np.zeros(len(nodes), np.int64), 0
+    while len(src):
+        least = max(least, int(degree[src].min()))
+        goes = np.zeros(len(nodes), np.bool_)
+        goes[src[degree[src] <= least]] = True
+        core[goes] = least
+        stays = ~(goes[src] | goes[dst])
+        src, dst = src[stays], dst[stays]
+        before, degree = degree, np.bincount(src, minlength=len(nodes))
+        core[(before > 0) & (degree == 0) & ~goes] = least
+    return nodes, core
+
+
+def communities(edges: Edges, rounds: int = 5) -> tuple[Int64s, Int64s]:
+    """Return nodes, and the label that most around each of them have after some rounds."""
+    nodes, src, dst = _both_ways(edges)
+    many = len(nodes)
+    owner, told = np.concatenate([src, np.arange(many)]), np.concatenate([dst, np.arange(many)])
+    label = np.arange(many)
+    for _ in range(rounds):
+        codes, sizes = np.unique(owner * many + label[told], return_counts=True)
+        order = np.lexsort((codes, -sizes, codes // many))
+        label = codes[order[np.flatnonzero(np.diff(codes[order] // many, prepend=-1))]] % many
+    return nodes, nodes[label]
+
+
+def _both_ways(edges: Edges) -> tuple[Int64s, Int64s, Int64s]:
+    nodes, src, dst = _numbered(np.unique(np.sort(edges, axis=1), axis=0))
+    return nodes, np.concatenate([src, dst]), np.concatenate([dst, src])
 
 
 def _numbered(edges: Edges) -> tuple[Int64s, Int64s, Int64s]:

@@ -6,6 +6,7 @@ Half of the edges, a tenth, then few are added, and removed again. Answers from 
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
@@ -23,9 +24,12 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.testing import check_split, run_dataflow
 from stages.translators.clustering_arrow import ClusteringArrow
 from stages.translators.components_arrow import ComponentsArrow
+from stages.translators.core_numbers_arrow import CoreNumbersArrow
+from stages.translators.label_propagation_arrow import LabelPropagationArrow
 from stages.translators.latest import Latest
 from stages.translators.pagerank_arrow import PageRankArrow
 from stages.translators.reachable_arrow import ReachableArrow
+from stages.translators.strong_components_arrow import StrongComponentsArrow
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
 from tests.sampling import examples
@@ -59,28 +63,71 @@ def values(pair: tuple[Any, Any]) -> Values:
 
 def coefficients(edges: Edges) -> Values:
     """Return what follows from triangles and degrees."""
+    edges = edges[edges[:, 0] != edges[:, 1]]
+    if not len(edges):
+        return {}
     nodes, corners = triangles(edges)
     degree = np.bincount(np.searchsorted(nodes, np.unique(np.sort(edges, axis=1), axis=0).ravel()))
     return values((nodes, 2 * corners / np.maximum(degree * (degree - 1), 1)))
 
 
-LOOPS: dict[str, tuple[Callable[[], Any], str, Callable[[Edges], Values]]] = {
+def undirected(edges: Edges) -> nx.Graph:
+    graph = nx.Graph(edges.tolist())
+    graph.remove_edges_from([*nx.selfloop_edges(graph)])
+    graph.remove_nodes_from([*nx.isolates(graph)])
+    return graph
+
+
+def strong_labels(edges: Edges) -> Values:
+    parts = nx.strongly_connected_components(nx.DiGraph(edges.tolist()))
+    return {node: min(part) for part in parts for node in part}
+
+
+def propagated_labels(edges: Edges, rounds: int = 5) -> Values:
+    """Let nodes take what most neighbours and they themselves have, of several the least."""
+    graph = undirected(edges)
+    label = {node: node for node in graph}
+    for _ in range(rounds):
+        told = {node: Counter([label[node], *map(label.get, graph[node])]) for node in graph}
+        label = {node: min(many, key=lambda one: (-many[one], one)) for node, many in told.items()}
+    return label
+
+
+Make = Callable[[bool], Any]
+"""Makes a stage; its edges are the changes of a view, or not."""
+
+LOOPS: dict[str, tuple[Make, str, Callable[[Edges], Values]]] = {
     "components": (
-        lambda: ComponentsArrow(changes=False),
+        lambda changes: ComponentsArrow(changes=changes),
         "nodes",
         lambda edges: values(labels(edges)),
     ),
     "reachable": (
-        lambda: ReachableArrow(SOURCE, changes=False),
+        lambda changes: ReachableArrow(SOURCE, changes=changes),
         "nodes",
         lambda edges: values(steps(edges, SOURCE)),
     ),
     "pagerank": (
-        lambda: PageRankArrow(error=ERROR, changes=False),
+        lambda changes: PageRankArrow(error=ERROR, changes=changes),
         "ranks",
         lambda edges: values(scores(edges)),
     ),
-    "clustering": (ClusteringArrow, "nodes", coefficients),
+    "clustering": (lambda changes: ClusteringArrow(changes=changes), "nodes", coefficients),
+    "strong-components": (
+        lambda changes: StrongComponentsArrow(changes=changes),
+        "nodes",
+        strong_labels,
+    ),
+    "core-numbers": (
+        lambda changes: CoreNumbersArrow(changes=changes),
+        "nodes",
+        lambda edges: dict(nx.core_number(undirected(edges))),
+    ),
+    "label-propagation": (
+        lambda changes: LabelPropagationArrow(changes=changes),
+        "nodes",
+        propagated_labels,
+    ),
 }
 GRAPHS: dict[str, Callable[[], Edges]] = {
     "debian": debian,
@@ -123,7 +170,9 @@ def test_after_every_increment_it_is_what_scratch_gives(
 ) -> None:
     """Whole graphs at once and single edges, added and removed; each increment is one epoch."""
     make, view, oracle = LOOPS[loop]
-    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), loop_of(make()), tmp_path / "t")
+    driver = Driver(
+        LocalEngine(cache=str(tmp_path / "cache")), loop_of(make(False)), tmp_path / "t"
+    )
     for number, (some, gone, there) in enumerate(history(GRAPHS[graph]()[:most])):
         driver.feed("edges", fed(some, gone=gone))
         driver.run_until_idle()
@@ -143,7 +192,7 @@ def test_every_epoch_equals_the_reference(loop: str, tmp_path: Path) -> None:
     edges = power_law(1_500, 4_000, seed=3)
     days = [(edges[:3_000], False), (edges[3_000:3_040], False), (edges[::150], True)]
     days += [(edges[:1], True), (edges[:2], False)]
-    dataflow = loop_of(make(), buckets=8)
+    dataflow = loop_of(make(False), buckets=8)
     driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
     epochs = [{"edges": fed(some, gone=gone)} for some, gone in days]
     assert_same(dataflow, driver, epochs, source="")
@@ -164,6 +213,7 @@ def test_an_edge_costs_what_lies_around_it(stage: type[Any], tmp_path: Path) -> 
 
 
 NODES = st.integers(0, 7)
+Told = tuple[int, int, bool | None]
 DAYS = st.lists(
     st.lists(st.tuples(NODES, NODES, st.sampled_from([None, None, True])), max_size=10),
     min_size=1,
@@ -171,36 +221,59 @@ DAYS = st.lists(
 )
 
 
-@pytest.mark.parametrize("loop", ["pagerank", "clustering"])
+@pytest.mark.parametrize("loop", LOOPS)
 @settings(max_examples=examples(12), deadline=None)
 @given(days=DAYS, from_view=st.booleans())
 def test_any_history_gives_what_scratch_gives(
-    loop: str, days: list[list[tuple[int, int, bool | None]]], from_view: bool
+    loop: str, days: list[list[Told]], from_view: bool
 ) -> None:
     """Edges told again, to themselves, back and forth; from a source, and from a view."""
-    stage = {"pagerank": PageRankArrow, "clustering": ClusteringArrow}[loop](changes=from_view)
+    last: dict[tuple[int, int], bool] = {}
+    for day, actual in zip(days, after_each(loop, days, from_view=from_view), strict=True):
+        last |= {(src, dst): told is None for src, dst, told in day}
+        edges = np.array([edge for edge, is_there in last.items() if is_there]).reshape(-1, 2)
+        assert actual == pytest.approx(LOOPS[loop][2](edges) if len(edges) else {}, abs=1e-6)
+
+
+@pytest.mark.parametrize("loop", ["strong-components", "core-numbers", "label-propagation"])
+@settings(max_examples=examples(12), deadline=None)
+@given(seed=st.integers(0, 1 << 30), density=st.sampled_from([1, 3, 8]))
+def test_few_links_change_a_graph(loop: str, seed: int, density: int) -> None:
+    """A graph of 40 nodes, of which single edges come and go: only what may change is computed."""
+    dice = np.random.default_rng(seed)
+    there = {(int(a), int(b)) for a, b in dice.integers(0, 40, (40 * density, 2))}
+    days: list[list[Told]] = [[(*edge, None) for edge in sorted(there)]]
+    right = [LOOPS[loop][2](np.array(sorted(there)))]
+    for number in range(8):
+        come = [(int(a), int(b)) for a, b in dice.integers(0, 40, (number % 3, 2))]
+        gone = [sorted(there)[at] for at in dice.integers(0, len(there), 1 + number % 2)]
+        days.append([*((*edge, None) for edge in come), *((*edge, True) for edge in gone)])
+        there = (there | {*come}) - {*gone}
+        right.append(LOOPS[loop][2](np.array(sorted(there))))
+    assert after_each(loop, days) == right
+
+
+def after_each(loop: str, days: list[list[Told]], *, from_view: bool = False) -> list[Values]:
+    """Return the values after each increment, summed up from the changes of the view."""
+    make, view, _ = LOOPS[loop]
     flow = DataflowBuilder("loop")
     edges: Any = flow.source("edges", SCHEMA)
     if from_view:
         there = "src BIGINT NOT NULL, dst BIGINT NOT NULL, there BOOLEAN"
         days = [[(src, dst, None if gone else True) for src, dst, gone in day] for day in days]
-        rows = DataflowBuilder("loop")
-        graph = rows.stage(
-            "graph", Latest(there, "src, dst", gone="there"), rows=rows.source("edges", there)
-        )
-        flow, edges = rows, graph.latest
-    flow.stage("loop", stage, edges=edges)
+        flow = DataflowBuilder("loop")
+        latest = Latest(there, "src, dst", gone="there")
+        edges = flow.stage("graph", latest, rows=flow.source("edges", there)).latest
+    flow.stage("loop", make(from_view), edges=edges)
     result = run_dataflow(flow.build(), {"edges": days})
-    last = {(src, dst): bool(told) is from_view for day in days for src, dst, told in day}
-    links = np.array([edge for edge, is_there in last.items() if is_there]).reshape(-1, 2)
-    name = "ranks" if loop == "pagerank" else "nodes"
-    actual = {row[0]: row[1] for row in result.view(f"loop.{name}")}
-    if loop == "pagerank":
-        right = values(scores(links)) if len(links) else {}
-        assert actual == pytest.approx(right, abs=1e-5)
-        return
-    graph = nx.Graph([(src, dst) for src, dst in links.tolist() if src != dst])
-    assert actual == pytest.approx(nx.clustering(graph))
+    held: Counter[tuple[int, float]] = Counter()
+    after = []
+    for epoch in result.outputs[f"loop.{view}"]:
+        for row in epoch:
+            held[row[:2]] += row.sign
+        after.append(dict((+held).elements()))
+        assert len(after[-1]) == held.total(), "one value for a node"
+    return after
 
 
 @pytest.mark.parametrize("loop", LOOPS)
@@ -210,7 +283,7 @@ def test_any_split_gives_the_tables_of_one_batch(loop: str) -> None:
     every = [(*edge, None) for edge in edges.tolist()] + [(*e, True) for e in edges[::4].tolist()]
     days = [every[at : at + 25] for at in range(0, len(every), 25)]
     make, view, oracle = LOOPS[loop]
-    result = check_split(loop_of(make()), {"edges": days})
+    result = check_split(loop_of(make(False)), {"edges": days})
     actual = {row[0]: row[1] for row in result.view(f"loop.{view}")}
     assert actual == pytest.approx(oracle(np.delete(edges, slice(None, None, 4), 0)), abs=1e-6)
 
@@ -236,6 +309,9 @@ def test_nodes_are_texts(tmp_path: Path) -> None:
     flow.stage("steps", ReachableArrow("a", node="STRING", changes=False), edges=edges)
     flow.stage("ranks", PageRankArrow(node="STRING", changes=False), edges=edges)
     flow.stage("co", ClusteringArrow(node="STRING"), edges=edges)
+    flow.stage("strong", StrongComponentsArrow(node="STRING", changes=False), edges=edges)
+    flow.stage("cores", CoreNumbersArrow(node="STRING", changes=False), edges=edges)
+    flow.stage("near", LabelPropagationArrow(node="STRING", changes=False), edges=edges)
     driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), flow.build(), tmp_path / "t")
     texts = ["ab", "bc", "ca", "de", "ef"]
     assert_same(

@@ -27,7 +27,6 @@ from dataclasses import dataclass
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
-import pyarrow.compute as pc
 import pyarrow.parquet as pq
 import xxhash
 
@@ -255,7 +254,7 @@ class ChangeFeed:
             table,
             buffer,
             compression="snappy" if table.num_rows <= 1_024 else "zstd",
-            use_dictionary=False,
+            use_dictionary=[_TYPE],
             **CHECKED,
         )
         data = buffer.getvalue().to_pybytes()
@@ -272,9 +271,9 @@ def _rows_of(paths: Iterable[str]) -> int:
 
 def _as_feed(changes: pa.Table) -> pa.Table:
     """Return changes as the feed has them: Delta's names; the columns of the engine are null."""
-    kinds = changes.column(CHANGE_TYPE)
-    for ours, deltas in _DELTAS_NAMES.items():
-        kinds = pc.if_else(pc.equal(kinds, ours), deltas, kinds)
+    kinds = changes.column(CHANGE_TYPE).combine_chunks().dictionary_encode()
+    names = [_DELTAS_NAMES.get(name, name) for name in kinds.dictionary.to_pylist()]
+    kinds = pa.array(names, pa.string()).take(kinds.indices)
     columns = [name for name in changes.column_names if name not in (CHANGE_TYPE, SIGN)]
     table = changes.select(columns).append_column(_HASH, pa.nulls(changes.num_rows, pa.int64()))
     return table.append_column(_TYPE, kinds)

@@ -20,7 +20,7 @@ from cbp.engine.commit.table_entries import (
 from cbp.engine.commit.table_versions import version_at, version_showing
 from cbp.engine.outputs.locate import located
 from cbp.engine.read.columns import read_columns
-from cbp.engine.read.contents import OutputContents, StateContents
+from cbp.engine.read.contents import ListedContents, OutputContents, StateContents
 from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recalled
 from cbp.engine.read.pages import VersionReader
 from cbp.engine.read.state_copy import take_over
@@ -33,6 +33,7 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import set_aside_table, stage_tables, state_table
 from cbp.model.dataflow.dataflow import StageNode
+from cbp.model.dataflow.set_aside import SET_ASIDE_COMPARED
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.framing import Segment
 from cbp.model.flow.increment import Increment
@@ -92,10 +93,18 @@ class IncrementTables:
         return horizon(self.tables.output(folder, flow, version=version).txns)
 
     def frame(
-        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+        self,
+        folder: str,
+        stage: str,
+        spec: InputSpec,
+        increment: Increment,
+        memo: Any,
+        set_aside_max: int | None = None,
     ) -> tuple[list[Segment], Any]:
         """Find the frames of an output increment; see `IncrementReader.frame`."""
-        return frame_increment(folder, increment, spec, memo, stage=stage)
+        return frame_increment(
+            folder, increment, spec, memo, stage=stage, set_aside_max=set_aside_max
+        )
 
 
 @dataclass
@@ -220,10 +229,14 @@ class WholeTables:
 
     def contents(
         self, folder: str, node: StageNode, comparison: Comparison, *, version: int | None = None
-    ) -> StateContents | OutputContents:
+    ) -> StateContents | OutputContents | ListedContents:
         """Return the records of one table as of a version; see `VerificationReader.contents`."""
         table = self.tables.table(f"{folder}/{comparison.table}")
         snapshot = table.refresh() if version is None else table.log.snapshot(version)
+        if comparison.kind == "set_aside":
+            rows = read_set_aside(table.path, snapshot.live.values())
+            names = SET_ASIDE_COMPARED.names
+            return ListedContents([[tuple(row[name] for name in names) for row in rows]])
         if comparison.kind == "state":
             schema = node.translator.state(comparison.name).schema
             live = live_files(snapshot, comparison.table, ())

@@ -68,7 +68,13 @@ class IncrementReader(Protocol):
         ...
 
     def frame(
-        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+        self,
+        folder: str,
+        stage: str,
+        spec: InputSpec,
+        increment: Increment,
+        memo: Any,
+        set_aside_max: int | None = None,
     ) -> tuple[list[Segment], Any]:
         """Find the frames of an output increment for one framed input; only reads.
 
@@ -78,12 +84,15 @@ class IncrementReader(Protocol):
             spec: The input; its `frame_by` is called once per record, in order.
             increment: The whole increment, as its stage wrote it.
             memo: The memo of the input's FrameBy before this increment.
+            set_aside_max: As in `StageNode`: records on which the function fails get no key, and
+                are set aside; `None`: it must not fail.
 
         Returns:
             The increment's segments in order (`cbp.model.flow.framing`), and the memo after it.
 
         Raises:
             AuthorCodeError: The author's function failed, or returned no framing key.
+            SetAsideFullError: It failed on more records than can be set aside.
             IncrementDamagedError: A file is missing or has a different number of rows.
         """
         ...

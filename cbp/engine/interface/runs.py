@@ -268,7 +268,9 @@ class RunPreparer(Protocol):
         """
         ...
 
-    def give_back(self, plan: RunPlan) -> PreparedRun:
+    def give_back(
+        self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen
+    ) -> PreparedRun:
         """Read what is set aside of a stage again; like `prepare`, publishes nothing.
 
         What fails again stays set aside. Groups whose timers are due are called too. A run that is
@@ -276,6 +278,8 @@ class RunPreparer(Protocol):
 
         Args:
             plan: The epoch; it has no inputs.
+            enter: As in `prepare`; called with `again`, too, each time that groups failed and the
+                code is called without them.
 
         Raises:
             DefinitionError: A record does not fit its input any more.

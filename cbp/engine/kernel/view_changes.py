@@ -167,7 +167,9 @@ class ViewChanges:
         if self.view.bag:
             self._write_kinds(table, np.where(sides == 0, _DELETE, _INSERT))
             return
-        (keys,) = row_codes([table.select(list(self.view.second_key))], [groups])
+        keys = groups
+        if self.view.second_key:
+            (keys,) = row_codes([table.select(list(self.view.second_key))], [groups])
         before = np.flatnonzero(keys[1:] == keys[:-1])
         kinds = np.where(sides == 0, _DELETE, _INSERT)
         kinds[before], kinds[before + 1] = _BEFORE, _AFTER
@@ -185,12 +187,12 @@ class ViewChanges:
         table = table.append_column(CHANGE_TYPE, pa.array(_TYPES).take(pa.array(kinds)))
         table = table.append_column(SIGN, pa.array(signs))
         for part in narrow(table, arrow_schema(changes_schema(self.view.schema))):
-            self.write_output(self.view.changes, part.combine_chunks().columns)
+            self.write_output(self.view.changes, part.columns)
 
     def _order(self, table: pa.Table, groups: Int64s, sides: Int64s) -> Int64s:
         second = list(self.view.order if self.view.bag else self.view.second_key)
         if not second:
-            order: Int64s = np.lexsort((sides, groups))
+            order: Int64s = np.argsort(2 * groups + sides, kind="stable")  # merges ascending sides
             return order
         sortable = positive_zeros(table.select(second))
         sortable = sortable.append_column(_GROUP, pa.array(groups))

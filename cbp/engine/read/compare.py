@@ -44,6 +44,7 @@ from cbp.model.dataflow.equality import (
     paired,
     record_rank,
 )
+from cbp.model.dataflow.set_aside import SET_ASIDE_COMPARED
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.changes import change_splitter, split_change
 from cbp.model.verification import Comparison, Differing
@@ -82,6 +83,8 @@ def column_names(
         comparison: Which table is compared, and how.
         spec: The spec of the table's stage.
     """
+    if comparison.kind == "set_aside":
+        return SET_ASIDE_COMPARED.names, ("key", "record")
     if comparison.kind == "state":
         state = spec.state(comparison.name)
         return state.schema.names, spec.key_of(state).names
@@ -116,7 +119,9 @@ def compare(
     rank: Callable[[tuple[int, Row]], Any] | None = None
     beside: list[int] = []
     names: Sequence[str]
-    if comparison.kind == "state":
+    if comparison.kind == "set_aside":
+        schema, names, close = SET_ASIDE_COMPARED, ("key", "record"), EXACTLY
+    elif comparison.kind == "state":
         state = spec.state(comparison.name)
         names = spec.key_of(state).names
         schema, close = state.schema, closeness(state, names)

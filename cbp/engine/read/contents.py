@@ -157,6 +157,6 @@ def contents_since(contents: Contents, comparison: Comparison) -> Contents:
     Nor is there anything from before the first epoch that retention left.
     """
     first = max(comparison.since or 0, comparison.first)
-    if not first or comparison.kind == "state":
+    if not first or comparison.carried:
         return contents
     return _ContentsSince(contents, first)

@@ -106,10 +106,7 @@ class Replay:
         decision = consult(stage, node.runnable, waiting, self._memos.get(stage))
         if not decision.runnable:
             return False
-        inputs = {
-            name: tuple(waiting[name].find(index) for index in decision.read.get(name, ()))
-            for name in node.wiring
-        }
+        inputs = {name: decision.increments(waiting[name]) for name in node.wiring}
         read = self._read.setdefault(stage, {name: () for name in node.wiring})
         run, prepared = self._recomputed.prepare(self.units[stage], epoch, inputs, retained=read)
         self._read[stage] = {name: (*read[name], *inputs[name]) for name in node.wiring}
@@ -140,13 +137,14 @@ class Replay:
         for stage, input_ in self.dataflow.receivers(increment):
             if stage not in self._connectors:
                 continue  # a fused stage: it runs with the stage that wrote this increment
-            spec = self.units[stage].leader.translator.input(input_)
+            node = self.units[stage].leader
+            spec = node.translator.input(input_)
             if spec.frame_by is None:
                 self._append(stage, input_, (increment,))
                 continue
             framing = self._framings.get((stage, input_), Framing())
             segments, memo = self.engine.increments.frame(
-                self.folder, stage, spec, increment, framing.memo
+                self.folder, stage, spec, increment, framing.memo, node.set_aside_max
             )
             self._framings[stage, input_], done = framing.take(increment, segments, memo)
             self._append(stage, input_, done)

@@ -11,7 +11,7 @@ the model, the values and the hash (tests/cbp/engine/reference/test_engine.py).
 from __future__ import annotations
 
 from collections import Counter
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from itertools import chain
 from typing import Any
@@ -257,10 +257,10 @@ class ReferenceEngine:
         read: dict[str, list[Increment]] = {}
         for input_ in node.translator.inputs:
             flow = node.wiring[input_.name]
-            read[input_.name] = [
-                connectors[input_.name].find(i) for i in decision.read.get(input_.name, ())
+            read[input_.name] = list(decision.increments(connectors[input_.name]))
+            inputs[input_.name] = [
+                self._input_rows(flow, one.without_refused(), input_) for one in read[input_.name]
             ]
-            inputs[input_.name] = [self._input_rows(flow, one, input_) for one in read[input_.name]]
         loopbacks = {i.name: decision.read.get(i.name, ()) for i in node.translator.loopbacks}
         anew = self._compute_anew(name, inputs, read)
         outputs = self._execute(name, inputs, loopbacks, read, anew=anew)
@@ -297,6 +297,7 @@ class ReferenceEngine:
             lookups=lookups,
             anew=anew,
             gives_back=gives_back,
+            refused=dict(self._refused(name, read)),
         )
         self._figures[name].append(self._stages[name].figures)
         return outputs
@@ -414,10 +415,32 @@ class ReferenceEngine:
         rows = _project(self._rows(increment.flow, increment), self._schemas[increment.flow], spec)
         make = record_type(input_, spec.schema)
         records = (make(*own_row(row, spec.schema)) for row in rows)
-        keys, memo = framing_keys(records, frame_by, framing.memo, stage=stage, input_=input_)
+        refuses = self._dataflow.stages[stage].sets_aside
+        keys, memo = framing_keys(
+            records, frame_by, framing.memo, stage=stage, input_=input_, refuses=refuses
+        )
         cuts = segments([Keyed.of(file, keys) for file in increment.files], ordered=frame_by.memo)
         self._framings[stage, input_], done = framing.take(increment, cuts, memo)
         return done
+
+    def _refused(
+        self, stage: str, read: Mapping[str, Sequence[Increment]]
+    ) -> Iterator[tuple[str, list[tuple[Row, tuple[str, str]] | None]]]:
+        """Yield each framed input, and its records that have no framing key, with the error.
+
+        A record that has one is `None`.
+        """
+        node = self._dataflow.stages[stage]
+        for input_ in node.translator.framed:
+            flow = node.wiring[input_.name]
+            every: list[tuple[Row, tuple[str, str]] | None] = []
+            for increment in read.get(input_.name, ()):
+                for file in increment.files:
+                    one = replace(increment, files=(replace(file, refused=None),))
+                    error = file.refused
+                    for row in self._input_rows(flow, one, input_):
+                        every.append(None if error is None else (row, error))
+            yield input_.name, every
 
     def _rows(self, flow: str, increment: Increment) -> list[Row]:
         """Return the records of an increment, or of slices of several."""

@@ -49,6 +49,7 @@ class SetAside:
     before: Sequence[Aside] = ()
     given: dict[str, list[Aside]] = field(default_factory=dict)
     new: list[Aside] = field(default_factory=list)
+    _places: dict[str, list[int]] = field(default_factory=dict)
     _error: AuthorCodeError | None = None
 
     @property
@@ -78,6 +79,25 @@ class SetAside:
         self._fail(error)
         self._take(Aside(input_, None, row, error.code), arrival)
 
+    def take_refused(
+        self, stage: str, input_: str, every: Sequence[tuple[Row, tuple[str, str]] | None]
+    ) -> None:
+        """Set aside what has no framing key; the others are read, in their order.
+
+        Args:
+            stage: Name of the stage.
+            input_: The framed input.
+            every: Each of its records: with code and message if it has no key, else `None`.
+        """
+        self._places[input_] = [place for place, one in enumerate(every) if one is None]
+        number = [one.name for one in self.spec.inputs].index(input_)
+        for place, one in enumerate(every):
+            if one is not None:
+                row, (code, message) = one
+                function = f"{input_}.frame_by"
+                self._fail(AuthorCodeError(stage=stage, function=function, place="", cause=message))
+                self.new.append(Aside(input_, None, row, code, (self.epoch, number, place)))
+
     def after(self) -> list[Aside]:
         """Return what is set aside after the epoch, in the order in which it is given back.
 
@@ -100,6 +120,8 @@ class SetAside:
             place = self.given[one.input][arrival].place
         else:
             numbers = [input_.name for input_ in self.spec.inputs]
+            if one.input in self._places:
+                arrival = self._places[one.input][arrival]
             place = (self.epoch, numbers.index(one.input), arrival)
         self.new.append(replace(one, place=place))
 

@@ -94,6 +94,7 @@ class ReferenceStage:
         lookups: Mapping[str, Mapping[Key, Sequence[Row]]] = MappingProxyType({}),
         anew: Collection[Key] | None = None,
         gives_back: bool = False,
+        refused: Mapping[str, Sequence[tuple[Row, tuple[str, str]] | None]] = MappingProxyType({}),
     ) -> dict[str, list[Row]]:
         """Execute one epoch.
 
@@ -105,6 +106,8 @@ class ReferenceStage:
             anew: The keys of groups that are computed anew: each is given no state, and one without
                 records has none afterwards. `None`: an ordinary epoch.
             gives_back: Whether the inputs are what is set aside (`aside`).
+            refused: Framed input to each of its records: with code and message if it has no framing
+                key, and is not among `inputs`; else `None`.
 
         Returns:
             Output name to its records, in the order in which they were emitted.
@@ -121,6 +124,8 @@ class ReferenceStage:
         given = by_input(self.aside) if gives_back else {}
         epoch = len(self.bindings)
         self._aside = SetAside(self.spec, self.set_aside_max, epoch, before, given)
+        for name, every in refused.items():
+            self._aside.take_refused(self.name, name, every)
         run = partial(self._superstep, epochs or {})
         if self.spec.supersteps > 1:
             done = run_supersteps(self.spec, self.state, inputs, run, self._visiting_order)

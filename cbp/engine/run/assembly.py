@@ -19,6 +19,7 @@ from typing import Any, assert_never
 from cbp.engine.columnar.file_slices import records_expected, share_of
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.interface.runs import PreparedRun, RunPlan
+from cbp.engine.run.framing import place_in_increment
 from cbp.engine.shuffle.broadcast import ALL_NAMED, ALL_REACHED
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.engine.task.reports import (
@@ -155,15 +156,15 @@ def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
     """Return an error with the increments in which the records of the call lie that failed."""
     records = {}
     for name, place in error.details.get("records", {}).items():
-        if plan.node.translator.input(name).frame_by is not None:
-            continue  # a frame's number names no increment
         for increment in plan.inputs.get(name, ()):
             if place < increment.records:
-                records[name] = {
-                    "flow": increment.flow,
-                    "increment": increment.index,
-                    "record": place,
-                }
+                input_ = plan.node.translator.input(name)
+                if (where := place_in_increment(increment, place, input_)) is not None:
+                    records[name] = {
+                        "flow": where[0].flow,
+                        "increment": where[0].index,
+                        "record": where[1],
+                    }
                 break
             place -= increment.records
     error.details = {key: value for key, value in error.details.items() if key != "records"}

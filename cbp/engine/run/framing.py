@@ -8,6 +8,7 @@ so nothing is written. Memory holds one window and the slices, at most `SLICES_M
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from itertools import groupby
 from typing import Any
 
@@ -15,14 +16,28 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.row_codec import decode_columns
+from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
-from cbp.errors import FramesScatteredError, IncrementDamagedError
+from cbp.engine.storage.file_names import file_epoch, file_part
+from cbp.errors import (
+    AuthorCodeError,
+    FramesScatteredError,
+    IncrementDamagedError,
+    SetAsideFullError,
+)
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.attributes import record_class
-from cbp.model.flow.framing import Keyed, Segment, extend_runs, framing_keys, segments
+from cbp.model.flow.framing import (
+    Keyed,
+    Refused,
+    Segment,
+    extend_runs,
+    framing_keys,
+    segments,
+)
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
-__all__ = ["frame_increment"]
+__all__ = ["frame_increment", "increments_of", "place_in_increment", "without_refused"]
 
 SLICES_MAX = 50_000
 """Maximum number of slices of one increment.
@@ -34,7 +49,13 @@ _WINDOW_ROWS = 65_536
 
 
 def frame_increment(
-    folder: str, increment: Increment, spec: InputSpec, memo: Any, *, stage: str
+    folder: str,
+    increment: Increment,
+    spec: InputSpec,
+    memo: Any,
+    *,
+    stage: str,
+    set_aside_max: int | None = None,
 ) -> tuple[list[Segment], Any]:
     """Return the segments of an output increment, and the memo after it.
 
@@ -44,19 +65,37 @@ def frame_increment(
         spec: The framed input that reads it.
         memo: The memo of the input's FrameBy before this increment.
         stage: The stage that reads it; used in errors.
+        set_aside_max: As in `IncrementReader.frame`.
 
     Raises:
         IncrementDamagedError: If a file is missing, damaged, or has other records.
         AuthorCodeError: If the author's function failed or returned no framing key.
+        SetAsideFullError: If it failed on more than `set_aside_max` records.
         FramesScatteredError: If it has more than `SLICES_MAX` runs of equal keys.
     """
     assert spec.frame_by is not None, "only a framed input has frames"
-    keyed, slices = [], 0
+    keyed, slices, refused, before = [], 0, 0, 0
     for file in increment.files:
-        runs: list[tuple[FramingKey, int]] = []
+        runs: list[tuple[FramingKey | Refused, int]] = []
         rows = 0
         for window in _windows(folder, file, spec):
-            keys, memo = _keys(window, spec, memo, stage)
+            try:
+                keys, memo = _keys(window, spec, memo, stage, refuses=set_aside_max is not None)
+            except AuthorCodeError as error:
+                for name, row in error.places.items():
+                    place = _named(increment, before + rows + row)
+                    error.details = {**error.details, "records": {name: place}}
+                raise
+            failed = [key for key in keys if isinstance(key, Refused)]
+            refused += len(failed)
+            if set_aside_max is not None and refused > set_aside_max:
+                raise SetAsideFullError(
+                    stage=stage,
+                    function=f"{spec.name}.frame_by",
+                    place=spec.frame_by.place,
+                    cause=f"more than {set_aside_max} records of {increment.name} would be set "
+                    f"aside (set_aside_max): {failed[-1].message}",
+                )
             extend_runs(runs, keys)
             rows += len(keys)
             if slices + len(runs) > SLICES_MAX:
@@ -65,22 +104,85 @@ def frame_increment(
                 )
         if rows != file.rows:
             raise IncrementDamagedError(file.path, expected=file.rows, found=rows)
+        before += rows
         slices += len(runs)
         keyed.append(Keyed(file, runs))
     return segments(keyed, ordered=spec.frame_by.memo), memo
 
 
-def _keys(window: pa.Table, spec: InputSpec, memo: Any, stage: str) -> tuple[list[FramingKey], Any]:
+def _named(increment: Increment, place: int) -> dict[str, Any]:
+    return {"flow": increment.flow, "increment": increment.index, "record": place}
+
+
+def place_in_increment(
+    increment: Increment, place: int, input_: InputSpec
+) -> tuple[Increment, int] | None:
+    """Return the increment of a flow that brought a record, and its place there.
+
+    Args:
+        increment: What an input reads: an increment of its flow, or a frame.
+        place: The place of a record in it.
+        input_: The input.
+
+    Returns:
+        `None` if that is not known: in a frame, the name of a file tells the increment, but not how
+        many records files before it have.
+    """
+    if input_.frame_by is None:
+        return increment, place
+    for file in increment.files:
+        if place < file.rows:
+            index, part = file_epoch(file.path), file_part(file.path)
+            if index is None or part or file.path.endswith("-merged.parquet"):
+                return None
+            whole = DataFile(file.path, file.records, file.bytes)
+            return Increment(increment.flow, index, index, (whole,)), file.start + place
+        place -= file.rows
+    return None
+
+
+def increments_of(increment: Increment, input_: InputSpec) -> list[Increment]:
+    """Return what `place_in_increment` returns of all records: each increment once."""
+    if input_.frame_by is None:
+        return [increment]
+    found: dict[int, Increment] = {}
+    place = 0
+    for file in increment.files:
+        if file.rows and (where := place_in_increment(increment, place, input_)) is not None:
+            found.setdefault(where[0].index, where[0])
+        place += file.rows
+    return list(found.values())
+
+
+def without_refused(plan: RunPlan) -> RunPlan:
+    """Return a run that does not read what has no framing key."""
+    inputs = {
+        name: tuple(one.without_refused() for one in many) for name, many in plan.inputs.items()
+    }
+    return replace(plan, inputs=inputs)
+
+
+def _keys(
+    window: pa.Table, spec: InputSpec, memo: Any, stage: str, *, refuses: bool
+) -> tuple[list[FramingKey | Refused], Any]:
     frame_by = spec.frame_by
     assert frame_by is not None
     names = window.schema.names
     columns = decode_columns(window, names, [spec.schema[name].type for name in names])
     make = record_class(spec.name, tuple(names))._make
     if not frame_by.column:
-        return framing_keys(map(make, columns), frame_by, memo, stage=stage, input_=spec.name)
+        return framing_keys(
+            map(make, columns), frame_by, memo, stage=stage, input_=spec.name, refuses=refuses
+        )
     runs = [(value, len(list(run))) for value, run in groupby(columns)]
     records = (make(value) for value, _ in runs)
-    keys, memo = framing_keys(records, frame_by, memo, stage=stage, input_=spec.name)
+    try:
+        keys, memo = framing_keys(
+            records, frame_by, memo, stage=stage, input_=spec.name, refuses=refuses
+        )
+    except AuthorCodeError as error:
+        error.places = {name: sum(n for _, n in runs[:at]) for name, at in error.places.items()}
+        raise
     return [key for key, (_, n) in zip(keys, runs, strict=True) for _ in range(n)], memo
 
 

@@ -29,15 +29,16 @@ from cbp.engine.run.assembly import (
 )
 from cbp.engine.run.corrections import correcting_plan, write_corrections
 from cbp.engine.run.executor import Executor
+from cbp.engine.run.framing import without_refused
 from cbp.engine.run.phases import joined, phases, reading, with_members
 from cbp.engine.run.recomputation import computing_anew
-from cbp.engine.run.set_aside import SetAsideTable, SettingAside
+from cbp.engine.run.set_aside import SetAsideTable, SettingAside, refused_records
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.run.task_planner import Planner
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import flow_table
-from cbp.engine.task.reports import TaskReport
+from cbp.engine.task.reports import SetAside, TaskReport
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import AuthorCodeError, DefinitionError, Mistake
 from cbp.model.dataflow.explain import PhysicalLimits
@@ -111,7 +112,9 @@ class Preparer:
         whole = replace(prepared, outputs=outputs, due_ms=due_ms)
         return whole, increment.files[0].path
 
-    def give_back(self, plan: RunPlan) -> PreparedRun:
+    def give_back(
+        self, plan: RunPlan, enter: Callable[[str], object] = enter_unseen
+    ) -> PreparedRun:
         """Read what is set aside of a stage again; see `RunPreparer.give_back`."""
         pinned = {name: self.tables.pinned(one) for name, one in plan.lookups.items()}
         table = SetAsideTable.of(plan, self.tables)
@@ -124,7 +127,8 @@ class Preparer:
         run = replace(plan, inputs=inputs, due_ms=0, lookups=pinned)
         try:
             with self.tables.in_use(pinned.values()):
-                prepared = self._run(run, enter_unseen, SettingAside(run, table, gives_back=True))
+                aside = SettingAside(run, table, gives_back=True, again=lambda: enter("again"))
+                prepared = self._run(run, enter, aside)
         finally:
             for increment in (one for many in inputs.values() for one in many):
                 self.files.remove(f"{plan.folder}/{increment.files[0].path}")
@@ -137,7 +141,9 @@ class Preparer:
         first, behind = phases(plan)
         if not plan.fused:
             if aside is None and plan.node.sets_aside:
-                aside = SettingAside(plan, SetAsideTable.of(plan, self.tables))
+                table, refused = SetAsideTable.of(plan, self.tables), tuple(refused_records(plan))
+                aside = SettingAside(plan, table, refused=refused)
+                plan = without_refused(plan)
             return self._phase(plan, enter, aside=aside)[0]
         if behind is None:
             return with_members(first, self._phase(first, enter)[0])
@@ -160,8 +166,11 @@ class Preparer:
         self.executor.refuse(plan.dataflow, [plan.node, *plan.fused])
         records = sum(i.records for increments in plan.inputs.values() for i in increments)
         if not records and not plan.wakes:
-            nothing = {"records_in": 0, "groups": 0}
-            return PreparedRun(empty_outputs(plan), (), nothing, next_timer(plan, [])), []
+            nothing: dict[str, float] = {"records_in": 0, "groups": 0}
+            prepared = PreparedRun(empty_outputs(plan), (), nothing, next_timer(plan, []))
+            if aside is not None:
+                prepared = self._with_set_aside(prepared, aside, [])
+            return prepared, []
         jobs = list(self.planner.jobs(plan, faults=self.faults))
         if behind is not None:
             then = self.planner.then(plan, behind, faults=self.faults)
@@ -174,7 +183,7 @@ class Preparer:
         reported = Reported.of(reports)
         prepared = assemble(plan, reported, now_ms=self.now_ms())
         if aside is not None:
-            prepared = self._with_set_aside(prepared, aside, reported)
+            prepared = self._with_set_aside(prepared, aside, reported.set_aside)
         figures = {
             **prepared.figures,
             "tasks": max((task.tasks for _, task in jobs), default=0),
@@ -226,12 +235,14 @@ class Preparer:
         return reports
 
     def _with_set_aside(
-        self, prepared: PreparedRun, aside: SettingAside, reported: Reported
+        self, prepared: PreparedRun, aside: SettingAside, reports: Sequence[SetAside]
     ) -> PreparedRun:
         now_ms = self.now_ms()
-        change, figures = aside.change(reported.set_aside, files=self.files, now_ms=now_ms)
+        change, figures = aside.change(reports, files=self.files, now_ms=now_ms)
         changes = prepared.changes if change is None else (*prepared.changes, change)
-        return replace(prepared, changes=changes, figures={**prepared.figures, **figures})
+        figures = {**prepared.figures, **figures}
+        figures["records_in"] = figures.get("records_in", 0) + len(aside.refused)
+        return replace(prepared, changes=changes, figures=figures)
 
     def _assembled(self, plan: RunPlan, reports: Sequence[TaskReport]) -> PreparedRun:
         return assemble(plan, Reported.of(reports), now_ms=self.now_ms())

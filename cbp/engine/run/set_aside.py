@@ -18,8 +18,9 @@ seen, in the order in which they came (tests/cbp/engine/test_set_aside.py).
 from __future__ import annotations
 
 import io
-from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass, field
+from bisect import bisect_right
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from datetime import UTC, datetime
 from typing import Any
 
@@ -27,11 +28,13 @@ import pyarrow as pa
 import pyarrow.parquet as pq
 
 from cbp.engine.columnar.arrow_types import arrow_schema
-from cbp.engine.columnar.json_records import read_record
-from cbp.engine.columnar.row_codec import encode_rows
+from cbp.engine.columnar.file_slices import share_of, windows
+from cbp.engine.columnar.json_records import read_record, record_text
+from cbp.engine.columnar.row_codec import decode_columns, encode_rows
 from cbp.engine.commit.table_entries import live_adds
 from cbp.engine.delta.actions import AddFile
 from cbp.engine.interface.runs import RunPlan
+from cbp.engine.run.framing import place_in_increment
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.storage.checked_parquet import CHECKED, open_parquet, sealed
 from cbp.engine.storage.file_names import flow_file
@@ -44,11 +47,12 @@ from cbp.model.dataflow.set_aside import BEHIND_CODE, SET_ASIDE
 from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.run.intention import TableChange
 
-__all__ = ["GIVEN_BACK", "SetAsideTable", "SettingAside", "read_set_aside"]
+__all__ = ["GIVEN_BACK", "SetAsideTable", "SettingAside", "read_set_aside", "refused_records"]
 
 GIVEN_BACK = "_given_back"
 """The folder of the records that are given back, as the run reads them that they are given to."""
 
+_WINDOW_ROWS = 1_000
 _FILES_MAX = 16
 """From so many files on, a run writes them as one."""
 
@@ -63,6 +67,34 @@ def read_set_aside(path: str, live: Iterable[AddFile]) -> list[Record]:
         with open_parquet(f"{path}/{file.path}") as opened:
             records += opened.read().to_pylist()
     return sorted(records, key=lambda record: (record["epoch"], record["number"]))
+
+
+def refused_records(plan: RunPlan) -> Iterator[SetAside]:
+    """Yield the records of a run's frames that have no framing key, one more than may be at most.
+
+    Raises:
+        IncrementDamagedError: A file is missing or damaged.
+    """
+    most = plan.node.set_aside_max or 0
+    left = most + 1
+    for input_ in plan.node.translator.framed:
+        types = [column.type for column in input_.schema.fields]
+        place = 0
+        for file in (file for one in plan.inputs.get(input_.name, ()) for file in one.files):
+            if file.refused is not None and left > 0:
+                code, message = file.refused
+                function, where = f"{input_.name}.frame_by", ""
+                if input_.frame_by is not None:
+                    where = input_.frame_by.place
+                details = {"stage": plan.node.name, "function": function, "place": where}
+                error = Failed("AuthorCodeError", message, {**details, "code": code})
+                at = place
+                for table in windows(share_of(plan.folder, file), input_, _WINDOW_ROWS):
+                    for row in decode_columns(table, input_.schema.names, types):
+                        text = record_text(row, input_.schema)
+                        yield SetAside(input_.name, at, None, text, error)
+                        at, left = at + 1, left - 1
+            place += file.rows
 
 
 @dataclass(frozen=True, slots=True)
@@ -122,13 +154,19 @@ class SettingAside:
         plan: The run.
         table: What is set aside already.
         gives_back: Whether the run reads the records of the table in place of new ones.
+        refused: Records of its frames on which the author's function that frames has failed; no
+            task reads them.
+        again: Is called when the job is done again, since groups failed.
         failed: Maps the key of each group that failed in this run to its error.
     """
 
     plan: RunPlan
     table: SetAsideTable
     gives_back: bool = False
+    refused: tuple[SetAside, ...] = ()
+    again: Callable[[], object] = field(default=lambda: None)
     failed: dict[str, Failed] = field(default_factory=dict)
+    _read: dict[str, list[tuple[int, int]]] = field(init=False, default_factory=dict)
 
     @property
     def left_out(self) -> LeftOut:
@@ -151,6 +189,7 @@ class SettingAside:
         """
         self.failed.update((one.key, one.error) for one in groups)
         self._require_room(len(self.failed))
+        self.again()
 
     def change(
         self, reports: Sequence[SetAside], *, files: Files, now_ms: int
@@ -165,7 +204,8 @@ class SettingAside:
         Raises:
             SetAsideFullError: There are more records than can be set aside.
         """
-        ordered = sorted(reports, key=self._order)
+        reports = [replace(one, sequence=self._place(one)) for one in reports]
+        ordered = sorted([*self.refused, *reports], key=self._order)
         new = self._given_again(ordered) if self.gives_back else self._new(ordered, now_ms)
         before = () if self.gives_back else self.table.records
         self._require_room(len(before) + len(new), ordered)
@@ -227,18 +267,37 @@ class SettingAside:
         if error is None:
             message = "earlier records of its group are set aside; it is given back behind them"
             return {"code": BEHIND_CODE, "message": message}
-        return {"code": error.error().code, "message": error.message}
+        code = error.details.get("code") or error.error().code
+        return {"code": code, "message": error.message}
+
+    def _place(self, one: SetAside) -> int:
+        """Return the place of a record among all of its input, those that no task read included."""
+        if one.input not in self._read:
+            files = [f for i in self.plan.inputs.get(one.input, ()) for f in i.files]
+            whole, read = 0, 0
+            places: list[tuple[int, int]] = []
+            for file in files:
+                if file.refused is None:
+                    places.append((read, whole))
+                    read += file.rows
+                whole += file.rows
+            self._read[one.input] = places
+        places = self._read[one.input]
+        at = bisect_right(places, one.sequence, key=lambda pair: pair[0]) - 1
+        if at < 0:
+            return one.sequence
+        read, whole = places[at]
+        return whole + one.sequence - read
 
     def _origin(self, one: SetAside) -> dict[str, Any]:
         place = one.sequence
-        if self.plan.node.translator.input(one.input).frame_by is not None:
-            return dict(_NO_ORIGIN)  # a frame's number names no increment
+        input_ = self.plan.node.translator.input(one.input)
         for increment in self.plan.inputs.get(one.input, ()):
             if place < increment.records:
-                return {
-                    "increment": increment.index,
-                    **self.plan.origins.place(increment, place),
-                }
+                where = place_in_increment(increment, place, input_)
+                if where is None:
+                    break
+                return {"increment": where[0].index, **self.plan.origins.place(*where)}
             place -= increment.records
         return dict(_NO_ORIGIN)
 

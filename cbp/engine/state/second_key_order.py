@@ -25,7 +25,7 @@ import pyarrow.compute as pc
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.flow.schema import DataType
 
-__all__ = ["SecondOrder"]
+__all__ = ["SecondOrder", "ascend"]
 
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
@@ -58,7 +58,7 @@ class SecondOrder:
         types: Sequence[DataType],
     ) -> None:
         self._rows = rows
-        if rows is not None or not _ascend(hashes, columns):
+        if rows is not None or not ascend(hashes, columns):
             self._rows = _sorted_rows(hashes, rows, columns)
             columns = [column.take(pa.array(self._rows)) for column in columns]
         self.is_sorted = self._rows is None
@@ -134,6 +134,7 @@ class _Column:
         self._kind, self._array = type_.kind, array
         self._values: Any = _raw(array, type_)
         self._has_nulls = array.null_count > 0
+        self._numbers = _whole_numbers(array, type_.kind)
         self._has_nan = type_.kind in _FLOATS and bool(np.isnan(np.asarray(self._values)).any())
 
     def values(self, start: int, stop: int) -> list[Any]:
@@ -199,7 +200,10 @@ class _Column:
     def _have(self, wanted: pa.Array, places: Int64s, asked: Bools) -> Bools:
         """Return which of the asked places have the wanted value."""
         have, some = np.zeros(len(places), np.bool_), np.flatnonzero(asked)
-        if len(some):
+        if len(some) and self._numbers is not None and not wanted.null_count:
+            values = _whole_numbers(wanted, self._kind)
+            have[some] = self._numbers[places[some]] == values[some]
+        elif len(some):
             values = wanted.take(pa.array(some))
             rows = self._array.take(pa.array(places[some]))
             have[some] = _before(rows, values, equal=True) & ~_before(rows, values, equal=False)
@@ -208,10 +212,17 @@ class _Column:
     def _searched(self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, behind: bool) -> Int64s:
         """Return the first place of each range that is not before, or is behind, its value."""
         lows, highs = starts.copy(), stops.copy()
+        numbers = None
+        if self._numbers is not None and not wanted.null_count:
+            numbers = _whole_numbers(wanted, self._kind)
         while len(some := np.flatnonzero(lows < highs)):
             middles = (lows[some] + highs[some]) // 2
-            rows = self._array.take(pa.array(middles))
-            before = _before(rows, wanted.take(pa.array(some)), equal=behind)
+            if numbers is not None:
+                held = self._numbers[middles]
+                before = held <= numbers[some] if behind else held < numbers[some]
+            else:
+                rows = self._array.take(pa.array(middles))
+                before = _before(rows, wanted.take(pa.array(some)), equal=behind)
             lows[some] = np.where(before, middles + 1, lows[some])
             highs[some] = np.where(before, highs[some], middles)
         return lows
@@ -263,6 +274,13 @@ def _raw(array: pa.Array, type_: DataType) -> Any:
     return memoryview((array.fill_null(0) if array.null_count else array).to_numpy())
 
 
+def _whole_numbers(array: pa.Array, kind: str) -> Any:
+    """Return a column of whole numbers or times without nulls as an array; `None` for others."""
+    if array.null_count or kind not in {*_INTEGERS, "DATE", "TIMESTAMP"}:
+        return None
+    return np.asarray(_raw(array, DataType(kind)))
+
+
 def _sorted_rows(hashes: Int64s, rows: Int64s | None, columns: Sequence[pa.Array]) -> Int64s:
     """Return the rows of a file in the order of (hash, columns)."""
     if rows is None:
@@ -273,9 +291,15 @@ def _sorted_rows(hashes: Int64s, rows: Int64s | None, columns: Sequence[pa.Array
     return rows[order_by_columns(table, ["_hash", *names])]
 
 
-def _ascend(hashes: Int64s, columns: Sequence[pa.Array]) -> bool:
-    """Return whether rows of one hash ascend by the columns; nulls first, NaN last."""
-    alike = hashes[1:] == hashes[:-1]
+def ascend(groups: Int64s, columns: Sequence[pa.Array], *, strictly: bool = False) -> bool:
+    """Return whether rows of one group ascend by the columns; nulls first, NaN last.
+
+    Args:
+        groups: The group of each row, such as its hash; ascending.
+        columns: The columns, row by row.
+        strictly: Whether no two rows of a group may be equal in all columns.
+    """
+    alike = groups[1:] == groups[:-1]
     for column in columns:
         if not alike.any():
             return True
@@ -283,7 +307,7 @@ def _ascend(hashes: Int64s, columns: Sequence[pa.Array]) -> bool:
         if bool((alike & above).any()):
             return False
         alike &= equal
-    return True
+    return not (strictly and bool(alike.any()))
 
 
 def _compared(column: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.bool_]]:

@@ -10,6 +10,7 @@ __all__ = [
     "bucket_file",
     "change_file",
     "file_epoch",
+    "file_part",
     "flow_file",
     "merged_file",
     "rewritten_file",
@@ -64,7 +65,14 @@ def file_epoch(path: str) -> int | None:
     return int(match["data"]) if match["data"] else int(match["high"] + match["low"], 16)
 
 
+def file_part(path: str) -> int:
+    """Return the part in a data file's name: 0 for the first file, or for another name."""
+    match = _PART.search(path)
+    return 0 if match is None else int(match[1])
+
+
 _CONTENT_BITS = 80
+_PART = re.compile(r"(?:^|/)\d{12}-(\d{5})-[^/]*\.parquet\Z")
 
 
 _WRITTEN = re.compile(

@@ -19,6 +19,7 @@ import pyarrow.parquet as pq
 from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import DiskFullError
+from cbp.model.flow.changes import CHANGE_TYPE
 
 __all__ = ["ROWS_PER_GROUP", "InOrder", "ParquetSink", "RowGroups", "WrittenFile", "sync_files"]
 
@@ -33,6 +34,10 @@ and compaction merges them after a few runs."""
 _WHOLE_BYTES = 1 << 20
 """Up to this size (in Arrow) a file is made in memory, with its seal: a seal that is added to a
 closed file has to read it again, which takes 0.1 ms."""
+
+_FEW_VALUES = (CHANGE_TYPE,)
+"""Columns of a few different texts, which a dictionary makes small and fast to write. Other columns
+mostly have as many values as rows: a dictionary would be work for nothing."""
 
 _SYNC_THREADS = 16
 
@@ -207,7 +212,7 @@ class ParquetSink:
                     self._file,
                     self.schema,
                     compression="snappy" if small else "zstd",
-                    use_dictionary=False,
+                    use_dictionary=[name for name in _FEW_VALUES if name in self.schema.names],
                     **CHECKED,
                 )
             for group in self._groups.cut(pa.concat_tables(self._pending)):

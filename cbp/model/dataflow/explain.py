@@ -285,6 +285,8 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
             else "looked up by the keys that the inputs bring; by index or scan, whatever is "
             "cheaper per file"
         )
+        if spec.form == "run":
+            words = "read in one call: by any keys, or all at once, as the author's code asks"
         if state.route_by is not None:
             words += f"; its key has the columns {', '.join(state.route_by)}"
         if state.keep:

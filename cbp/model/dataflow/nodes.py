@@ -6,7 +6,7 @@
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 from typing import Any
 
@@ -134,7 +134,8 @@ class StageNode:
     @property
     def runnable(self) -> RunnableSpec:
         """When the stage runs, and what its runs read."""
-        return self.together or self.declared_rule
+        rule = self.together or self.declared_rule
+        return replace(rule, sets_aside=True) if self.sets_aside else rule
 
     @property
     def declared_rule(self) -> RunnableSpec:

@@ -213,7 +213,7 @@ class Align:
         """Compare the first key of each input; raise `AlignmentError` if keys go backwards."""
         aligned = {n: c for n, c in connectors.items() if n in (self.inputs or connectors)}
         for connector in aligned.values():
-            _check_ascending(connector.input, connector.framing_keys, memo)
+            _check_ascending(connector, connector.framing_keys, memo)
         heads = {n: c.framing_keys[0] for n, c in aligned.items() if c.unread}
         missing = _empty(aligned)
         if not heads:
@@ -317,7 +317,7 @@ class KeyWindow:
         if len(windowed) == 1:  # no other input to align with: any order
             return self._read(windowed, memo)
         for name, keys in labels.items():
-            _check_ascending(name, keys, memo)
+            _check_ascending(windowed[name], keys, memo)
         smallest = _smallest(heads)
         first = [name for name, label in heads.items() if label == smallest]
         if (missing := _empty(windowed)) and not _all_closed(windowed):
@@ -534,11 +534,15 @@ def _are_there(names: Iterable[str]) -> str:
     return f"{_quoted(listed)} {'is' if len(listed) == 1 else 'are'} there"
 
 
-def _check_ascending(input_: str, keys: Sequence[FramingKey], last: Any) -> None:
+def _check_ascending(connector: Connector, keys: Sequence[FramingKey], last: Any) -> None:
     """Refuse a key that is smaller than the key before it or than the last key read."""
-    for before, key in pairwise(keys if last is None else (last, *keys)):
-        if type(before) is not type(key) or key < before:
-            raise AlignmentError(input_, key=key, before=before)
+    numbers = [one.index for one in connector.unread]
+    befores = keys if last is None else (last, *keys)
+    for (before, key), number in zip(pairwise(befores), numbers[last is None :], strict=True):
+        if type(before) is not type(key) or key < before:  # type: ignore[operator]
+            error = AlignmentError(connector.input, key=key, before=before)
+            error.index = number
+            raise error
 
 
 def _smallest(heads: Mapping[str, FramingKey]) -> FramingKey:

@@ -11,6 +11,12 @@ operator gives all of them back. So a group always sees its records in their ord
 ones applied first, a sum would be right and a last value, a session or a balance would be wrong
 without a word. A record that is a group of its own has no later ones.
 
+A record on which a function fails that routes, orders or frames is set aside alone: it has no
+group, no place in it, or no frame. One without a frame goes along with the frame that is open when
+it comes, or with the next one, and is set aside by the run that reads that one. A frame that comes
+too late to be aligned (`AlignmentError`) is read by itself, and its records are set aside without a
+call. A Runnable that fails stops its stage: what a run reads is not about one record.
+
 What is set aside is in a table of the stage (`SET_ASIDE`), a row for each record in the order in
 which they are given back. A group that failed when a timer woke it, with no new record, has a row
 without a record: what is given back is the call.
@@ -41,6 +47,9 @@ SET_ASIDE = Schema.parse(
 `record` are JSON objects by column; `key` is null for a record that is a group of its own, `record`
 and `input` for a call that a timer asked for. `increment` is its index in the flow that the input
 reads. `file` and `line` are those of the dropped file, if a source's."""
+
+SET_ASIDE_COMPARED = SET_ASIDE.select(("epoch", "number", "input", "key", "record", "code"))
+"""What a verification compares: a message can name a line of code that has moved since."""
 
 
 def read_on_error(on_error: object, most: object) -> int | None:

@@ -274,10 +274,12 @@ class RunnableSpec:
         function: A rule of `cbp.model.dataflow.runnable`, or the author's function.
         place: `file.py:12` of the function, or of the class that names the rule. For a rule of
             a document: `file.py:12` of the translator's class, and the place in the document.
+        sets_aside: Whether its stage sets aside a frame that comes too late to be aligned.
     """
 
     function: Runnable = RunAll()  # noqa: RUF009 - a frozen value
     place: str = ""
+    sets_aside: bool = False
 
     @property
     def name(self) -> str:

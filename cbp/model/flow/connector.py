@@ -65,9 +65,13 @@ class Connector:
 
     @property
     def held(self) -> tuple[Increment, ...]:
-        """All increments whose files are still needed: queued, arrived, or in the open frame."""
-        open_ = None if self.framing is None else self.framing.open
-        return (*self.waiting, *self.arrived, *(() if open_ is None else (open_,)))
+        """All increments whose files are still needed: queued, arrived, or in the open frame.
+
+        With records without a key that no frame carries along yet.
+        """
+        framing = self.framing
+        parts = () if framing is None else (framing.refused, framing.open)
+        return (*self.waiting, *self.arrived, *(one for one in parts if one is not None))
 
     @property
     def framing_keys(self) -> tuple[FramingKey, ...]:
@@ -135,12 +139,29 @@ class Decision:
         memo: The Runnable's durable memory after this run, as JSON values. Ignored if nothing
             is read.
         waits_for: If nothing is read: a text that says what is missing.
+        late: Code and message, if what is read is a frame that came too late, whose records are set
+            aside (`DataFile.refused`).
     """
 
     read: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     remove: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
     memo: Any = None
     waits_for: str = ""
+    late: tuple[str, str] | None = None
+
+    def increments(self, connector: Connector) -> tuple[Increment, ...]:
+        """Return what is read of an input, in order.
+
+        Raises:
+            InvariantError: An increment is not queued.
+        """
+        found = tuple(connector.find(index) for index in self.read.get(connector.input, ()))
+        if self.late is None:
+            return found
+        return tuple(
+            replace(one, files=tuple(replace(file, refused=self.late) for file in one.files))
+            for one in found
+        )
 
     @property
     def runnable(self) -> bool:

@@ -67,6 +67,14 @@ class FrameBy:
 
 
 @dataclass(frozen=True, slots=True)
+class Refused:
+    """In place of a framing key: why a record has none. It is set aside by the run of a frame."""
+
+    code: str
+    message: str
+
+
+@dataclass(frozen=True, slots=True)
 class Keyed:
     """A file of an output increment with the framing keys of its rows.
 
@@ -75,21 +83,25 @@ class Keyed:
     """
 
     file: DataFile
-    runs: Sequence[tuple[FramingKey, int]]
+    runs: Sequence[tuple[FramingKey | Refused, int]]
 
     @classmethod
-    def of(cls, file: DataFile, keys: Iterable[FramingKey]) -> Keyed:
+    def of(cls, file: DataFile, keys: Iterable[FramingKey | Refused]) -> Keyed:
         """Return a file with one key per row."""
-        runs: list[tuple[FramingKey, int]] = []
+        runs: list[tuple[FramingKey | Refused, int]] = []
         extend_runs(runs, keys)
         return cls(file, runs)
 
 
 @dataclass(frozen=True, slots=True)
 class Segment:
-    """Successive records with one framing key, as slices of files."""
+    """Successive records with one framing key, as slices of files.
 
-    key: FramingKey
+    Attributes:
+        key: `None` for records that have none (`DataFile.refused`); a frame carries them along.
+    """
+
+    key: FramingKey | None
     files: tuple[DataFile, ...]
 
 
@@ -127,6 +139,8 @@ class Framing:
         open: The frame that can still grow; it is not eligible.
         last: Index of the output increment that brought the last record; -1 before the first.
         closed: Whether a punctuation came last, so that no frame is open.
+        refused: Records without a key, which the next frame carries along. It has the number of
+            that frame.
     """
 
     memo: Any = None
@@ -134,6 +148,7 @@ class Framing:
     open: Increment | None = None
     last: int = -1
     closed: bool = False
+    refused: Increment | None = None
 
     def take(
         self, increment: Increment, segments: Iterable[Segment], memo: Any
@@ -150,17 +165,24 @@ class Framing:
         """
         done: list[Increment] = []
         open_, number, last = self.open, self.next, self.last
+        refused = () if self.refused is None else self.refused.files
         for segment in segments:
             last = increment.index
-            if open_ is not None and open_.framing_key == segment.key:
+            if open_ is None and segment.key is None:
+                refused += segment.files
+                continue
+            if open_ is not None and segment.key in (None, open_.framing_key):
                 open_ = replace(open_, files=_joined((*open_.files, *segment.files)))
                 continue
             if open_ is not None:
                 done.append(open_)
-            open_ = Increment(increment.flow, number, segment.key, segment.files)
+            assert segment.key is not None, "such a segment was taken before"
+            files, refused = (*refused, *segment.files), ()
+            open_ = Increment(increment.flow, number, segment.key, files)
             number += 1
         closed = self.closed and open_ is None
-        return Framing(memo, number, open_, last, closed), tuple(done)
+        left = Increment(increment.flow, number, "", refused) if refused else None
+        return Framing(memo, number, open_, last, closed, left), tuple(done)
 
     def close(self) -> tuple[Framing, tuple[Increment, ...]]:
         """Apply a punctuation: make the open frame eligible, if there is one."""
@@ -170,28 +192,54 @@ class Framing:
         """Return plain JSON values; `from_json` is the inverse."""
         open_ = None if self.open is None else self.open.to_json()
         plain = {"memo": self.memo, "next": self.next, "open": open_, "last": self.last}
+        if self.refused is not None:
+            plain["refused"] = self.refused.to_json()
         return {**plain, "closed": True} if self.closed else plain
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Framing:
         """Read what `to_json` wrote."""
-        open_ = None if value["open"] is None else Increment.from_json(value["open"])
-        return cls(
-            value["memo"], value["next"], open_, value.get("last", -1), value.get("closed", False)
-        )
+        parts = (value["open"], value.get("refused"))
+        open_, refused = (None if one is None else Increment.from_json(one) for one in parts)
+        last, closed = value.get("last", -1), value.get("closed", False)
+        return cls(value["memo"], value["next"], open_, last, closed, refused)
 
 
 def framing_keys(
-    records: Iterable[Any], frame_by: FrameBy, memo: Any, *, stage: str, input_: str
-) -> tuple[list[FramingKey], Any]:
+    records: Iterable[Any],
+    frame_by: FrameBy,
+    memo: Any,
+    *,
+    stage: str,
+    input_: str,
+    refuses: bool = False,
+) -> tuple[list[FramingKey | Refused], Any]:
     """Return the framing key of every record, and the memo after the last one.
+
+    Args:
+        records: The records, in order.
+        frame_by: The author's function.
+        memo: The memo before the first record.
+        stage: The stage, for errors.
+        input_: The input, for errors.
+        refuses: Whether a record on which the function fails gets a `Refused` in place of a key; it
+            leaves the memo as it was.
 
     Raises:
         AuthorCodeError: The function failed.
         FramingKeyError: It returned something other than a number, a text, a date or a time.
         MemoInvalidError: Its memo is not JSON.
     """
-    function, keys = f"{input_}.frame_by", []
+    if refuses:
+        records = list(records)
+        try:
+            return framing_keys(records, frame_by, memo, stage=stage, input_=input_)
+        except (AuthorCodeError, FramingKeyError) as error:
+            if isinstance(error, AuthorStateError):
+                raise
+            return _refusing(records, frame_by, memo, stage=stage, input_=input_)
+    function = f"{input_}.frame_by"
+    keys: list[FramingKey | Refused] = []
     try:
         memo = json_memo(memo)
         watch = Watch(frame_by.function, stage=stage, name=function, place=frame_by.place)
@@ -206,37 +254,67 @@ def framing_keys(
     except AuthorStateError:
         raise
     except DecisionInvalidError as error:
-        raise error.at(stage=stage, function=function, place=frame_by.place) from error
+        told: AuthorCodeError = error.at(stage=stage, function=function, place=frame_by.place)
+        if isinstance(error, FramingKeyError):
+            told.places = {input_: len(keys)}
+        raise told from error
     except BaseException as error:  # author's code may raise anything
         if not is_authors(error):
             raise
-        raise AuthorCodeError(
+        failed = AuthorCodeError(
             stage=stage,
             function=function,
             place=author_line(error, frame_by.place),
             cause=author_cause(error, frame_by.place),
-        ) from error
+        )
+        failed.places = {input_: len(keys)}
+        raise failed from error
+
+
+def _refusing(
+    records: Iterable[Any], frame_by: FrameBy, memo: Any, *, stage: str, input_: str
+) -> tuple[list[FramingKey | Refused], Any]:
+    """Return what `framing_keys` does, record by record: a call that fails leaves no trace."""
+    keys: list[FramingKey | Refused] = []
+    for record in records:
+        try:
+            one, memo = framing_keys([record], frame_by, memo, stage=stage, input_=input_)
+            keys += one
+        except AuthorStateError:
+            raise
+        except AuthorCodeError as error:
+            keys.append(Refused(error.code, error.message))
+    return keys, memo
 
 
 def segments(files: Iterable[Keyed], *, ordered: bool) -> list[Segment]:
-    """Cut one output increment into segments; pure.
+    """Cut one output increment into segments; pure. Records without a key come first.
 
     Args:
         files: In order; a file without rows gives no segment.
         ordered: Whether to keep the order of the records (FrameBy with memo) instead of
             grouping them by key.
     """
-    runs = [run for file in files for run in _runs(file)]
+    refused: list[DataFile] = []
+    runs: list[tuple[FramingKey, DataFile]] = []
+    for key, file in (run for keyed in files for run in _runs(keyed)):
+        if isinstance(key, Refused):
+            refused.append(replace(file, refused=(key.code, key.message)))
+        else:
+            runs.append((key, file))
     if not ordered:
         # Stable: slices of one key stay in the order of the records.
         runs.sort(key=lambda run: (isinstance(run[0], str), run[0]))
-    return [
+    keyless = [Segment(None, tuple(refused))] if refused else []
+    return keyless + [
         Segment(key, _joined(tuple(file for _, file in run)))
         for key, run in groupby(runs, key=lambda run: run[0])
     ]
 
 
-def extend_runs(runs: list[tuple[FramingKey, int]], keys: Iterable[FramingKey]) -> None:
+def extend_runs(
+    runs: list[tuple[FramingKey | Refused, int]], keys: Iterable[FramingKey | Refused]
+) -> None:
     """Add keys, one per row, to the end of a list of runs."""
     for key, same in groupby(keys):
         rows = sum(1 for _ in same)
@@ -245,7 +323,7 @@ def extend_runs(runs: list[tuple[FramingKey, int]], keys: Iterable[FramingKey]) 
         runs.append((key, rows))
 
 
-def _runs(keyed: Keyed) -> Iterable[tuple[FramingKey, DataFile]]:
+def _runs(keyed: Keyed) -> Iterable[tuple[FramingKey | Refused, DataFile]]:
     """Yield the slices of one file whose rows have one key each, in order."""
     start = 0
     for key, rows in keyed.runs:
@@ -259,7 +337,8 @@ def _joined(files: Sequence[DataFile]) -> tuple[DataFile, ...]:
     joined: list[DataFile] = []
     for file in files:
         last = joined[-1] if joined else None
-        if last is not None and last.path == file.path and last.stop == file.start:
+        same = last is not None and (last.path, last.refused) == (file.path, file.refused)
+        if last is not None and same and last.stop == file.start:
             joined[-1] = replace(last, stop=file.stop)
         else:
             joined.append(file)

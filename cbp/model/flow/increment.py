@@ -13,7 +13,7 @@ Invariant: `records == sum(file.rows)`; slices lie inside their files.
 from __future__ import annotations
 
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any
 
 from cbp.errors import InvariantError
@@ -32,6 +32,8 @@ class DataFile:
         start, stop: The selected rows, `start <= row < stop`; all by default.
         buckets: For messages that were written by the bucket of their receiver: the number of
             buckets. 0 means that the rows are in the order of emission.
+        refused: Code and message of the error of the author's function that frames, if it failed on
+            the selected rows. They are in a frame to be set aside, and not read.
     """
 
     path: str
@@ -40,10 +42,13 @@ class DataFile:
     start: int = 0
     stop: int = -1
     buckets: int = 0
+    refused: tuple[str, str] | None = None
 
     def __post_init__(self) -> None:
         if self.stop == -1:
             object.__setattr__(self, "stop", self.records)
+        if self.refused is not None:
+            object.__setattr__(self, "refused", tuple(self.refused))
         if self.records < 0 or self.bytes < 0 or not 0 <= self.start <= self.stop <= self.records:
             msg = f"file {self.path} of {self.records} rows cannot hold {self.start}:{self.stop}"
             raise InvariantError(msg)
@@ -68,7 +73,13 @@ class DataFile:
         return DataFile(self.path, self.records, self.bytes, self.start + start, self.start + stop)
 
     def to_json(self) -> list[Any]:
-        """Return plain JSON values: `[path, records, bytes]`, then the slice, then the buckets."""
+        """Return plain JSON values: `[path, records, bytes]`, then the slice, then the buckets.
+
+        What is refused has a seventh value: the code and the message.
+        """
+        if self.refused is not None:
+            slice_ = [self.start, self.stop, self.buckets, list(self.refused)]
+            return [self.path, self.records, self.bytes, *slice_]
         slice_ = [] if self.whole and not self.buckets else [self.start, self.stop]
         buckets = [self.buckets] if self.buckets else []
         return [self.path, self.records, self.bytes, *slice_, *buckets]
@@ -110,6 +121,10 @@ class Increment:
     def records(self) -> int:
         """Number of selected records over all files."""
         return sum(file.rows for file in self.files)
+
+    def without_refused(self) -> Increment:
+        """Return the increment without rows that are refused."""
+        return replace(self, files=tuple(file for file in self.files if file.refused is None))
 
     @property
     def bytes(self) -> int:

@@ -64,6 +64,7 @@ class CorrectionNote:
         path: Parquet file with the corrections, relative to the dataflow's folder; `""` if there is
             none.
         request: Id of the request, so that it is done only once; `""` if there is none.
+        left: Number of records that failed again when they were given back, and stay set aside.
     """
 
     stage: str
@@ -73,6 +74,7 @@ class CorrectionNote:
     who: str
     why: str
     request: str = ""
+    left: int = 0
 
     @property
     def gives_back(self) -> bool:

@@ -19,6 +19,7 @@ from dataclasses import replace
 from typing import Any
 
 from cbp.errors import (
+    AlignmentError,
     AuthorCodeError,
     AuthorStateError,
     DecisionInvalidError,
@@ -56,7 +57,7 @@ def consult(
         IncrementAbsentError: It reads an increment that is not queued.
         RemovalRefusedError: It removes an increment that it must not.
         MemoInvalidError: Its memo is not JSON.
-        AlignmentError: An aligned input's keys go backwards.
+        AlignmentError: An aligned input's keys go backwards, unless its stage sets that aside.
     """
     try:
         watch = Watch(runnable.function, stage=stage, name=runnable.name, place=runnable.place)
@@ -67,6 +68,10 @@ def consult(
         return replace(decision, memo=new_memo)
     except AuthorStateError:
         raise
+    except AlignmentError as error:
+        if runnable.sets_aside and error.index is not None:
+            return _late(stage, runnable, error, json_memo(memo))
+        raise error.at(stage=stage, function=runnable.name, place=runnable.place) from error
     except DecisionInvalidError as error:
         raise error.at(stage=stage, function=runnable.name, place=runnable.place) from error
     except BaseException as error:  # author's code may raise anything
@@ -78,6 +83,14 @@ def consult(
             place=author_line(error, runnable.place),
             cause=author_cause(error, runnable.place),
         ) from error
+
+
+def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) -> Decision:
+    """Read a frame that came too late, by itself; its records are set aside."""
+    told = error.at(stage=stage, function=runnable.name, place=runnable.place)
+    assert error.index is not None, "asked for such a frame only"
+    late = {str(error.details["input"]): (error.index,)}
+    return Decision(late, late, memo, late=(told.code, told.message))
 
 
 def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:

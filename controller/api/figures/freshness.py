@@ -15,7 +15,6 @@ from functools import cached_property
 from cbp.errors import CbpError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.schedule.freshness import Freshness, Left, judge_freshness
-from controller.api.figures.set_aside import set_aside_by_stage
 from controller.api.requests.present_state import PresentState
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
@@ -75,7 +74,7 @@ class FreshnessFigures:
                 quarantined=self._quarantined[record.name],
                 stages=left,
                 held=held,
-                set_aside=set_aside_by_stage(record),
+                set_aside=self.controller.set_aside_counts.of(record, self._revisions),
                 troubles=self.present.troubles(record.name),
                 desired=record.desired,
             )
@@ -85,6 +84,10 @@ class FreshnessFigures:
         """Return whether nothing runs and nothing is queued; frames have queues of their own."""
         framed = any(stage.translator.framed for stage in dataflow.stages.values())
         return not framed and name not in self._busy
+
+    @cached_property
+    def _revisions(self) -> dict[str, int]:
+        return self.store.revisions()
 
     @cached_property
     def _busy(self) -> set[str]:

@@ -21,7 +21,6 @@ from prometheus_client.registry import Collector
 from cbp.errors import CbpError
 from cbp.model.schedule.lease import Role
 from controller.api.figures.degraded import degraded_now
-from controller.api.figures.set_aside import set_aside_by_stage
 from controller.api.requests.metric_sources import MetricSources
 from controller.loop.counts.run_counts import BUCKETS, FIGURES, WAITS, Counts
 from controller.sinks.standing import standing_of
@@ -50,6 +49,7 @@ class Scrape(Collector):
         controller, store = sources.controller, sources.store
         self._now = sources.now()
         self._standing = sources.standing()
+        self._revisions, self._set_aside = store.revisions(), controller.set_aside_counts
         self._records = store.dataflows()
         self._names = {record.name for record in self._records}
         self._gauges = store.gauges()
@@ -118,7 +118,7 @@ class Scrape(Collector):
         text = "Records that a stage has set aside; mend its code, then `cbp give-back`."
         aside = GaugeMetricFamily("cbp_set_aside_records", text, labels=_STAGE)
         for record in self._records:
-            for stage, count in set_aside_by_stage(record).items():
+            for stage, count in self._set_aside.of(record, self._revisions).items():
                 aside.add_metric([record.name, stage], count)
         yield aside
 

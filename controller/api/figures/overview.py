@@ -42,7 +42,6 @@ from controller.api.answers.schemas import (
 from controller.api.figures.degraded import sink_troubles, stage_state
 from controller.api.figures.recent_runs import RUNS_SHOWN, failing_stages, recent_runs
 from controller.api.figures.rejected import rejected_by_source
-from controller.api.figures.set_aside import set_aside_by_stage
 from controller.api.requests.kept_summaries import KeptSummaries, KeptSummary
 from controller.api.requests.present_state import PresentState
 from controller.api.routing.dependencies import (
@@ -104,12 +103,12 @@ class Overview:
         """Return the figures of dataflows for the list; broken ones are listed too."""
         # Before all that a summary is made of, but for the record: so that is compared as well.
         revisions = self.store.revisions()
-        return [self._summarise_again(one, revisions.get(one.name), now) for one in records]
+        return [self._summarise_again(one, revisions, now) for one in records]
 
     def _summarise_again(
-        self, record: DataflowRecord, revision: int | None, now: datetime
+        self, record: DataflowRecord, revisions: Mapping[str, int], now: datetime
     ) -> DataflowSummary:
-        name = record.name
+        name, revision = record.name, revisions.get(record.name)
         made_from = (revision, record, self.present.waits(name), self.present.troubles(name))
         kept = self.kept.find(name, made_from)
         if kept is None or revision is None:
@@ -120,9 +119,9 @@ class Overview:
                 self.kept.keep(name, KeptSummary(made_from, summary, oldest_at))
             return summary
         fresh: dict[str, Any] = {
-            # The table of what was put aside is written after the increment was stored.
+            # The tables of what was put or set aside are written after the increment was stored.
             "rejected": rejected_by_source(record, _object(record.document.get("sources"))),
-            "set_aside": set_aside_by_stage(record),
+            "set_aside": self.controller.set_aside_counts.of(record, revisions),
         }
         if kept.oldest_at is not None:
             fresh["lag_seconds"] = max(0.0, (now - kept.oldest_at).total_seconds())
@@ -208,7 +207,7 @@ class Overview:
                 self.store.quarantined_of(record.name, _object(record.document.get("sources")))
             ),
             rejected=rejected_by_source(record, _object(record.document.get("sources"))),
-            set_aside=set_aside_by_stage(record),
+            set_aside=self.controller.set_aside_counts.of(record),
             problem=None if record.is_paused else _problem(state, stages, troubles),
             created_at=record.created_at,
         )

@@ -17,12 +17,9 @@ from typing import Annotated, Any
 
 import typer
 
-from cbp.client.errors import problem_of
-from cbp.clock import Clock
 from cbp.errors.counts import format_count
-from controller.cli.progress import POLL_SECONDS, progress_bar
+from controller.cli.progress import follow_job
 from controller.cli.session import AsJson, DataflowName, DryRun, session
-from controller.client.service_client import ServiceClient
 from controller.terminal import (
     bytes_text,
     clock,
@@ -122,7 +119,8 @@ def rollback_command(
             typer.confirm(f"Roll {dataflow} back?", abort=True, err=True)
         more = {"reason": reason, "by": getpass.getuser(), "pause": str(pause).lower()}
         job = service.post("dataflows", dataflow, "rollback", query={**where, **more})
-        answer = _followed(service, job, clock=session(context).clock, hidden=json_)
+        path = ("dataflows", dataflow, "rollback", "jobs", job["id"])
+        answer = follow_job(service, *path, clock=session(context).clock, hidden=json_)["rollback"]
     if json_:
         print_json(answer)
         return
@@ -133,21 +131,6 @@ def rollback_command(
     _print_queued_before(plan)
     if pause:
         print_text(f"it is paused; continue with: cbp resume {dataflow}")
-
-
-def _followed(
-    service: ServiceClient, job: dict[str, Any], *, clock: Clock, hidden: bool
-) -> dict[str, Any]:
-    """Show how far a roll-back is until it has ended; it goes on if this command is interrupted."""
-    path = ("dataflows", job["dataflow"], "rollback", "jobs", job["id"])
-    with progress_bar(hidden=hidden) as show:
-        while not (job := service.get(*path))["ended"]:
-            show(job)
-            clock.wait(POLL_SECONDS)
-    if job["error"] is not None:
-        raise problem_of(job["error"], job["error"]["status"])
-    done: dict[str, Any] = job["rollback"]
-    return done
 
 
 def _print_plan(plan: dict[str, Any]) -> None:

@@ -17,6 +17,7 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.paging import FileLimit
+from controller.cli.progress import follow_job
 from controller.cli.session import AsJson, Cursor, DataflowName, fetch, session
 from controller.terminal import one_line, print_json, print_more, print_table, print_text
 
@@ -69,14 +70,17 @@ def give_back_command(
     with session(context).connect() as service:
         path = ("dataflows", dataflow, "stages", stage, "give-back")
         if dry_run:
-            answer = service.post(*path, "preview")
+            job = service.post(*path, "preview")
         else:
-            answer = service.post(
+            job = service.post(
                 *path,
                 query={"reason": reason, "by": getpass.getuser()},
                 # A repeated request gives back only once.
                 idempotency_key=uuid.uuid4().hex,
             )
+        answer = follow_job(
+            service, *path, "jobs", job["id"], clock=session(context).clock, hidden=json_
+        )["given_back"]
     if json_:
         print_json(answer)
     else:

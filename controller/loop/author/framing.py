@@ -53,7 +53,13 @@ class Frames(Protocol):
     """Finds frames: the part of an engine that framing needs."""
 
     def frame(
-        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+        self,
+        folder: str,
+        stage: str,
+        spec: InputSpec,
+        increment: Increment,
+        memo: Any,
+        set_aside_max: int | None = None,
     ) -> tuple[list[Segment], Any]:
         """See `cbp.engine.interface.increment_reader.IncrementReader.frame`."""
         ...
@@ -68,6 +74,8 @@ class Framer:
         places: Concurrent pieces of work.
         isolation: Keeps failures inside their dataflow.
         seconds_max: Time limit of one output increment; 0 means no limit.
+        origin: Returns from which file, and which line, the record is from that an error's details
+            name; in words.
     """
 
     def __init__(
@@ -82,7 +90,9 @@ class Framer:
         places: Places,
         isolation: Isolation,
         seconds_max: float = 0.0,
+        origin: Callable[[str, Mapping[str, Any]], str] = lambda dataflow, details: "",
     ) -> None:
+        self._origin = origin
         self._store, self._increments, self._punctuations = store, increments, punctuations
         self._clock, self._wake, self._seconds_max = clock, wake, seconds_max
         self._questions = Questions(threads=threads, clock=clock)
@@ -217,9 +227,11 @@ class Framer:
             self.advance(record, node, wanted=wanted, begins=begins)
         except CbpError as error:
             if wanted():
-                details = error.as_dict()
+                details = dict(error.as_dict())
+                if words := self._origin(record.name, error.details):
+                    details["message"] = f"{error.message} ({words})"
                 _log.warning("framing.failed", dataflow=record.name, error=details)
-                self._store.pause_stage(record.name, node.name, error.message, details)
+                self._store.pause_stage(record.name, node.name, details["message"], details)
 
     def _step(
         self,
@@ -238,7 +250,7 @@ class Framer:
         assert framing is not None, "the store knows this input as framed"
         # A close that is requested meanwhile stands behind this increment, which has arrived.
         segments, memo = self._increments.frame(
-            record.folder, node.name, spec, increment, framing.memo
+            record.folder, node.name, spec, increment, framing.memo, node.set_aside_max
         )
         with self._punctuations.lock(record.name):
             if not wanted():

@@ -213,8 +213,19 @@ class Amendments:
             self._finisher.publish(record)
             return self._corrections.make(record, note, corrections)
 
+    def check_give_back(self, name: str, stage: str) -> None:
+        """Raise the error that `give_back` would raise at once; changes nothing."""
+        self._corrections.check_give_back(name, stage, published=True)
+
     def give_back(
-        self, name: str, stage: str, *, who: str, why: str, request: str = ""
+        self,
+        name: str,
+        stage: str,
+        *,
+        who: str,
+        why: str,
+        request: str = "",
+        tell: Tell = untold,
     ) -> GivenBack:
         """Give back what a stage had set aside, in its order, as an epoch of its own.
 
@@ -227,6 +238,7 @@ class Amendments:
             why: The reason, kept for good.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there
                 is none.
+            tell: Is called with each step, and how far it is.
 
         Raises:
             NotFoundError: If there is no such dataflow or stage, or nothing is set aside.
@@ -235,21 +247,28 @@ class Amendments:
         """
         for made in self.corrections(name):
             if request and made.note.request == request:
-                return GivenBack(made.note.keys, 0, made)
-        self._corrections.check_give_back(name, stage)
+                return GivenBack.recorded(made)
         note = CorrectionNote(stage, "", 0, "", who, why, request)
-        with self._quiet(name, f"gets back what {stage!r} set aside", cancel=False) as record:
-            self._finisher.publish(record)
-            record = self._corrections.check_give_back(name, stage, published=True)
-            return self._corrections.give_back(record, note)
+        why = f"gets back what {stage!r} set aside"
+        with self._with_set_aside(name, stage, why, tell) as record:
+            return self._corrections.give_back(record, note, tell)
 
-    def try_to_give_back(self, name: str, stage: str) -> GivenBack:
+    def try_to_give_back(self, name: str, stage: str, *, tell: Tell = untold) -> GivenBack:
         """Return what `give_back` would do now; changes nothing, and raises the same."""
+        with self._with_set_aside(name, stage, f"tries what {stage!r} set aside", tell) as record:
+            return self._corrections.try_to_give_back(record, stage, tell)
+
+    @contextmanager
+    def _with_set_aside(
+        self, name: str, stage: str, reason: str, tell: Tell
+    ) -> Iterator[DataflowRecord]:
+        """Let a dataflow be quiet, with all that is set aside published."""
         self._corrections.check_give_back(name, stage)
-        with self._quiet(name, f"tries what {stage!r} set aside", cancel=False) as record:
+        tell("waits until runs have ended", 0, 0, "")
+        with self._quiet(name, reason, cancel=False) as record:
+            tell("publishes what has ended", 0, 0, "")
             self._finisher.publish(record)
-            record = self._corrections.check_give_back(name, stage, published=True)
-            return self._corrections.try_to_give_back(record, stage)
+            yield self._corrections.check_give_back(name, stage, published=True)
 
     def check_corrections(
         self, name: str, stage: str, state: str, corrections: Sequence[Correction]

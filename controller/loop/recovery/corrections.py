@@ -25,11 +25,20 @@ from cbp.model.run.intention import Intention, RunStatus
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
+from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
 __all__ = ["Corrections", "GivenBack"]
+
+_STEPS = {
+    "plan": "reads what is set aside",
+    "job": "calls the stage's code",
+    "again": "calls the code again without what fails",
+    "assemble": "writes the tables",
+}
+"""Phase of the run to what it does, in words."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -45,6 +54,11 @@ class GivenBack:
     records: int
     left: int
     made: Corrected | None = None
+
+    @classmethod
+    def recorded(cls, made: Corrected) -> GivenBack:
+        """Return what a recorded run did."""
+        return cls(made.note.keys, made.note.left, made)
 
     @classmethod
     def of(cls, prepared: PreparedRun) -> GivenBack:
@@ -128,22 +142,39 @@ class Corrections:
         prepared, path = self.preparer.correct(plan, note.stage, note.state, corrections)
         return self._record(record, stage, plan, prepared, replace(note, path=path))
 
-    def give_back(self, record: DataflowRecord, note: CorrectionNote) -> GivenBack:
+    def give_back(
+        self, record: DataflowRecord, note: CorrectionNote, tell: Tell = untold
+    ) -> GivenBack:
         """Give back what a stage had set aside, as its next epoch; published at once.
 
         Raises:
             As `make`.
         """
         plan, stage = self._next_epoch(record, note.stage)
-        prepared = self.preparer.give_back(plan)
+        prepared = self._given_back(plan, record, note.stage, tell)
         given = GivenBack.of(prepared)
-        note = replace(note, keys=given.records)
+        note = replace(note, keys=given.records, left=given.left)
+        tell("records the epoch", 0, 0, "")
         return replace(given, made=self._record(record, stage, plan, prepared, note))
 
-    def try_to_give_back(self, record: DataflowRecord, stage: str) -> GivenBack:
+    def try_to_give_back(
+        self, record: DataflowRecord, stage: str, tell: Tell = untold
+    ) -> GivenBack:
         """Return what `give_back` would do now; changes nothing; raises the same."""
         plan, _ = self._next_epoch(record, stage)
-        return GivenBack.of(self.preparer.give_back(plan))
+        return GivenBack.of(self._given_back(plan, record, stage, tell))
+
+    def _given_back(
+        self, plan: RunPlan, record: DataflowRecord, stage: str, tell: Tell
+    ) -> PreparedRun:
+        """Prepare the run that reads what is set aside; each call of the code is told."""
+        records = len(self.set_aside(record, self.catalog.stage(record.name, stage)[1]))
+
+        def enter(phase: str) -> None:
+            if phase in _STEPS:
+                tell(_STEPS[phase], records if phase == "assemble" else 0, records, "records")
+
+        return self.preparer.give_back(plan, enter)
 
     def _next_epoch(self, record: DataflowRecord, name: str) -> tuple[RunPlan, StageRecord]:
         """Return the plan of a stage's next epoch, without inputs, and the stage that leads it.
@@ -156,6 +187,7 @@ class Corrections:
         stage = next(s for s in self.store.stages(record.name) if s.stage == leader.name)
         if (parked := self.parked.all().get((record.name, stage.stage))) is not None:
             raise DataflowBusyError(record.name, f"its stage {stage.stage!r} {parked.reason}")
+        self.finisher.require_redone(record.name, stage)
         now_ms = int(self.clock().timestamp() * 1000)
         dataflow = self.catalog.compiled(record)
         plan = RunPlan(

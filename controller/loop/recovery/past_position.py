@@ -319,13 +319,19 @@ class _Located:
     files: Files
 
     def frame(
-        self, folder: str, stage: str, spec: InputSpec, increment: Increment, memo: Any
+        self,
+        folder: str,
+        stage: str,
+        spec: InputSpec,
+        increment: Increment,
+        memo: Any,
+        set_aside_max: int | None = None,
     ) -> tuple[list[Segment], Any]:
         """See `IncrementReader.frame`."""
         own = all(self.files.exists(f"{folder}/{file.path}") for file in increment.files)
         if not own and "." in increment.flow:  # `stage.output`; a source has a plain name
             (increment,) = self.increments.locate(folder, increment.flow, [increment])
-        return self.increments.frame(folder, stage, spec, increment, memo)
+        return self.increments.frame(folder, stage, spec, increment, memo, set_aside_max)
 
 
 class _GivenPunctuations(Punctuations):

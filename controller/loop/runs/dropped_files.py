@@ -42,13 +42,17 @@ class DroppedFiles:
             run: The run.
             details: Those of the error, with the `records` of the call if they are known.
         """
-        records = [one for one in details.get("records", {}).values() if "." not in one["flow"]]
-        keys = {(one["flow"], one["increment"]) for one in records}
-        if not records:
-            keys = set(self._read(run))
+        if _of_sources(details):
+            return self.words_of(run.dataflow, details)
+        keys = set(self._read(run))
         known = self.store.origins(run.dataflow, keys) if keys else {}
-        if not records:
-            return _named({name for one in known.values() for name in one.get("files", ())})
+        return _named({name for one in known.values() for name in one.get("files", ())})
+
+    def words_of(self, dataflow: str, details: Mapping[str, Any]) -> str:
+        """Return where the `records` of an error are from; `""` if that is not known."""
+        records = _of_sources(details)
+        keys = {(one["flow"], one["increment"]) for one in records}
+        known = self.store.origins(dataflow, keys) if keys else {}
         places = []
         for one in records:
             key = one["flow"], one["increment"]
@@ -65,6 +69,10 @@ class DroppedFiles:
             flow = node.wiring[input_.name]
             if input_.frame_by is None and "." not in flow:
                 yield from ((flow, index) for index in run.read.get(input_.name, ()))
+
+
+def _of_sources(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:
+    return [one for one in details.get("records", {}).values() if "." not in one["flow"]]
 
 
 def _named(names: set[str]) -> str:

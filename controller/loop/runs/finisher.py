@@ -44,7 +44,7 @@ from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry import RetryPolicy
-from controller.store.base import DataflowRecord, Store
+from controller.store.base import DataflowRecord, StageRecord, Store
 
 __all__ = ["PUBLISHED", "Finisher", "Parked", "ParkedRuns"]
 
@@ -157,8 +157,23 @@ class Finisher:
         for (dataflow, stage), parked in self._parked.all().items():
             if dataflow == name:
                 raise DataflowBusyError(name, f"its stage {stage!r} {parked.reason}")
+        for one in self._store.stages(name):
+            self.require_redone(name, one)
         if any(self._publisher.unpublished(name).values()):
             raise DataflowBusyError(name, "what its runs made cannot be published; see its stages")
+
+    def require_redone(self, name: str, stage: StageRecord) -> None:
+        """Raise if the next epoch of a stage is recorded, and the store does not know it yet.
+
+        A recovery that an error broke off leaves records behind the one that is parked.
+
+        Raises:
+            DataflowBusyError: The next tick redoes it.
+        """
+        log = self._open_log(self._store.dataflow(name).folder)
+        if log.read(stage.stage, stage.epoch) is not None:
+            why = f"epoch {stage.epoch} of its stage {stage.stage!r} is recorded, and redone next"
+            raise DataflowBusyError(name, why)
 
     def unpublished(self) -> list[str]:
         """Return the dataflows with records that their tables may not show yet."""

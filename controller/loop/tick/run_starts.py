@@ -9,6 +9,7 @@ from functools import partial
 
 from cbp.engine.interface.lookups import looked_up_tables
 from cbp.engine.interface.runs import RunPlan
+from cbp.engine.run.framing import increments_of
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import StageView, Start
@@ -68,10 +69,7 @@ class RunStarts:
         )
         before = self.publisher.before(record, stage.stage, start.epoch)
         now_ms = int(run.started_at.timestamp() * 1000)
-        inputs = {
-            name: tuple(view.connectors[name].find(i) for i in start.decision.read.get(name, ()))
-            for name in node.wiring
-        }
+        inputs = {name: start.decision.increments(view.connectors[name]) for name in node.wiring}
         plan = RunPlan(
             record.folder,
             record.name,
@@ -93,7 +91,12 @@ class RunStarts:
             ),
         )
         if node.sets_aside:
-            read = (one for many in inputs.values() for one in many)
+            read = [
+                one
+                for input_ in node.translator.inputs
+                for increment in inputs.get(input_.name, ())
+                for one in increments_of(increment, input_)
+            ]
             plan = replace(plan, origins=self.dropped_files.origins(record.name, read))
         self.runner.start(PlannedRun(record, stage, view, start, run, plan))
 

@@ -18,8 +18,9 @@ import heapq
 from collections.abc import Callable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from datetime import datetime
-from typing import Protocol
+from typing import Any, Protocol
 
+from cbp.engine.columnar.json_records import record_text
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.verification_reader import Contents
@@ -36,6 +37,7 @@ from cbp.model.flow.generation import closes_dropped, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from cbp.model.flow.punctuation import Punctuation
+from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.schedule.quiescence import left_to_do
 from cbp.model.verification import Comparison, Request, merged, timeless
@@ -272,6 +274,8 @@ class Recomputation:
         reference.run_until_idle(limits)
 
         def side(one: Comparison) -> Contents:
+            if one.kind == "set_aside":
+                return ListedContents([self._set_aside(reference, one.stage)])
             if one.kind == "state":
                 epochs = [reference.state(one.stage, one.name)]
             else:
@@ -280,6 +284,27 @@ class Recomputation:
             return contents_since(ListedContents(listed), one)
 
         return side
+
+    def _set_aside(self, reference: ReferenceEngine, stage: str) -> list[tuple[Any, ...]]:
+        """Return what the reference set aside; its table is empty, or it is not recomputed."""
+        spec = self.dataflow.stages[stage].translator
+
+        def text(values: Mapping[str, Any] | None, schema: Schema | None) -> str | None:
+            if values is None or schema is None:
+                return None
+            return record_text(tuple(values.values()), schema)
+
+        return [
+            (
+                0,
+                number,
+                one["input"],
+                text(one["key"], spec.key),
+                text(one["record"], one["input"] and spec.input(one["input"]).schema),
+                one["code"],
+            )
+            for number, one in enumerate(reference.set_aside(stage))
+        ]
 
     # the input
 

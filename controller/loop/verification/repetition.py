@@ -122,7 +122,7 @@ class Repetition:
             else:
                 self._origins[leader] = origin
                 since, begins = origin.first, origin.first
-                if one.kind != "state":
+                if not one.carried:
                     # What an earlier life of the stage wrote is seen too, unless it is removed.
                     begins = collected.get(f"{one.stage}.{one.name}", 0)
                     since = max(since, begins)

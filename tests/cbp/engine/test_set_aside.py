@@ -19,6 +19,7 @@ from cbp import (
     DataflowBuilder,
     Input,
     Output,
+    RunAny,
     State,
     Timers,
     Translate,
@@ -26,6 +27,7 @@ from cbp import (
     TranslateRecords,
     View,
     by,
+    framed,
     route,
 )
 from cbp.engine.columnar.json_records import record_text
@@ -177,12 +179,56 @@ class MendedKeyed(Keyed):
     )
 
 
+class Framed(Translate):
+    """Frames by a number; a record that says so has no frame, and another one a wrong one."""
+
+    rows = Input(
+        "k STRING, n BIGINT, how STRING",
+        route_by="k",
+        frame_by=framed(lambda row, memo: _frame(row, memo), memo=True),
+    )
+    more = Input("k STRING, n BIGINT", route_by="k")
+    runnable = RunAny()
+    sums = State("k STRING, n BIGINT")
+    log = Output("k STRING, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        rows, more = list(group.rows), list(group.more)
+        if any(row.how == "late" for row in rows):
+            raise ValueError(key.k)
+        for row in (*rows, *more):
+            out.log(k=key.k, n=row.n)
+        out.sums(k=key.k, n=sum(row.n for row in (*rows, *more, *group.sums)))
+
+
+def _frame(row: Any, memo: Any) -> Any:
+    seen = memo or []
+    seen.append(row.n)
+    if row.how == "raise":
+        message = "no frame"
+        raise ValueError(message)
+    return (None if row.how == "type" else row.n), seen[-3:]
+
+
+class MendedFramed(Framed):
+    """The same with functions that never fail."""
+
+    rows = Input("k STRING, n BIGINT, how STRING", route_by="k", frame_by=framed(lambda row: row.n))
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        rows, more = list(group.rows), list(group.more)
+        for row in (*rows, *more):
+            out.log(k=key.k, n=row.n)
+        out.sums(k=key.k, n=sum(row.n for row in (*rows, *more, *group.sums)))
+
+
 FORMS: dict[str, Callable[[bool], Translate | TranslateArrow | TranslateRecords]] = {
     "groups": lambda broken: Ledger(broken=broken),
     "tables": lambda broken: SumArrow(broken=broken),
     "lines": lambda broken: Lines(broken=broken),
     "both": lambda broken: Both(broken=broken),
     "keyed": lambda broken: Keyed() if broken else MendedKeyed(),
+    "framed": lambda broken: Framed() if broken else MendedFramed(),
 }
 
 
@@ -243,6 +289,14 @@ class Pair:
     def wake(self, hours: int) -> None:
         """Let time pass, and both run for their timers."""
         self.tick(hours)
+        self.driver.run_until_idle()
+        self.reference.run_until_idle()
+
+    def close(self) -> None:
+        """Close all open frames, and let both run."""
+        for source in self.driver.dataflow.sources:
+            self.driver.close(source)
+            self.reference.close(source)
         self.driver.run_until_idle()
         self.reference.run_until_idle()
 
@@ -449,6 +503,8 @@ def test_both_engines_set_the_same_aside(
         else:
             pair.give_back()
         pair.compare()
+    pair.close()
+    pair.compare()
     pair.mend()
     pair.give_back()
     pair.compare()
@@ -459,6 +515,9 @@ def test_both_engines_set_the_same_aside(
         if form != "lines":
             sound.feed("more", more)
         sound.run_until_idle()
+    for source in pair.driver.dataflow.sources:
+        sound.close(source)
+    sound.run_until_idle()
     for state in pair.driver.dataflow.stages["stage"].translator.states:
         if not state.timers:
             kept = order_free(pair.driver.state("stage", state.name))

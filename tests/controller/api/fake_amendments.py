@@ -100,14 +100,17 @@ class FakeAmendments:
         self.made.append(Corrected(str(len(self.made)), stage, 3, 0, 0, note))
         return self.made[-1]
 
+    def check_give_back(self, name: str, stage: str) -> None:
+        self.store.dataflow(name)
+
     def give_back(
-        self, name: str, stage: str, *, who: str, why: str, request: str = ""
+        self, name: str, stage: str, *, who: str, why: str, request: str = "", tell: Any = None
     ) -> GivenBack:
         self.asked.append(("give_back", name, stage, who, why, request))
         made = self.correct(name, stage, "", (), who=who, why=why, request=request)
         return GivenBack(3, 0, made)
 
-    def try_to_give_back(self, name: str, stage: str) -> GivenBack:
+    def try_to_give_back(self, name: str, stage: str, *, tell: Any = None) -> GivenBack:
         self.store.dataflow(name)
         return GivenBack(2, 1)
 

@@ -24,10 +24,12 @@ from cbp.model.version.version_change import NO_CHOICE, Choice, compare_versions
 from controller.loop.counts.lane_counts import LaneCount
 from controller.loop.counts.run_counts import Counts
 from controller.loop.housekeeping.disk_use import DiskUses
+from controller.loop.operations.give_back_jobs import GiveBackJobs
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.lineage import Lineages
 from controller.loop.reading.rebuilding import Rebuild
+from controller.loop.reading.set_aside_counts import SetAsideCounts
 from controller.loop.reading.stage_facts import StageFacts
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.journal import Journal
@@ -84,12 +86,14 @@ class FakeController:
         self.reading = FakeReading()
         self.asked: list[tuple[Any, ...]] = []
         self.amendments = FakeAmendments(store)
-        self.rollback_jobs = RollbackJobs(
-            amendments=self.amendments,  # type: ignore[arg-type]
-            executor=Here(),
-            random_hex=secrets.token_hex,
-            clock=lambda: NOON,
-        )
+        jobs: dict[str, Any] = {
+            "amendments": self.amendments,
+            "executor": Here(),
+            "random_hex": secrets.token_hex,
+            "clock": lambda: NOON,
+        }
+        self.set_aside_counts = SetAsideCounts(store)  # type: ignore[arg-type]
+        self.rollback_jobs, self.give_back_jobs = RollbackJobs(**jobs), GiveBackJobs(**jobs)
         self.housekeeping, self.scrubs = FakeHousekeeping(store), FakeScrubs(store)
         self.problem, files = "", LocalFiles()
         self.waits_for = ""

@@ -112,6 +112,7 @@ TWINS = {
     "stages_list_states": "state clicks",
     "stages_preview_give_back": "give-back clicks count --dry-run",
     "stages_show": "stage clicks count",
+    "stages_show_give_back": "give-back clicks count --reason mended",
     "stages_states": "stage clicks count",
     "state_history": "history clicks count.counts url=a site=7",
     "state_look_up": "state clicks count.counts url=a site=7",

@@ -27,6 +27,7 @@ NAMES = {
     "Increment": "IncrementOut",
     "Moment": "MomentOut",
     "QueryResult": "QueryOut",
+    "GiveBackJob": "GiveBackJobOut",
     "GivenBack": "GivenBackOut",
     "Rollback": "RollbackOut",
     "SetAside": "SetAsideOut",

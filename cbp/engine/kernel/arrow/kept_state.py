@@ -25,7 +25,7 @@ from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
 from cbp.engine.kernel.arrow.state_diff import rows_differ
 from cbp.engine.state.bucket_batches import bucket_edges
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
-from cbp.engine.state.second_key_order import SecondOrder
+from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
@@ -111,9 +111,12 @@ class KeptCall:
                 wanted = self.hashes[first:last]
                 starts[first:last] = np.searchsorted(file.hashes, wanted, "left")
                 stops[first:last] = np.searchsorted(file.hashes, wanted, "right")
-                if np.any(stops > starts):
+                hit = np.flatnonzero(stops > starts)
+                if len(hit):
                     order = file.second_order(columns)
-                    ranges.append((at, order, *order.spans(keys, starts, stops)))
+                    some = keys if len(hit) == len(starts) else _taken(keys, hit)
+                    starts[hit], stops[hit] = order.spans(some, starts[hit], stops[hit])
+                    ranges.append((at, order, starts, stops))
         return ranges
 
     def locate(self, groups: Int64s, second: pa.Table) -> tuple[Int64s, RecordPositions]:
@@ -198,13 +201,12 @@ class KeptCall:
         died_groups = np.concatenate([groups[gone], owners])
         by_group = np.argsort(died_groups, kind="stable")
         new = np.flatnonzero((rows >= 0) & ~same)
-        born = puts.take(pa.array(rows[new]))
-        order = _in_order(born.select(list(self.spec.second_key)), groups[new])
+        order = new[_in_order(second.take(pa.array(new)), groups[new])]
         return KeptTableChanges(
             died.at(by_group),
             died_groups[by_group],
-            born.take(pa.array(order)),
-            groups[new][order],
+            puts.take(pa.array(rows[order])),
+            groups[order],
         )
 
     @property
@@ -284,15 +286,40 @@ def _last_of_each(
     if not operations:
         return (groups, types.empty_table(), groups), puts
     second = pa.concat_tables([one.second for one in operations])
-    (codes,) = row_codes([second], [groups])
-    _, firsts = np.unique(codes[::-1], return_index=True)
-    last = np.sort(len(codes) - 1 - firsts)
-    return (groups[last], second.take(pa.array(last)), np.concatenate(rows)[last]), puts
+    last = _group_order(groups)
+    ordered = second.take(pa.array(last))
+    if not _ascend_strictly(groups[last], ordered):
+        (codes,) = row_codes([second], [groups])
+        _, firsts = np.unique(codes[::-1], return_index=True)
+        last = np.sort(len(codes) - 1 - firsts)
+        ordered = second.take(pa.array(last))
+    return (groups[last], ordered, np.concatenate(rows)[last]), puts
 
 
 def _in_order(second: pa.Table, groups: Int64s) -> Int64s:
     """Return the order of records by group and second key."""
+    order = _group_order(groups)
+    if _ascend_strictly(groups[order], second.take(pa.array(order))):
+        return order
     table = pa.table({_GROUP: groups})
     for name, column in zip(second.column_names, positive_zeros(second).columns, strict=True):
         table = table.append_column(name, column)
     return order_by_columns(table, [_GROUP, *second.column_names])
+
+
+def _taken(columns: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
+    return [column.take(pa.array(rows)) for column in columns]
+
+
+def _ascend_strictly(groups: Int64s, second: pa.Table) -> bool:
+    """Return whether the records of each group come in the order of their keys, each once."""
+    columns = [column.combine_chunks() for column in second.columns]
+    return ascend(groups, columns, strictly=True)
+
+
+def _group_order(groups: Int64s) -> Int64s:
+    """Return the order of records by the number of their group, and where they came otherwise."""
+    if bool(np.all(groups[1:] >= groups[:-1])):
+        return np.arange(len(groups))
+    rows: Int64s = np.sort(groups * len(groups) + np.arange(len(groups))) % len(groups)
+    return rows

@@ -166,6 +166,8 @@ class ReachedState:
 
     def _calls(self, keys: pa.Table) -> Iterator[tuple[KeptCall, Int64s]]:
         """Yield each half's call for some keys, with the row of each of its groups in `keys`."""
+        if not self.size:
+            return
         hashes = self._hashes(keys)
         order = np.argsort(hashes, kind="stable")
         below = int(np.searchsorted(hashes[order], 0))

@@ -29,7 +29,7 @@ from cbp.engine.kernel.arrow.groups import Groups
 from cbp.engine.kernel.arrow.kept_state import CalledRecords, KeptCall
 from cbp.engine.kernel.arrow.kept_tables import kept_tables
 from cbp.engine.kernel.arrow.reader import Call, read_calls
-from cbp.engine.kernel.arrow.state_diff import settle_tables
+from cbp.engine.kernel.arrow.state_diff import settle_tables, take_rows
 from cbp.engine.kernel.arrow.type_check import narrow
 from cbp.engine.kernel.expiry import Timers
 from cbp.engine.kernel.view_changes import ViewChanges
@@ -150,7 +150,7 @@ class CallSettler:
         )
         self.states[state.name].kill(call.origins[state.name].at(died))
         if state.changes:
-            gone, new = state_rows.take(pa.array(died)), emitted.take(pa.array(born))
+            gone, new = take_rows(state_rows, died), take_rows(emitted, born)
             ViewChanges(state, self.write_output).write(gone, ids[died], new, emitted_ids[born])
         if len(born):
             hashes = call.hashes[emitted_ids[born]]
@@ -263,9 +263,7 @@ def run_file_rows(
     emitted: pa.Table, born: Int64s, hashes: Int64s, state: StateSpec
 ) -> Iterator[pa.Table]:
     """Return new records as tables in the schema of a run file."""
-    everything = len(born) == emitted.num_rows and np.array_equal(born, np.arange(len(born)))
-    table = emitted if everything else emitted.take(pa.array(born))
-    table = table.append_column("_hash", pa.array(hashes, pa.int64()))
+    table = take_rows(emitted, born).append_column("_hash", pa.array(hashes, pa.int64()))
     return narrow(table, state_file_schema(state))
 
 

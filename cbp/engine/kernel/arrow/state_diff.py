@@ -17,7 +17,7 @@ import pyarrow.compute as pc
 
 from cbp.engine.columnar.row_codes import column_codes, row_codes
 
-__all__ = ["rows_differ", "settle_tables"]
+__all__ = ["rows_differ", "settle_tables", "take_rows"]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
@@ -51,7 +51,7 @@ def settle_tables(
         for ids in (before_ids, emitted_ids)
     )
     died, born = _settle_many(
-        _take_rows(before, olds), before_ids[olds], _take_rows(emitted, news), emitted_ids[news]
+        take_rows(before, olds), before_ids[olds], take_rows(emitted, news), emitted_ids[news]
     )
     return olds[died], news[born]
 
@@ -69,7 +69,7 @@ def _settle_single(
     again = np.flatnonzero(old >= 0)
     changed = np.zeros(len(again), np.bool_)
     if before.num_columns:
-        changed = rows_differ(_take_rows(before, old[again]), _take_rows(emitted, again))
+        changed = rows_differ(take_rows(before, old[again]), take_rows(emitted, again))
     stays = np.zeros(len(before_ids), np.bool_)
     stays[old[again[~changed]]] = True
     new = np.ones(len(emitted_ids), np.bool_)
@@ -136,7 +136,7 @@ def _mask(values: pa.ChunkedArray) -> Mask:
     return mask
 
 
-def _take_rows(table: pa.Table, rows: Int64s) -> pa.Table:
+def take_rows(table: pa.Table, rows: Int64s) -> pa.Table:
     """Return some rows; the table itself if they are all rows in order."""
     if len(rows) == table.num_rows and np.array_equal(rows, np.arange(len(rows))):
         return table

@@ -6,7 +6,7 @@ import re
 from collections.abc import Sequence
 from dataclasses import asdict
 from datetime import UTC, datetime
-from typing import Annotated, Literal
+from typing import Annotated
 
 from fastapi import Query
 from pydantic import Field
@@ -15,8 +15,8 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.version.rollback_point import PointAfterRun
 from controller.access.scopes import Scope
-from controller.api.answers.problems import problem
-from controller.api.answers.schemas import Model, Page, PageQuery, Problem
+from controller.api.answers.jobs import JobOut, shown_job
+from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
     AmendmentsDep,
@@ -114,21 +114,10 @@ class RollbackOut(Model):
     reason: str
 
 
-class RollbackJobOut(Model):
+class RollbackJobOut(JobOut):
     """A roll-back that is under way, or has ended."""
 
-    id: str
-    dataflow: str
-    status: Literal["running", "done", "failed"]
-    ended: bool
-    step: str = Field(description="What it does now.")
-    done: int
-    total: int = Field(description="How many there are; 0 if it is not known.")
-    unit: str = Field(description="What `done` and `total` count, such as `runs`.")
-    began_at: datetime
-    seconds: float
     rollback: RollbackOut | None = Field(description="What was done; `null` until it is.")
-    error: Problem | None = Field(description="Why it failed, as a request would be refused.")
 
 
 class CorrectionUndoneOut(Model):
@@ -376,11 +365,8 @@ def _moment(one: PointAfterRun) -> MomentOut:
 
 def _job(one: RollbackJob) -> RollbackJobOut:
     path = f"{PREFIX}/dataflows/{one.dataflow}/rollback/jobs/{one.id}"
-    return RollbackJobOut.of(
-        one,
-        rollback=None if one.generation is None else _shown(one.generation),
-        error=None if one.error is None else Problem.model_validate(problem(one.error, path)[1]),
-    )
+    done = None if one.result is None else _shown(one.result)
+    return RollbackJobOut(**shown_job(one, path), rollback=done)
 
 
 def _shown(one: Generation) -> RollbackOut:

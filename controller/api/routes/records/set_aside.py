@@ -11,18 +11,20 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from controller.access.scopes import Scope
+from controller.api.answers.jobs import JobOut, shown_job
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
-    AmendmentsDep,
     ControllerDep,
+    GiveBackJobsDep,
     IdempotencyKey,
     IdempotencyKeysDep,
     ReadingDep,
     SettingsDep,
 )
-from controller.api.routing.routers import page_size, problems, router
+from controller.api.routing.routers import PREFIX, leader_only, page_size, problems, router
 from controller.api.routing.scopes import needs
+from controller.loop.operations.give_back_jobs import GiveBackJob
 from controller.loop.recovery.corrections import GivenBack
 from controller.store.errors import CursorInvalidError
 
@@ -66,6 +68,13 @@ class GivenBackOut(Model):
     run: str | None
 
 
+class GiveBackJobOut(JobOut):
+    """A give-back that is under way, or has ended."""
+
+    stage: str
+    given_back: GivenBackOut | None = Field(description="What was done; `null` until it is.")
+
+
 @routes.get("/dataflows/{name}/stages/{stage}/set-aside", responses=problems(400, 404))
 @needs(Scope.VIEWER)
 def list_set_aside(
@@ -89,36 +98,57 @@ def list_set_aside(
     return Page(items=[_shown(row) for row in shown], cursor=cursors.seal(more))
 
 
-@routes.post("/dataflows/{name}/stages/{stage}/give-back", responses=problems(404, 409, 422, 503))
+@routes.post(
+    "/dataflows/{name}/stages/{stage}/give-back",
+    status_code=202,
+    responses=problems(404, 409, 422, 503),
+)
 @needs(Scope.ADMIN)
 def give_back(
     name: str,
     stage: str,
-    amendments: AmendmentsDep,
+    jobs: GiveBackJobsDep,
     idempotency_keys: IdempotencyKeysDep,
     query: Annotated[GiveBackQuery, Query()],
     idempotency_key: IdempotencyKey = None,
-) -> GivenBackOut:
-    """Give back what a stage had set aside, in its order, as an epoch of its own.
+) -> GiveBackJobOut:
+    """Begin to give back what a stage had set aside, in its order, as an epoch of its own.
 
-    What fails again stays set aside. A request that repeats an Idempotency-Key gets the first
-    answer and gives nothing back.
+    Ask for the job until it has ended. What fails again stays set aside. A request that repeats an
+    Idempotency-Key gets the same job, which gives nothing more back.
     """
     asked = f"give back {name} {stage} {query.model_dump_json()}".encode()
     with idempotency_keys.use(idempotency_key, asked):
-        given = amendments.give_back(
-            name, stage, who=query.by, why=query.reason, request=idempotency_key or ""
-        )
-    return _given(stage, given)
+        job = jobs.start(name, stage, who=query.by, why=query.reason, request=idempotency_key or "")
+    return _job(job)
 
 
 @routes.post(
-    "/dataflows/{name}/stages/{stage}/give-back/preview", responses=problems(404, 409, 422, 503)
+    "/dataflows/{name}/stages/{stage}/give-back/preview",
+    status_code=202,
+    responses=problems(404, 409, 422, 503),
 )
 @needs(Scope.OPERATOR, changes=False)
-def preview_give_back(name: str, stage: str, amendments: AmendmentsDep) -> GivenBackOut:
-    """Call the stage's code with what is set aside, and tell what fails; changes nothing."""
-    return _given(stage, amendments.try_to_give_back(name, stage))
+def preview_give_back(name: str, stage: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
+    """Begin to call the stage's code with what is set aside, to see what fails; changes nothing."""
+    return _job(jobs.start_trial(name, stage))
+
+
+@routes.get("/dataflows/{name}/stages/{stage}/give-back/jobs/{job}", responses=problems(404))
+@needs(Scope.VIEWER)
+@leader_only
+def show_give_back(name: str, stage: str, job: str, jobs: GiveBackJobsDep) -> GiveBackJobOut:
+    """Show how far a give-back is, or a trial of one, or its result."""
+    shown = jobs.show(name, job)
+    if shown.stage != stage:
+        raise NotFoundError(kind=jobs.kind, name=job)
+    return _job(shown)
+
+
+def _job(one: GiveBackJob) -> GiveBackJobOut:
+    path = f"{PREFIX}/dataflows/{one.dataflow}/stages/{one.stage}/give-back/jobs/{one.id}"
+    done = None if one.result is None else _given(one.stage, one.result)
+    return GiveBackJobOut(**shown_job(one, path), stage=one.stage, given_back=done)
 
 
 def _given(stage: str, given: GivenBack) -> GivenBackOut:

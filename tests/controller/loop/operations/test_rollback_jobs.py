@@ -68,7 +68,7 @@ def test_a_roll_back_is_begun_and_done_later(service: Live) -> None:
     threads.run_next()
     done = jobs.show("one", begun.id)
     assert (done.status, done.error) == ("done", None)
-    assert done.generation == service.world.controller.amendments.rollbacks("one")[0]
+    assert done.result == service.world.controller.amendments.rollbacks("one")[0]
     assert service.world.store.stages("one")[0].epoch == 1
 
 
@@ -124,7 +124,7 @@ def test_a_job_that_was_done_is_found_after_a_restart(service: Live) -> None:
         done = jobs.show("one", job.id)
         assert done.status == "done"
         again = jobs_of(service.world, Here())
-        assert again.show("one", job.id).generation == done.generation
+        assert again.show("one", job.id).result == done.result
         service.world.ticks()
     with pytest.raises(NotFoundError):
         again.show("one", "b000000000000")

@@ -2,20 +2,26 @@
 
 from __future__ import annotations
 
+import io
 import json
 from collections.abc import Iterator
 from contextlib import suppress
 from pathlib import Path
 from typing import Any
 
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
+from cbp.engine.delta.tables import open_table
+from cbp.engine.storage.checked_parquet import CHECKED, sealed
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import ChangeRefusedError, NotFoundError
 from cbp.model.dataflow.set_aside import BEHIND_CODE
-from cbp.model.verification import Request
+from cbp.model.verification import Request, TableVerdict, Verification
 from cbp.model.version.version_change import Choice
-from controller.api.figures.set_aside import set_aside_by_stage
+from controller.loop.reading import set_aside_counts
+from controller.loop.reading.set_aside_counts import SetAsideCounts
 from tests.controller.lost import lose_the_store
 from tests.controller.verified import verified, world_of
 from tests.controller.world import SCHEMA, Crash, Sum, World
@@ -99,6 +105,10 @@ def aside(world: World) -> list[tuple[int, Any, str]]:
     return [(row["epoch"], json.loads(row["record"])["n"], row["code"]) for row in rows]
 
 
+def counted(world: World) -> dict[str, int]:
+    return world.controller.set_aside_counts.of(world.store.dataflow("one"))
+
+
 ASIDE = [(1, 2, "author_code_failed"), (1, 13, "author_code_failed"), (2, 4, BEHIND_CODE)]
 
 
@@ -107,7 +117,7 @@ def test_one_bad_record_stops_nothing_else(world: World) -> None:
     begin(world)
     assert sums(world) == {"a": 1, "b": 3, "c": 1}
     assert aside(world) == ASIDE
-    assert set_aside_by_stage(world.store.dataflow("one")) == {"sum": 3}
+    assert counted(world) == {"sum": 3}
     assert not the_stage(world).paused_because
 
 
@@ -124,7 +134,7 @@ def test_what_is_given_back_is_applied_in_order_and_once(world: World) -> None:
     assert sums(world) == {"a": 20, "b": 3, "c": 1}
     assert sums(world, "again")["a"] == 1 + 20
     assert aside(world) == []
-    assert set_aside_by_stage(world.store.dataflow("one")) == {}
+    assert counted(world) == {}
     assert give_back(world, request="r").made == given.made
     with pytest.raises(NotFoundError):
         give_back(world)
@@ -263,6 +273,51 @@ def test_a_verification_repeats_what_was_set_aside(world: World, split: Any) -> 
     feed(world, ("a", 1), ("g", 1))
     assert verified(world, "one", Request(split=split)).status in ("equal", "undecided")
     assert verified(world, "one", Request(split=split)).suspect == ""
+
+
+def test_what_is_set_aside_is_verified_too(world: World) -> None:
+    """Equal where its epochs are repeated; a record that is lost, or has another text, is found."""
+    begin(world)
+    assert verdict(verified(world, "one")).status == "equal"
+    record = world.store.dataflow("one")
+    (file,) = Path(record.folder, "set_aside", "sum", "_runs").glob("*01-00000-*.parquet")
+    rows = pq.ParquetFile(file).read()
+    text = rows.column("record").to_pylist()
+    text[0] = text[0].replace("2", "3")
+    at = rows.schema.get_field_index("record")
+    sink = io.BytesIO()
+    pq.write_table(rows.set_column(at, rows.schema.field(at), pa.array(text)), sink, **CHECKED)
+    file.write_bytes(sealed(sink.getvalue(), str(file)))
+    told = verified(world, "one")
+    assert (told.status, verdict(told).status) == ("differs", "differs")
+    assert told.suspect == "sum"
+
+
+def verdict(told: Verification) -> TableVerdict:
+    return next(one for one in told.tables if one.table == "set_aside/sum")
+
+
+def test_counts_of_an_idle_dataflow_cost_nothing(
+    world: World, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Read once after each change; an unpublished run is not taken for what is shown."""
+    begin(world)
+    opened: list[str] = []
+
+    def opening(path: str, files: Any) -> Any:
+        opened.append(path)
+        return open_table(path, files)
+
+    monkeypatch.setattr(set_aside_counts, "open_table", opening)
+    counts = SetAsideCounts(world.store)
+    record = world.store.dataflow("one")
+    assert [counts.of(record) for _ in range(3)] == [{"sum": 3}] * 3
+    assert len(opened) == 1
+    feed(world, ("a", 5))
+    assert [counts.of(record) for _ in range(3)] == [{"sum": 4}] * 3
+    assert len(opened) == 2
+    world.controller.amendments.roll_back("one", "sum:0", who="me", why="", pause=True)
+    assert counts.of(world.store.dataflow("one")) == {}
 
 
 def test_the_option_can_be_added_to_a_stage_that_runs(world: World) -> None:

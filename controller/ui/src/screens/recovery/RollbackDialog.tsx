@@ -3,6 +3,7 @@ import { useState } from "react";
 
 import { client } from "@/api/client";
 import { useAction, useApi } from "@/api/hooks";
+import { stepInWords } from "@/api/jobs";
 import type { components } from "@/api/schema";
 import { Asked } from "@/components/Asked";
 import { CliHint } from "@/components/CliHint";
@@ -10,7 +11,7 @@ import { DataTable, type Column } from "@/components/DataTable";
 import { Notice } from "@/components/Notice";
 import { ProblemMessage } from "@/components/ProblemMessage";
 import { formatBytes, formatCount } from "@/format/format";
-import { rollBack, stepInWords, type RollbackJob } from "@/screens/recovery/rollbackJob";
+import { rollBack, type RollbackJob } from "@/screens/recovery/rollbackJob";
 import { UndoneFiles } from "@/screens/recovery/UndoneFiles";
 import { undoneInWords } from "@/screens/recovery/words";
 

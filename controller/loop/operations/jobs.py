@@ -1,0 +1,200 @@
+"""Jobs: an amendment goes on in a thread of its own, and shows how far it is.
+
+    begin -> running, step by step -> done
+                  '-----------------> failed: nothing has changed, or recovery finishes it
+
+Nobody has to keep a connection open meanwhile. A job is forgotten with the process; what it did is
+not: its record has the job's request, so a job that was done is found again.
+
+Guaranteed: one job of a kind at a time per dataflow, and one per request, however often it is asked
+for (tests/controller/loop/operations/test_rollback_jobs.py, test_give_back_jobs.py).
+"""
+
+from __future__ import annotations
+
+import hashlib
+import re
+import threading
+from abc import ABC, abstractmethod
+from collections import OrderedDict
+from collections.abc import Callable
+from concurrent.futures import Executor
+from dataclasses import dataclass, replace
+from datetime import datetime
+from typing import Generic, Literal, TypeVar
+
+import structlog
+
+from cbp.clock import MACHINE
+from cbp.errors import CbpError, DataflowBusyError, InvariantError, NotFoundError
+from controller.loop.operations.amendments import Amendments
+from controller.loop.recovery.past_position import Tell
+
+__all__ = ["Job", "Jobs"]
+
+KEPT_MAX = 20
+"""Jobs of a kind that this process remembers."""
+
+Status = Literal["running", "done", "failed"]
+
+R = TypeVar("R")
+
+_ID = re.compile(r"b[0-9a-f]{12}\Z")
+
+_log = structlog.get_logger(__name__)
+
+
+@dataclass(frozen=True, kw_only=True)
+class Job(Generic[R]):
+    """One job, under way or ended.
+
+    Attributes:
+        id: Names the job.
+        stage: The stage that it is about; `""` if it is about the whole dataflow.
+        step: What it does now, in words.
+        done, total: How much of the step is done, and of how much; 0 if it is not known.
+        unit: What `done` and `total` count.
+        seconds: How long it has taken.
+        result: What it did, once it is done.
+        error: Why it failed.
+    """
+
+    id: str
+    dataflow: str
+    began_at: datetime
+    stage: str = ""
+    status: Status = "running"
+    step: str = "waits to begin"
+    done: int = 0
+    total: int = 0
+    unit: str = ""
+    seconds: float = 0.0
+    result: R | None = None
+    error: CbpError | None = None
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens."""
+        return self.status != "running"
+
+
+class Jobs(ABC, Generic[R]):
+    """Starts jobs of one kind and reports their progress; safe to use from several threads.
+
+    Args:
+        executor: Carries them out.
+        random_hex: Returns the given number of random bytes, in hexadecimal.
+        clock: Returns the time, aware and in UTC.
+        monotonic: Returns seconds that never go back.
+    """
+
+    kind: str
+    """What a job is, as in "there is no roll-back X"."""
+    busy: str
+    """What its dataflow is meanwhile, as in "is being rolled back"."""
+
+    def __init__(
+        self,
+        *,
+        amendments: Amendments,
+        executor: Executor,
+        random_hex: Callable[[int], str],
+        clock: Callable[[], datetime],
+        monotonic: Callable[[], float] = MACHINE.seconds,
+    ) -> None:
+        self._amendments, self._executor = amendments, executor
+        self._random_hex, self._clock, self._monotonic = random_hex, clock, monotonic
+        self._jobs: OrderedDict[str, Job[R]] = OrderedDict()
+        self._began: dict[str, float] = {}
+        self._lock = threading.Lock()
+
+    @abstractmethod
+    def recorded(self, name: str, id_: str) -> Job[R] | None:
+        """Return a job that was done before, by what it recorded; raises `NotFoundError`."""
+
+    def show(self, name: str, id_: str) -> Job[R]:
+        """Return one job.
+
+        Raises:
+            NotFoundError: If there is no such dataflow, or job; also for a job that did not end
+                before this process began, and whose work was not done.
+        """
+        if (known := self._find(name, id_)) is not None:
+            return known
+        raise NotFoundError(kind=self.kind, name=id_)
+
+    def _begin(
+        self, name: str, request: str, carry_out: Callable[[Tell, str], R], stage: str = ""
+    ) -> Job[R]:
+        """Begin the job of a request; returns at once, with the job that is known of it.
+
+        Args:
+            name: The dataflow.
+            request: The request; `""` if it has no name.
+            carry_out: Does the work, and is given what shows its steps, and the request.
+            stage: As in `Job`.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+            DataflowBusyError: If it is held, or has a job of this kind.
+        """
+        request = request or f"b{self._random_hex(6)}"
+        id_ = id_of(request)
+        known = self._find(name, id_)
+        if known is not None and known.error is None:
+            return known
+        self._amendments.require_free(name)
+        with self._lock:
+            for other in self._jobs.values():
+                if other.dataflow == name and not other.ended:
+                    raise DataflowBusyError(name, f"it {self.busy} (job {other.id})")
+            job: Job[R] = Job(id=id_, dataflow=name, began_at=self._clock(), stage=stage)
+            self._jobs.pop(id_, None)  # it failed, and is asked for again
+            self._jobs[id_], self._began[id_] = job, self._monotonic()
+            while len(self._jobs) > KEPT_MAX:
+                forgotten, _ = self._jobs.popitem(last=False)
+                del self._began[forgotten]
+
+        def tell(step: str, done: int, total: int, unit: str) -> None:
+            self._show(id_, step=step, done=done, total=total, unit=unit)
+
+        self._executor.submit(self._guarded, id_, lambda: carry_out(tell, request))
+        return job
+
+    def _find(self, name: str, id_: str) -> Job[R] | None:
+        with self._lock:
+            job = self._jobs.get(id_)
+            if job is not None and job.dataflow == name:
+                seconds = self._monotonic() - self._began[id_]
+                return job if job.ended else replace(job, seconds=seconds)
+        return self.recorded(name, id_)
+
+    def _guarded(self, id_: str, carry_out: Callable[[], R]) -> None:
+        try:
+            result = carry_out()
+        except CbpError as error:
+            self._show(id_, status="failed", error=error)
+            _log.warning("job.failed", kind=self.kind, job=id_, error=error.as_dict())
+        except Exception as cause:  # an author's code, or a store, may raise anything
+            message = f"the {self.kind} stopped with an unexpected error: {cause!r:.500}"
+            self._show(id_, status="failed", error=InvariantError(message))
+            _log.warning("job.failed", kind=self.kind, job=id_, exc_info=cause)
+        else:
+            self._show(id_, status="done", step="is done", result=result)
+
+    def _show(self, id_: str, **changed: object) -> None:
+        with self._lock:
+            if id_ in self._jobs:  # else it was forgotten
+                seconds = self._monotonic() - self._began[id_]
+                self._jobs[id_] = replace(
+                    self._jobs[id_],
+                    seconds=seconds,
+                    **changed,  # type: ignore[arg-type]
+                )
+
+
+def id_of(request: str) -> str:
+    """Return the id of the job of a request, which is not in order for a path."""
+    if _ID.match(request):
+        return request
+    return f"b{hashlib.sha256(request.encode()).hexdigest()[:12]}"

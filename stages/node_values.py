@@ -1,0 +1,85 @@
+"""Whole numbers that a kept state has for nodes, as arrays, for loops that a run does in one call.
+
+nodes -> NodeValues.know -> values, read when first needed -> NodeValues.write -> what changed
+"""
+
+from __future__ import annotations
+
+from collections.abc import Sequence
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from stages.link_arrays import Reader
+from stages.nodes import Nodes, array_of
+
+__all__ = ["NONE", "NodeValues"]
+
+Int64s = npt.NDArray[np.int64]
+
+NONE = -1
+"""A node without a record has this in each column."""
+
+
+class NodeValues:
+    """Some columns of a state with one record a node; arrays are indexed by column and number.
+
+    Args:
+        table: The state, as the run gives it.
+        nodes: The nodes.
+        names: The columns. Their values are not below zero.
+        are_nodes: Whether values are nodes; in the arrays these are their numbers.
+
+    Attributes:
+        now: The values.
+        old: The values as they were before the run.
+    """
+
+    def __init__(
+        self, table: Any, nodes: Nodes, names: Sequence[str], *, are_nodes: bool = False
+    ) -> None:
+        self._nodes, self._names, self._are_nodes = nodes, names, are_nodes
+        self._reader = Reader(table, nodes)
+        self.now = self.old = np.empty((len(names), 0), np.int64)
+
+    def know(self, numbers: Int64s) -> None:
+        """Read the values of nodes, unless they are known."""
+        read = self._reader.read(numbers)
+        if read is None:
+            self._grow()
+            return
+        records = read[1]
+        mine = self._nodes.numbers(array_of(records["node"]))
+        columns = [array_of(records[name]) for name in self._names]
+        if self._are_nodes:
+            columns = [self._nodes.numbers(column) for column in columns]
+        self._grow()
+        for at, column in enumerate(columns):
+            self.old[at, mine] = self.now[at, mine] = column
+
+    def write(self, put: Any, **columns: str) -> None:
+        """Put the records of which a value changed, and delete those of nodes without values.
+
+        Args:
+            put: The function of `out` for a state.
+            columns: The column here for each column of the state; by default they are the same.
+        """
+        self._grow()
+        chosen = columns or dict(zip(self._names, self._names, strict=True))
+        rows = [self._names.index(name) for name in chosen.values()]
+        now, old, ids = self.now[rows], self.old[rows], self._nodes.ids
+        is_there, was_there = now[0] != NONE, old[0] != NONE
+        moved = is_there & (now != old).any(axis=0)
+        values = [ids[row] if self._are_nodes else row for row in now[:, moved]]
+        put({"node": ids[moved], **dict(zip(chosen, values, strict=True))})
+        put.delete({"node": ids[was_there & ~is_there]})
+
+    def _grow(self) -> None:
+        """Make place for the nodes that were met."""
+        more = len(self._nodes) - self.now.shape[1]
+        if more or self.now is self.old:
+            blank = np.full((len(self._names), more), NONE)
+            self.old, self.now = (
+                np.concatenate([one, blank], axis=1) for one in (self.old, self.now)
+            )
