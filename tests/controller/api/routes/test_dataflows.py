@@ -122,6 +122,7 @@ def test_every_mistake_has_its_line_and_column(client: httpx.Client, path: str) 
 
 def test_lag_is_the_age_of_the_oldest_unread_increment(filled: Service) -> None:
     """The oldest increment that waits decides, not the newest and not the latest run."""
+    filled.clock.move(hours=2)
     with filled.client() as client:
         before = client.get(PATH).json()["items"][0]
         oldest = filled.store.increment_records.pop()
