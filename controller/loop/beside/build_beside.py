@@ -31,12 +31,12 @@ from cbp.engine.read.replay import Replay
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.plan.fusion import physical_stages
 from cbp.model.flow.connector import Connector, Queued
 from cbp.model.flow.generation import increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from cbp.model.flow.snapshot import Snapshot
+from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Comparison, comparisons
 from controller.loop.operations.version_change import Changed, stage_leaders

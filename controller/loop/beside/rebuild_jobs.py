@@ -39,9 +39,9 @@ from cbp.errors import (
     RunCancelledError,
 )
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.version.shape import shape_of
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.version.code_drift import drift
+from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.loop.beside.build_beside import (
     Build,
