@@ -20,6 +20,7 @@ from tests.machine import folder_in_memory
 ON_SPARK = {"read-with-spark"}
 IN_EACH_RUN = {
     "start",
+    "a-record-stops-a-stage",
     "add-a-stage",
     "change-your-code",
     "correct-a-file",

@@ -27,6 +27,7 @@ GROUPS: Mapping[str, tuple[str, ...]] = MappingProxyType(
         ),
         "Keep it running": (
             "fix-a-quarantined-file",
+            "a-record-stops-a-stage",
             "correct-a-file",
             "roll-back",
             "back-fill",

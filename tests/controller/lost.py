@@ -7,6 +7,7 @@ from pathlib import Path
 from typing import Any
 
 from cbp.engine.direct import LocalEngine
+from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.table_names import source_folder
 from cbp.errors import NotFoundError
 from cbp.model.flow.increment import DataFile, Increment
@@ -35,8 +36,17 @@ class SourceLogs:
                 self._world.enqueue(self._dataflow, increment)
 
 
-def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
-    """Return a world with the same tables and an empty database, rebuilt."""
+def lose_the_store(
+    world: World, root: Path, counts: dict[str, int], faults: Faults = NO_FAULTS
+) -> World:
+    """Return a world with the same tables and an empty database, rebuilt.
+
+    Args:
+        world: The world whose database is lost.
+        root: Where the new database lies.
+        counts: Source to the number of its increments.
+        faults: What strikes while it is rebuilt.
+    """
     (name,) = (record.name for record in world.store.dataflows())
     new = World(root, engine=LocalEngine, limits=world.limits, engine_limits=world.engine_limits)
     new.tables, new.translators = world.tables, world.translators
@@ -48,6 +58,7 @@ def lose_the_store(world: World, root: Path, counts: dict[str, int]) -> World:
         for index in range(count)
     ]
     new.arrivals = SourceLogs(new, name, logged)
+    new.faults.to = faults
     assert new.controller.rebuild() == [name]
     return new
 

@@ -24,7 +24,16 @@ ASIDES: dict[str, tuple[str, ...]] = {
 }
 """Verb to the effects that it has: where a fault is aimed that is to strike in it."""
 
-FRAIL = ("total", "twice", "note", "fickle")
+FRAIL = {
+    "total": "brittle",
+    "twice": "brittle",
+    "note": "brittle",
+    "fickle": "brittle",
+    "frames": "cracked",
+}
+"""Translator to the one that fails in its place."""
+MENDED = {"brittle": "total", "cracked": "chipped"}
+"""Translator that fails to the one with its tables that does not; both frame alike."""
 FIRST_NUMBER = 1_000
 """Requests of other operations have lower numbers."""
 
@@ -48,7 +57,8 @@ def with_asides(
     if not able:
         return changed, list(steps)
     name = rng.choice(able)
-    changed["stages"][name] |= {"translator": "brittle", "on_error": "set_aside"}
+    frail = FRAIL[changed["stages"][name]["translator"]]
+    changed["stages"][name] |= {"translator": frail, "on_error": "set_aside"}
     made: list[Step] = []
     for number, step in enumerate(steps, FIRST_NUMBER):
         if step[0] in ("work", "within") and rng.random() < 0.15:
@@ -70,7 +80,7 @@ def mended(document: Mapping[str, Any], stage: str) -> tuple[dict[str, Any], Cho
     """Return the version in which a stage fails no more; `None` if it does not fail now."""
     changed = copy.deepcopy(dict(document))
     there = changed["stages"].get(stage)
-    if there is None or there["translator"] != "brittle":
+    if there is None or there["translator"] not in MENDED:
         return None
-    there["translator"] = "total"
+    there["translator"] = MENDED[there["translator"]]
     return changed, Choice(keep=frozenset([stage]))

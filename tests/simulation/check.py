@@ -22,6 +22,7 @@ import hashlib
 import json
 import os
 from collections.abc import Iterator, Mapping
+from typing import Any
 
 import pyarrow.parquet as pq
 
@@ -235,7 +236,7 @@ class Checker:
                 continue
             rows = self.world.set_aside(node)
             actual = [
-                (row["input"], json.loads(row["key"]), json.loads(row["record"]), row["code"])
+                (row["input"], json.loads(row["key"] or "null"), *_record_and_code(row))
                 for row in rows
             ]
             expected = [
@@ -432,6 +433,10 @@ class Checker:
         looking = {path for node in self._nodes() if node.lookups for path in stage_tables(node)}
         wrong = [v for v in shown.tables if v.table in looking and v.status == "differs"]
         require(shown.error is None and not wrong, f"P8: verified {wrong}: {shown.error}")
+
+
+def _record_and_code(row: Record) -> tuple[Any, str]:
+    return json.loads(row["record"]), row["code"]
 
 
 def _is_woken(node: StageNode) -> bool:

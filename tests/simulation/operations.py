@@ -123,7 +123,7 @@ def framed_flows(document: Mapping[str, Any]) -> list[str]:
     return [
         stage["inputs"]["items"]
         for stage in document["stages"].values()
-        if stage["translator"] == "frames"
+        if stage["translator"] in ("frames", "cracked", "chipped")
     ]
 
 

@@ -201,6 +201,38 @@ class Frames(Translate):
         out.o(key.k, n)
 
 
+def _in_threes(row: Any, memo: Any) -> tuple[int, int]:
+    if row.n % 5 == 2:
+        message = f"no frame for {row.n}"
+        raise ValueError(message)
+    return (memo or 0) // 3, (memo or 0) + 1
+
+
+class Chipped(Frames):
+    """The same with a function that frames and fails on some records."""
+
+    items = Input(SCHEMA, route_by="k", frame_by=framed(_in_threes, memo=True))
+    seen = State(SCHEMA)
+    o = Output(SCHEMA, history=True)
+
+
+class Cracked(Chipped):
+    """The same, and code that fails on others."""
+
+    items = Input(SCHEMA, route_by="k", frame_by=framed(_in_threes, memo=True))
+    seen = State(SCHEMA)
+    o = Output(SCHEMA, history=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        items = list(group.items)
+        if any(row.n % 7 == 3 for row in items):
+            message = f"no {items}"
+            raise ValueError(message)
+        n = sum(row.n for row in group.seen) + len(items)
+        out.seen(key.k, n)
+        out.o(key.k, n)
+
+
 class Mail(Translate):
     """Messages to itself that fade."""
 
@@ -426,6 +458,8 @@ TRANSLATORS: dict[str, type] = {
         Posted,
         Postal,
         Frames,
+        Chipped,
+        Cracked,
         Mail,
         Rounds,
         Turn,

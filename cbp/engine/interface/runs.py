@@ -87,9 +87,12 @@ class Origins:
 
     Attributes:
         files: Maps (source, index) of an increment to its files, in the order of its records.
+        before: Maps data files of increments that frames are cut from to the number of records in
+            the increment's files before it; 0 for its first file, which is left out.
     """
 
     files: Mapping[tuple[str, int], tuple[Dropped, ...]] = field(default_factory=dict)
+    before: Mapping[str, int] = field(default_factory=dict)
 
     def place(self, increment: Increment, record: int) -> dict[str, Any]:
         """Return `file` and `line` of a record of an increment; null where they are not known."""

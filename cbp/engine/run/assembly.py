@@ -157,7 +157,9 @@ def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
         for increment in plan.inputs.get(name, ()):
             if place < increment.records:
                 input_ = plan.node.translator.input(name)
-                if (where := place_in_increment(increment, place, input_)) is not None:
+                before = plan.origins.before
+                where = place_in_increment(increment, place, input_, before)
+                if where is not None:
                     records[name] = {
                         "flow": where[0].flow,
                         "increment": where[0].index,

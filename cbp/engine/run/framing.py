@@ -7,9 +7,10 @@ so nothing is written. Memory holds one window and the slices, at most `SLICES_M
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterator, Mapping
 from dataclasses import replace
 from itertools import groupby
+from types import MappingProxyType
 from typing import Any
 
 import pyarrow as pa
@@ -44,6 +45,7 @@ Each is a line in its consumer's queue, some 60 bytes of JSON.
 """
 
 _WINDOW_ROWS = 65_536
+NOTHING_BEFORE: Mapping[str, int] = MappingProxyType({})
 
 
 def frame_increment(
@@ -113,7 +115,7 @@ def _named(increment: Increment, place: int) -> dict[str, Any]:
 
 
 def place_in_increment(
-    increment: Increment, place: int, input_: InputSpec
+    increment: Increment, place: int, input_: InputSpec, before: Mapping[str, int] = NOTHING_BEFORE
 ) -> tuple[Increment, int] | None:
     """Return the increment of a flow that brought a record, and its place there.
 
@@ -121,35 +123,41 @@ def place_in_increment(
         increment: What an input reads: an increment of its flow, or a frame.
         place: The place of a record in it.
         input_: The input.
+        before: As in `Origins`: the name of a file in a frame tells the increment, but not how many
+            records files before it have.
 
     Returns:
-        `None` if that is not known: in a frame, the name of a file tells the increment, but not how
-        many records files before it have.
+        `None` if that is not known.
     """
     if input_.frame_by is None:
         return increment, place
     for file in increment.files:
         if place < file.rows:
             index, part = file_epoch(file.path), file_part(file.path)
-            if index is None or part or file.path.endswith("-merged.parquet"):
+            skipped = before.get(file.path) if part else 0
+            if index is None or skipped is None or file.path.endswith("-merged.parquet"):
                 return None
             whole = DataFile(file.path, file.records, file.bytes)
-            return Increment(increment.flow, index, index, (whole,)), file.start + place
+            at = skipped + file.start + place
+            return Increment(increment.flow, index, index, (whole,)), at
         place -= file.rows
     return None
 
 
 def increments_of(increment: Increment, input_: InputSpec) -> list[Increment]:
-    """Return what `place_in_increment` returns of all records: each increment once."""
+    """Return the increments that brought the records of one that an input reads, each once.
+
+    Of a frame's increments only the data files are known that are in the frame.
+    """
     if input_.frame_by is None:
         return [increment]
-    found: dict[int, Increment] = {}
-    place = 0
+    found: dict[int, dict[str, DataFile]] = {}
     for file in increment.files:
-        if file.rows and (where := place_in_increment(increment, place, input_)) is not None:
-            found.setdefault(where[0].index, where[0])
-        place += file.rows
-    return list(found.values())
+        if (index := file_epoch(file.path)) is not None:
+            whole = DataFile(file.path, file.records, file.bytes)
+            found.setdefault(index, {})[file.path] = whole
+    flow = increment.flow
+    return [Increment(flow, index, index, tuple(files.values())) for index, files in found.items()]
 
 
 def without_refused(plan: RunPlan) -> RunPlan:

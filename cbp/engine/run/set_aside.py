@@ -292,10 +292,11 @@ class SettingAside:
         input_ = self.plan.node.translator.input(one.input)
         for increment in self.plan.inputs.get(one.input, ()):
             if place < increment.records:
-                where = place_in_increment(increment, place, input_)
+                origins = self.plan.origins
+                where = place_in_increment(increment, place, input_, origins.before)
                 if where is None:
                     break
-                return {"increment": where[0].index, **self.plan.origins.place(*where)}
+                return {"increment": where[0].index, **origins.place(*where)}
             place -= increment.records
         return dict(_NO_ORIGIN)
 

@@ -56,7 +56,9 @@ def _print_head(answer: dict[str, Any]) -> None:
         print_text(answer["error"].get("message", ""), "red")
     if (aside := answer["set_aside"]) is not None:
         what = format_count(aside["records"], "record is", "records are")
-        print_text(f"{what} set aside; the newest error: {aside['message']}", "red")
+        line = "" if aside["line"] is None else f", line {aside['line']}"
+        origin = f" (the record is from {aside['file']}{line})" if aside["file"] else ""
+        print_text(f"{what} set aside; the newest error: {aside['message']}{origin}", "red")
 
 
 def _print_inputs(answer: dict[str, Any]) -> None:

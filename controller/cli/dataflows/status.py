@@ -9,6 +9,7 @@ import typer
 from cbp.errors.counts import format_count
 from cbp.model.schedule.priority import NORMAL
 from controller.cli.maintenance.scrub import folders
+from controller.cli.records.set_aside import print_set_aside
 from controller.cli.session import AsJson, DataflowName, complete_dataflows, fetch, session
 from controller.settings import Settings
 from controller.terminal import age, bytes_text, clock, print_json, print_table, print_text
@@ -140,7 +141,7 @@ def _print_dataflows(answer: dict[str, Any], settings: Settings) -> None:
             print_text(f"{item['name']}: {item['problem']}", "red")
         _print_quarantined(item)
         _print_rejected(item)
-        _print_set_aside(item)
+        print_set_aside(item)
 
 
 def _state_or_drain(summary: dict[str, Any], freshness: str) -> str:
@@ -165,13 +166,6 @@ def _print_rejected(summary: dict[str, Any]) -> None:
     for source, records in summary["rejected"].items():
         what = format_count(records, "record was", "records were")
         print_text(f"{name}.{source}: {what} rejected (see: cbp rejects {name} {source})", "yellow")
-
-
-def _print_set_aside(summary: dict[str, Any]) -> None:
-    name = summary["name"]
-    for stage, records in summary["set_aside"].items():
-        what = format_count(records, "record is", "records are")
-        print_text(f"{name}.{stage}: {what} set aside (see: cbp set-aside {name} {stage})", "red")
 
 
 def _failure(failing: dict[str, Any]) -> str:
@@ -205,7 +199,7 @@ def _print_stages(answer: dict[str, Any]) -> None:
         print_text(answer["definition_problem"], "red")
     _print_quarantined(summary)
     _print_rejected(summary)
-    _print_set_aside(summary)
+    print_set_aside(summary)
     _print_stage_table(answer["stages"])
     for stage in answer["stages"]:
         _print_rebuild(summary["name"], stage)

@@ -61,6 +61,11 @@ class Applied:
                 lambda words: report(f"waits until they are applied: {words}"),
             )
 
+    def summary(self) -> dict[str, Any]:
+        """Return the summary of the dataflow."""
+        with self._session.connect() as service:
+            return dict(service.get("dataflows", self._dataflow)["summary"])
+
     def _settled(self) -> list[dict[str, Any]]:
         """Return the new claims if all are decided, oldest first."""
         settled: list[dict[str, Any]] = []

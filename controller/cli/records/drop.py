@@ -32,6 +32,7 @@ from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
 from controller.cli.records.applied import Applied
+from controller.cli.records.set_aside import print_set_aside
 from controller.cli.records.sources import reason_text
 from controller.cli.session import AsJson, DataflowName, Session, session
 from controller.client.drop_folder import Advance, chunks, copy_into
@@ -87,6 +88,8 @@ def drop_command(
     if not json_:
         for file, item in zip(files, items, strict=True):
             print_text(f"{file} -> {item['path']}{_became(item, source)}")
+        if applied is not None:
+            print_set_aside(applied.summary())
     elif not (refused and wait):
         print_json({"items": items})
     if refused and (wait or not json_):

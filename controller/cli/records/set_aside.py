@@ -11,6 +11,7 @@ from __future__ import annotations
 import getpass
 import json
 import uuid
+from collections.abc import Mapping
 from typing import Annotated, Any
 
 import typer
@@ -30,6 +31,14 @@ DryRun = Annotated[
     ),
 ]
 _LIMIT = 20
+
+
+def print_set_aside(summary: Mapping[str, Any]) -> None:
+    """Print how many records each stage of a dataflow has set aside, and what lists them."""
+    name = summary["name"]
+    for stage, records in summary["set_aside"].items():
+        what = format_count(records, "record is", "records are")
+        print_text(f"{name}.{stage}: {what} set aside (see: cbp set-aside {name} {stage})", "red")
 
 
 def set_aside_command(

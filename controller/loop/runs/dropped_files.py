@@ -11,6 +11,8 @@ from dataclasses import dataclass
 from typing import Any
 
 from cbp.engine.interface.runs import NO_ORIGINS, Dropped, Origins
+from cbp.engine.storage.file_names import file_part
+from cbp.errors import NotFoundError
 from cbp.model.flow.increment import Increment
 from controller.loop.records.catalog import Catalog
 from controller.store.base import RunRecord, Store
@@ -33,7 +35,23 @@ class DroppedFiles:
         if not of_sources:
             return NO_ORIGINS
         known = self.store.origins(dataflow, set(of_sources))
-        return Origins({key: _files(one, of_sources[key].records) for key, one in known.items()})
+        before: dict[str, int] = {}
+        for key, one in of_sources.items():
+            parts = [file_part(file.path) for file in one.files]
+            if parts == list(range(len(parts))):
+                before |= _before(one)
+            elif (whole := self._whole(dataflow, one)) is not None:
+                of_sources[key] = whole  # a frame has only some files of it
+                before |= _before(whole)
+        files = {key: _files(one, of_sources[key].records) for key, one in known.items()}
+        return Origins(files, before)
+
+    def _whole(self, dataflow: str, part: Increment) -> Increment | None:
+        """Return the whole increment; `None` if it is not known any more."""
+        try:
+            return self.store.increment(dataflow, part.flow, part.index).increment
+        except NotFoundError:
+            return None
 
     def words(self, run: RunRecord, details: Mapping[str, Any]) -> str:
         """Return where the records are from on which a run failed; `""` if that is not known.
@@ -69,6 +87,14 @@ class DroppedFiles:
             flow = node.wiring[input_.name]
             if input_.frame_by is None and "." not in flow:
                 yield from ((flow, index) for index in run.read.get(input_.name, ()))
+
+
+def _before(increment: Increment) -> Iterator[tuple[str, int]]:
+    """Yield each data file of an increment, and how many records are in those before it."""
+    records = 0
+    for file in increment.files:
+        yield file.path, records
+        records += file.records
 
 
 def _of_sources(details: Mapping[str, Any]) -> list[Mapping[str, Any]]:

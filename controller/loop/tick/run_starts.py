@@ -90,14 +90,15 @@ class RunStarts:
                 unpublished=partial(self._unpublished, record),
             ),
         )
-        if node.sets_aside:
+        if node.sets_aside or node.translator.framed:
             read = [
                 one
                 for input_ in node.translator.inputs
                 for increment in inputs.get(input_.name, ())
                 for one in increments_of(increment, input_)
             ]
-            plan = replace(plan, origins=self.dropped_files.origins(record.name, read))
+            origins = self.dropped_files.origins(record.name, read)
+            plan = replace(plan, origins=origins)
         self.runner.start(PlannedRun(record, stage, view, start, run, plan))
 
     def _unpublished(self, record: DataflowRecord, writer: str) -> tuple[Intention, ...]:

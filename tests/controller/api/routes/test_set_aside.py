@@ -9,6 +9,7 @@ from typing import Any
 
 import pytest
 
+from cbp import Input, Output, Translate, framed
 from cbp.engine.direct import LocalEngine
 from controller.app.alerting import alert_watch_for
 from controller.cli import main
@@ -16,7 +17,7 @@ from controller.settings import Settings
 from tests.controller.api.app_transport import TOKEN
 from tests.controller.api.rejecting_shop import Shop
 from tests.controller.loop.runs.test_set_aside import FRAGILE, MENDED, Fragile, mend, sums
-from tests.controller.world import World
+from tests.controller.world import SCHEMA, World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -26,9 +27,9 @@ AT = "/api/v1/dataflows/one/stages/sum"
 class FragileShop(Shop):
     """One source and a stage whose code fails on 13; passes are made by hand."""
 
-    def __init__(self, root: Path, document: dict[str, Any]) -> None:
+    def __init__(self, root: Path, document: dict[str, Any], **more: type[Translate]) -> None:
         self.world = World(root, engine=LocalEngine)
-        self.world.translators["fragile"] = Fragile
+        self.world.translators |= {"fragile": Fragile, **more}
         self.world.restart()
         self.world.controller.register(document)
         self.settings = Settings(root=root, token=TOKEN)
@@ -124,6 +125,41 @@ def test_the_commands_list_it_try_it_and_give_it_back(
     assert sums(shop.world) == {"a": 1, "b": 15}
     assert "up to date" in shop.cbp(capsys, "status")
     shop.cbp(capsys, "give-back", "one", "sum", "--reason", "again", code=1)
+
+
+class Tens(Translate):
+    """Frames by tens; a number that is missing has no frame."""
+
+    items = Input(SCHEMA, route_by="word", frame_by=framed(lambda row: row.n // 10))
+    totals = Output("word STRING, n BIGINT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        out.totals(word=key.word, n=sum(row.n for row in group.items))
+
+
+@pytest.mark.parametrize("on_error", ["stop", "set_aside"])
+def test_a_record_without_a_frame_has_file_and_line(tmp_path: Path, on_error: str) -> None:
+    """Also in the second file of an increment, and whether its stage stops or goes on."""
+    document = {
+        "name": "one",
+        "sources": {"a": {"schema": SCHEMA, "format": "jsonl", "batch": {"files": 2}}},
+        "stages": {"sum": {"translator": "tens", "inputs": {"items": "a"}, "on_error": on_error}},
+    }
+    shop = FragileShop(tmp_path, document, tens=Tens)
+    shop.put("monday.jsonl", ['{"word": "a", "n": 1}'])
+    shop.put("tuesday.jsonl", ['{"word": "a", "n": 11}', "", '{"word": "b"}'])
+    shop.take_in()
+    shop.world.ticks()
+    if on_error == "set_aside":
+        shop.world.controller.close("one", "a", key="k")
+        shop.world.ticks()
+        (one,) = shop.get(f"{AT}/set-aside")["items"]
+        assert (one["file"], one["line"]) == ("tuesday.jsonl", 3)
+        assert "items.frame_by failed at" in one["message"]
+    else:
+        error = shop.get(AT)["error"]
+        assert error["message"].endswith("(the record is from tuesday.jsonl, line 3)")
+    shop.close()
 
 
 def test_a_stage_that_stops_names_file_and_line(tmp_path: Path) -> None:
