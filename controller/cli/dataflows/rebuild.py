@@ -122,7 +122,7 @@ def _followed(
         *path,
         clock=clock,
         hidden=hidden,
-        busy=lambda one: one["status"] in ("building", "swapping"),
+        busy=lambda one: not one["ended"] and one["status"] in ("building", "swapping"),
     )
 
 

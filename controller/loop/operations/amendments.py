@@ -17,7 +17,7 @@ from contextlib import contextmanager
 from functools import partial
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.errors import DataflowBusyError
+from cbp.errors import DataflowBusyError, DefinitionError
 from cbp.model.flow.generation import Generation
 from cbp.model.run.correction import Correction, CorrectionNote
 from cbp.model.version.rollback_point import PointAfterRun
@@ -123,7 +123,12 @@ class Amendments:
             tell=tell,
         )
         self._holds.require_free(name)  # an unfinished amendment has no position yet
-        look(self._store.dataflow(name))  # refuse before anything is cancelled
+        try:
+            look(self._store.dataflow(name))  # refuse before anything is cancelled
+        except DefinitionError:  # the position may be of a record that is redone next
+            for one in self._store.stages(name):
+                self._finisher.require_redone(name, one)
+            raise
         tell("waits until runs have ended", 0, 0, "")
         with self._quiet(name, "is being rolled back", cancel=True) as record:
             if pause:
