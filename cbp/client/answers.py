@@ -268,11 +268,14 @@ class GivenBack:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class GiveBackJob:
-    """How far a give-back is; the other attributes are those of `RollbackJob`.
+class Job:
+    """How far a job is.
 
     Attributes:
-        given_back: What was done, once it is.
+        step: What it does now.
+        done, total: How much of the step is done, and of how much; 0 if it is not known.
+        unit: What `done` and `total` count.
+        error: Why it failed, as the service's problem document.
     """
 
     id: str
@@ -282,8 +285,14 @@ class GiveBackJob:
     total: int
     unit: str
     seconds: float
-    given_back: GivenBack | None
     error: Any | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class GiveBackJob(Job):
+    """How far a give-back is; `given_back` is what was done, once it is."""
+
+    given_back: GivenBack | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
@@ -310,26 +319,10 @@ class Rollback:
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)
-class RollbackJob:
-    """How far a roll-back is.
+class RollbackJob(Job):
+    """How far a roll-back is; `rollback` is what was done, once it is."""
 
-    Attributes:
-        step: What it does now.
-        done, total: How much of the step is done, and of how much; 0 if it is not known.
-        unit: What `done` and `total` count.
-        rollback: What was done, once it is.
-        error: Why it failed, as the service's problem document.
-    """
-
-    id: str
-    ended: bool
-    step: str
-    done: int
-    total: int
-    unit: str
-    seconds: float
     rollback: Rollback | None
-    error: Any | None
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -21,7 +21,8 @@ __all__ = ["pytest_configure"]
 
 def pytest_configure(config: pytest.Config) -> None:
     """Record what becomes of tests, if the gate asks for it; find what files leave behind."""
-    path, runs = os.environ.get(FILE), hasattr(config, "workerinput")
+    # Taken away, so that a pytest that a test starts does not write over the same file.
+    path, runs = os.environ.pop(FILE, None), hasattr(config, "workerinput")
     shared = bool(getattr(config.option, "numprocesses", None))
     if path and not runs:
         config.pluginmanager.register(Recorder(Path(path), grouped=shared), "cbp-outcomes")

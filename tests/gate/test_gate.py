@@ -58,6 +58,14 @@ def test_leaves(left):
     pass
 """
 
+NESTED = """
+import subprocess
+import sys
+
+def test_nested():
+    command = [sys.executable, "-m", "pytest", "--collect-only", "-q", "test_sound.py"]
+    subprocess.run(command, check=True)
+"""
 THREAD = """
 import threading
 
@@ -160,6 +168,16 @@ def test_a_process_that_dies_gets_one_more_try(project: Project) -> None:
     code, lines = project.play()
     assert code == 1
     assert "FAILED test_death.py::test_death" in lines
+
+
+def test_a_test_that_starts_pytest_itself_leaves_the_record_whole(project: Project) -> None:
+    """As the check of the quarantine does: what the gate notes is the gate's own process alone."""
+    project.write("z_nested", NESTED)  # comes last
+    code, lines = project.play()
+    assert code == 0
+    assert lines[-1].strip("= ").startswith("4 passed, 1 skipped in ")
+    record = (project.kept / "first.jsonl").read_text(encoding="utf-8")
+    assert len(read_outcomes(record.splitlines())) == 5
 
 
 def test_a_test_in_quarantine_is_left_out_and_named(project: Project) -> None:

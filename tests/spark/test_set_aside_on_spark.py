@@ -10,7 +10,7 @@ import pytest
 
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from tests.cbp.engine.test_set_aside import FORMS, Pair
+from tests.cbp.engine.set_aside_pair import FORMS, Pair
 from tests.limited import limits_of
 from tests.sampling import sampled
 

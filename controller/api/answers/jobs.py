@@ -3,15 +3,17 @@
 from __future__ import annotations
 
 from datetime import datetime
-from typing import Any, Literal
+from typing import Any, Literal, Self
 
 from pydantic import Field
 
 from controller.api.answers.problems import problem
 from controller.api.answers.schemas import Model, Problem
-from controller.loop.operations.jobs import Job
 
-__all__ = ["JobOut", "shown_job"]
+__all__ = ["JobOut", "JobStatus"]
+
+JobStatus = Literal["running", "done", "failed"]
+"""How an amendment's job is."""
 
 
 class JobOut(Model):
@@ -19,7 +21,6 @@ class JobOut(Model):
 
     id: str
     dataflow: str
-    status: Literal["running", "done", "failed"]
     ended: bool
     step: str = Field(description="What it does now.")
     done: int
@@ -29,19 +30,14 @@ class JobOut(Model):
     seconds: float
     error: Problem | None = Field(description="Why it failed, as a request would be refused.")
 
+    @classmethod
+    def at(cls, path: str, job: Any, **more: Any) -> Self:
+        """Return what a job shows.
 
-def shown_job(one: Job[Any], path: str) -> dict[str, Any]:
-    """Return the fields of `JobOut`; the path is that of the job, for its error."""
-    return {
-        "id": one.id,
-        "dataflow": one.dataflow,
-        "status": one.status,
-        "ended": one.ended,
-        "step": one.step,
-        "done": one.done,
-        "total": one.total,
-        "unit": one.unit,
-        "began_at": one.began_at,
-        "seconds": one.seconds,
-        "error": None if one.error is None else Problem.model_validate(problem(one.error, path)[1]),
-    }
+        Args:
+            path: The job's path, for its error.
+            job: The job; its attributes are taken by their names.
+            more: What is shown in another form.
+        """
+        error = None if job.error is None else Problem.model_validate(problem(job.error, path)[1])
+        return cls.of(job, error=error, **more)

@@ -128,20 +128,20 @@ def _followed(
 
 def _print_differences(job: Mapping[str, Any]) -> None:
     rows = [
-        (
-            one["table"],
-            one["before"],
-            one["after"],
-            *(one["because"] if one[k] is None else one[k] for k in ("added",)),
-            *("" if one[k] is None else one[k] for k in ("gone", "changed")),
-        )
-        for one in job["tables"]
+        (one["table"], one["before"], one["after"], *_differences(one)) for one in job["tables"]
     ]
     columns = ("table", "records now", "then", "added", "gone", "changed")
     print_table(columns, rows, empty="no tables")
     if not job["exact"]:
         text = "the dataflow did not come to rest: some differences are input that one side lacks"
         print_text(text, "yellow")
+
+
+def _differences(table: Mapping[str, Any]) -> tuple[Any, Any, Any]:
+    """Return the records added, gone and changed, or why they were not compared."""
+    if table["because"]:
+        return table["because"], "", ""
+    return table["added"], table["gone"], table["changed"]
 
 
 def _print_jobs(answer: Mapping[str, Any], *, as_json: bool) -> None:

@@ -282,9 +282,10 @@ class RebuildJobs:
     def swap(self, name: str, id_: str) -> RebuildJob:
         """Begin to show the new tables in place of the old ones, all at one time; returns at once.
 
-        What came meanwhile is applied first; the dataflow stands still for the rest of it, and
-        while the new tables are copied beside the old files. The job has failed if another version
-        took over, or a roll-back; it is ready again, with an error, if runs did not end in time.
+        What came meanwhile is applied first. No run of the dataflow starts while the rest of it is
+        applied, and while the new tables are copied beside the old files. The job fails if another
+        version took over, or a roll-back; it is ready again, with an error, if runs did not end in
+        time.
 
         Raises:
             NotFoundError: If there is no such job.
@@ -426,7 +427,6 @@ class RebuildJobs:
             self._open_log,
         )
         present = self._catalog.compiled(record)
-        build.feed()
         for _ in range(self._readings_max):
             build.feed()
             snapshot = self._snapshots.take(name)

@@ -2,7 +2,7 @@
 
 start -> waits for runs -> publishes what is finished -> calls the code -> records the run -> done
 
-A job can only try: it calls the code, tells what fails again, and changes nothing.
+A job can only try: it calls the code, reports what fails again, and changes nothing.
 """
 
 from __future__ import annotations

@@ -99,7 +99,7 @@ class Swap(Protocol):
         """Return where the version begins, and how the tables of each stage change.
 
         Args:
-            record: The dataflow; it stands still.
+            record: The dataflow; none of its runs is under way.
             planned: The version.
             run: Unique id, for names of files.
 

@@ -167,7 +167,7 @@ class Corrections:
     def _given_back(
         self, plan: RunPlan, record: DataflowRecord, stage: str, tell: Tell
     ) -> PreparedRun:
-        """Prepare the run that reads what is set aside; each call of the code is told."""
+        """Prepare the run that reads what is set aside; each call of the code is reported."""
         records = len(self.set_aside(record, self.catalog.stage(record.name, stage)[1]))
 
         def enter(phase: str) -> None:

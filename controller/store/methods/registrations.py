@@ -319,7 +319,7 @@ class Versions:
             stages: As in `register`.
             framed: As in `register`.
             position: Where the new version begins; has every stage and input of `stages`.
-            fresh: Stages that go on if an error paused them. Who paused a stage resumes it.
+            fresh: Stages to resume if an error paused them; one that a user paused stays paused.
             priorities: Those of stages that the store does not know; others keep theirs.
             at: Time for increments and stages that the store does not know.
 

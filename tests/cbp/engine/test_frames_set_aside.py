@@ -14,7 +14,7 @@ from cbp.engine.reference.engine import ReferenceEngine
 from cbp.errors import AlignmentError, AuthorCodeError, SetAsideFullError
 from cbp.model.dataflow.dataflow import Dataflow
 from tests.cbp.engine.epochs import order_free
-from tests.cbp.engine.test_set_aside import Pair
+from tests.cbp.engine.set_aside_pair import Pair
 from tests.driver import Driver
 
 WRONG = ("a", None)

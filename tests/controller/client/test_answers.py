@@ -49,7 +49,7 @@ def test_every_value_is_compared() -> None:
     mine = {
         name for name, one in vars(answers).items() if isinstance(one, type) and is_dataclass(one)
     }
-    assert mine == {*NAMES} - {"QueryResult"}
+    assert mine == {*NAMES, "Job"} - {"QueryResult"}  # `Job` is what two of them share
 
 
 @pytest.mark.parametrize("name", sorted(NAMES))

@@ -2,7 +2,6 @@
 
 from __future__ import annotations
 
-from dataclasses import asdict
 from datetime import datetime
 from typing import Any, Literal
 
@@ -12,7 +11,7 @@ from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import DataflowInvalidError, Mistake
 from controller.access.scopes import Scope
-from controller.api.answers.problems import problem
+from controller.api.answers.jobs import JobOut
 from controller.api.answers.schemas import Model, Problem
 from controller.api.requests.documents import parsed, read_document_body
 from controller.api.routing.dependencies import ControllerDep, RebuildJobsDep, StoreDep
@@ -51,20 +50,11 @@ class TableDifferenceOut(Model):
     because: str = Field(description="Why it was not compared; empty if it was.")
 
 
-class RebuildJobOut(Model):
+class RebuildJobOut(JobOut):
     """A rebuild beside that is under way, or has ended."""
 
-    id: str
-    dataflow: str
-    version: int = Field(description="The version that the swap begins.")
+    version: int
     status: Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
-    ended: bool
-    step: str = Field(description="What it does now.")
-    done: int
-    total: int = Field(description="How many there are; 0 if it is not known.")
-    unit: str = Field(description="What `done` and `total` count, such as `increments`.")
-    began_at: datetime
-    seconds: float
     tables: list[TableDifferenceOut] = Field(
         description="What differs between the present tables and the new ones, once it is ready."
     )
@@ -72,7 +62,7 @@ class RebuildJobOut(Model):
         description="Whether both had applied the same input when they were compared. Otherwise "
         "some differences are increments that only one of them had applied."
     )
-    error: Problem | None = Field(description="Why it failed, or why the last swap did.")
+    error: Problem | None = Field(description="Why it failed, or why its last swap did.")
 
 
 class RebuildsOut(Model):
@@ -178,19 +168,4 @@ def _start(
 
 def _job(one: RebuildJob) -> RebuildJobOut:
     path = f"{PREFIX}/dataflows/{one.dataflow}/rebuilds/{one.id}"
-    return RebuildJobOut(
-        id=one.id,
-        dataflow=one.dataflow,
-        version=one.version,
-        status=one.status,
-        ended=one.ended,
-        step=one.step,
-        done=one.done,
-        total=one.total,
-        unit=one.unit,
-        began_at=one.began_at,
-        seconds=one.seconds,
-        tables=[TableDifferenceOut(**asdict(table)) for table in one.tables],
-        exact=one.exact,
-        error=None if one.error is None else Problem.model_validate(problem(one.error, path)[1]),
-    )
+    return RebuildJobOut.at(path, one)

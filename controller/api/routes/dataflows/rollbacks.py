@@ -15,7 +15,7 @@ from cbp.errors import NotFoundError
 from cbp.model.flow.generation import Generation
 from cbp.model.version.rollback_point import PointAfterRun
 from controller.access.scopes import Scope
-from controller.api.answers.jobs import JobOut, shown_job
+from controller.api.answers.jobs import JobOut, JobStatus
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep, page_behind
 from controller.api.routing.dependencies import (
@@ -117,6 +117,7 @@ class RollbackOut(Model):
 class RollbackJobOut(JobOut):
     """A roll-back that is under way, or has ended."""
 
+    status: JobStatus
     rollback: RollbackOut | None = Field(description="What was done; `null` until it is.")
 
 
@@ -366,7 +367,7 @@ def _moment(one: PointAfterRun) -> MomentOut:
 def _job(one: RollbackJob) -> RollbackJobOut:
     path = f"{PREFIX}/dataflows/{one.dataflow}/rollback/jobs/{one.id}"
     done = None if one.result is None else _shown(one.result)
-    return RollbackJobOut(**shown_job(one, path), rollback=done)
+    return RollbackJobOut.at(path, one, rollback=done)
 
 
 def _shown(one: Generation) -> RollbackOut:

@@ -11,7 +11,7 @@ from pydantic import Field
 
 from cbp.errors import NotFoundError
 from controller.access.scopes import Scope
-from controller.api.answers.jobs import JobOut, shown_job
+from controller.api.answers.jobs import JobOut, JobStatus
 from controller.api.answers.schemas import Model, Page, PageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import (
@@ -71,6 +71,7 @@ class GivenBackOut(Model):
 class GiveBackJobOut(JobOut):
     """A give-back that is under way, or has ended."""
 
+    status: JobStatus
     stage: str
     given_back: GivenBackOut | None = Field(description="What was done; `null` until it is.")
 
@@ -148,7 +149,7 @@ def show_give_back(name: str, stage: str, job: str, jobs: GiveBackJobsDep) -> Gi
 def _job(one: GiveBackJob) -> GiveBackJobOut:
     path = f"{PREFIX}/dataflows/{one.dataflow}/stages/{one.stage}/give-back/jobs/{one.id}"
     done = None if one.result is None else _given(one.stage, one.result)
-    return GiveBackJobOut(**shown_job(one, path), stage=one.stage, given_back=done)
+    return GiveBackJobOut.at(path, one, given_back=done)
 
 
 def _given(stage: str, given: GivenBack) -> GivenBackOut:
