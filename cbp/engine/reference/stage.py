@@ -153,7 +153,8 @@ class ReferenceStage:
         """
         done = _Epoch({output.name: [] for output in self.spec.outputs}, timers=first)
         done.figures["records_in"] = sum(len(rows) for many in inputs.values() for rows in many)
-        if done.figures["records_in"] or (first and self.woken(self._context.time)):
+        woken = first and self._woken(self._context.time, self._aside.left_out)
+        if done.figures["records_in"] or woken:
             for part in self.spec.parts():
                 if part.record_wise:
                     self._run_records(part, inputs, done)
@@ -196,7 +197,9 @@ class ReferenceStage:
 
     def woken(self, until: datetime) -> list[Key]:
         """Return the keys with a timer that is due, but for groups whose records wait."""
-        waiting = {one.key for one in self.aside}
+        return self._woken(until, {one.key for one in self.aside})
+
+    def _woken(self, until: datetime, waiting: Collection[Key | None]) -> list[Key]:
         due = (key for spec in self.spec.timers for key in self._due(spec, until))
         return [key for key in due if key not in waiting]
 

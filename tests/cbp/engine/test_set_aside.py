@@ -131,6 +131,21 @@ def test_behind_others_is_too_much_as_well(tmp_path: Path) -> None:
         pair.driver.run_until_idle()
 
 
+def test_a_call_of_a_timer_that_is_given_back_alone_is_made_again(tmp_path: Path) -> None:
+    """No record waits with it: its timer is due, so the group is called, and fails again or not."""
+    pair = Pair(tmp_path, "groups")
+    pair.feed(rows=[("a", 3, "late")])
+    pair.wake(2)
+    assert [(one[0], one[2]) for one in pair.aside()] == [(None, None)]
+    pair.give_back()
+    pair.compare()
+    assert len(pair.aside()) == 1
+    pair.mend()
+    pair.give_back()
+    pair.compare()
+    assert pair.aside() == pair.driver.state("stage", "wake") == []
+
+
 def test_keys_that_share_a_hash_are_told_apart(tmp_path: Path) -> None:
     """Only the group that fails is left out."""
     pair = Pair(tmp_path, "groups", mask=NARROW)
