@@ -10,7 +10,8 @@
 # a copied or moved checkout repairs itself. No entry-point script of pip's is ever called (their
 # first line breaks on a path with a space): always `"$CBP_VENV/bin/python" -m ...`.
 #
-# Settings: CBP_VENV (default <repo>/.venv), CBP_PYTHON (the interpreter to make it from), CBP_PORT.
+# Settings: CBP_VENV (default <repo>/.venv), CBP_PYTHON (the interpreter to make it from), CBP_PORT,
+# CBP_NO_COMPILE (any value: of the packages only what is imported is compiled, once it is).
 
 set -euo pipefail
 
@@ -214,7 +215,7 @@ cbp_make_venv() {
 cbp_pip() {
     local quiet="-q"
     [ -t 2 ] && quiet=""
-    "$CBP_VENV_PYTHON" -m pip install ${quiet:+"$quiet"} --no-input "$@" 1>&2 || {
+    "$CBP_VENV_PYTHON" -m pip install ${quiet:+"$quiet"} ${CBP_NO_COMPILE:+--no-compile} --no-input "$@" 1>&2 || {
         cbp_say ""
         cbp_say "pip could not install the pinned packages of deploy/constraints.txt; its reason is above."
         cbp_say "  No network, or a proxy?  Set https_proxy, or PIP_INDEX_URL to your mirror, and start again:"

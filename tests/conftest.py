@@ -28,9 +28,22 @@ settings.register_profile(
 )
 settings.load_profile("cbp")
 
+gc.disable()  # until all tests are collected
+
 _PROCESSES = {"cluster", "system"}
-_LONG = ("processes", "spark", "simulation", "page")
-"""Groups that take longest, in this order: they are handed out first (`--no-loadscope-reorder`)."""
+_LONG = (
+    "processes",
+    "spark",
+    "simulation",
+    "page",
+    "tests/test_guides.py",
+    "tests/test_readme.py",
+    "tests/service/test_service.py",
+    "tests/fuzz/test_fuzz.py",
+    "tests/security/test_canary.py",
+)
+"""Groups that take longest, and long files that would come last, when the other processes have
+nothing left to do: they are handed out first, in this order (`--no-loadscope-reorder`)."""
 
 
 @pytest.hookimpl(tryfirst=True)
@@ -66,10 +79,11 @@ def pytest_collection_finish(session: pytest.Session) -> None:
     """Refuse to share tests out where the groups are passed over, as xdist does with pytest 9.2.
 
     What was imported and collected stays to the end: some 500,000 objects, over which each full
-    collection of garbage goes in vain (0.3 to 0.6 s). From here on none does.
+    collection of garbage goes in vain (0.3 to 0.6 s). None does so before or from here on.
     """
     gc.collect()
     gc.freeze()
+    gc.enable()
     told = getattr(session.config.option, "loadgroup", False)
     if told and session.items and "@" not in session.items[0].nodeid:
         raise pytest.UsageError("pytest-xdist does not see the groups; see pyproject.toml")

@@ -15,10 +15,10 @@ from collections.abc import Callable, Iterator
 from contextlib import contextmanager
 from pathlib import Path
 from types import ModuleType
-from typing import Any
+from typing import Literal
 
 import pytest
-from playwright.sync_api import Browser, sync_playwright
+from playwright.sync_api import Browser, BrowserContext, expect, sync_playwright
 
 from tests.machine import folder_in_memory, leave_out
 from tests.ui.served import Served
@@ -27,6 +27,8 @@ from tests.ui.viewer import CHROMIUM, Viewer
 REPO = Path(__file__).resolve().parents[2]
 
 ARGUMENTS = ["--no-sandbox", "--disable-gpu", "--disable-extensions", "--disable-dev-shm-usage"]
+
+expect.set_options(timeout=60_000)
 
 OpenViewer = Callable[..., Viewer]
 
@@ -111,24 +113,34 @@ def clicks(served: Served) -> Served:
     return served
 
 
+@pytest.fixture(scope="package")
+def free_contexts() -> list[BrowserContext]:
+    """Contexts of the browser that no test uses, as empty as new ones.
+
+    What a context has loaded of the page it need not load and compile again.
+    """
+    return []
+
+
 @pytest.fixture
-def open_viewer(browser: Browser, served: Served) -> Iterator[OpenViewer]:
+def open_viewer(
+    browser: Browser, served: Served, free_contexts: list[BrowserContext]
+) -> Iterator[OpenViewer]:
     """Return what opens further pages: `open_viewer(width=400, color_scheme="dark")`."""
     opened: list[Viewer] = []
 
-    def open_one(width: int = 1280, height: int = 800, **options: Any) -> Viewer:
-        options.setdefault("color_scheme", "light")
-        options.setdefault("reduced_motion", "reduce")
-        context = browser.new_context(
-            viewport={"width": width, "height": height}, locale="en-GB", **options
-        )
+    def open_one(
+        width: int = 1280, height: int = 800, color_scheme: Literal["light", "dark"] = "light"
+    ) -> Viewer:
+        context = free_contexts.pop() if free_contexts else browser.new_context(locale="en-GB")
         viewer = Viewer(context, served.url)
         opened.append(viewer)
+        viewer.page.set_viewport_size({"width": width, "height": height})
+        viewer.page.emulate_media(color_scheme=color_scheme, reduced_motion="reduce")
         return viewer
 
     yield open_one
-    for viewer in opened:
-        viewer.page.context.close()
+    free_contexts.extend(viewer.leave() for viewer in opened)
     for viewer in opened:
         viewer.assert_quiet()
 

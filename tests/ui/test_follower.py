@@ -94,6 +94,6 @@ def test_a_follower_shows_what_is_stored_and_says_who_leads(two: Two, viewer: Vi
     viewer.allow("Failed to load resource")
     two.leader.kill()
     until(lambda: two.follower.get("/leader")["role"] == "leads", "it does not take over")
-    expect(notice).to_have_count(0, timeout=30_000)
+    expect(notice).to_have_count(0)
     two.follower.upload("clicks", "urls", "later.jsonl", [{"url": "/later"}])
     two.follower.wait_for_run("clicks", "count", 3)

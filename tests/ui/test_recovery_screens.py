@@ -184,7 +184,7 @@ def test_a_planted_difference_is_shown_record_by_record(
     plant_other_urls(next((folder / "sources" / "urls").glob("000000000000-*.parquet")))
     page = viewer.open("/dataflows/clicks/verify")
     page.get_by_role("button", name="Verify", exact=True).click()
-    expect(page.get_by_role("heading", name="Differences")).to_be_visible(timeout=30_000)
+    expect(page.get_by_role("heading", name="Differences")).to_be_visible()
     one = clicks.get("/dataflows/clicks/verifications")["items"][0]
     until(
         lambda: clicks.get(f"/verifications/{one['id']}")["status"] == "differs",

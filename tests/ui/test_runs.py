@@ -15,8 +15,6 @@ from tests.ui.conftest import OpenViewer
 from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
 
-expect.set_options(timeout=30_000)
-
 BIG = 9_007_199_254_740_993
 """2^53 + 1, which a double cannot hold."""
 

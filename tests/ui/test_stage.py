@@ -14,8 +14,6 @@ from tests.ui.authored import LOOKING_UP, Author, send
 from tests.ui.served import Served
 from tests.ui.viewer import Viewer, assert_accessible, screenshot
 
-expect.set_options(timeout=30_000)
-
 
 @pytest.fixture(scope="module")
 def author(tmp_path_factory: pytest.TempPathFactory) -> Author:

@@ -130,7 +130,7 @@ def what_is_late_and_why(operator: Operator) -> None:
         one for one in operator.served.get("/dataflows/late")["stages"] if one["lag_seconds"]
     ]
     expect(operator.page.get_by_role("region", name="Late")).to_contain_text(
-        re.compile(rf"{late['name']}, by \d+.*: runs epoch 0"), timeout=30_000
+        re.compile(rf"{late['name']}, by \d+.*: runs epoch 0")
     )
 
 
