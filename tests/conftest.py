@@ -10,9 +10,10 @@ from typing import Any
 
 import pytest
 from hypothesis import settings
+from hypothesis.internal.conjecture import providers
 
 from tests.gate.plugins import pytest_configure
-from tests.sampling import examples
+from tests.sampling import examples, keep_a_part
 
 __all__ = ["pytest_configure"]
 
@@ -27,6 +28,10 @@ settings.register_profile(
     print_blob=True,
 )
 settings.load_profile("cbp")
+if "CBP_RANDOM" not in os.environ:
+    # Hypothesis also tries constants of the modules that are loaded: which examples a test plays
+    # would depend on the tests that its process ran before.
+    providers._get_local_constants = lambda: providers._local_constants
 
 gc.disable()  # until all tests are collected
 
@@ -54,6 +59,7 @@ def pytest_collection_modifyitems(config: pytest.Config, items: list[pytest.Item
     all that start processes of their own, of which some are killed and some have the time; and
     the simulation, which counts together what its seeds did.
     """
+    keep_a_part(items)
     groups = {item: _group(item) for item in items}
     for item, group in groups.items():
         item.add_marker(pytest.mark.xdist_group(group))

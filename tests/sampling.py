@@ -7,7 +7,8 @@ number of examples that a property names.
 from __future__ import annotations
 
 import os
-from collections.abc import Iterable
+from collections import Counter
+from collections.abc import Iterable, Sequence
 from typing import Any
 
 import pytest
@@ -35,3 +36,19 @@ def sampled(cases: Iterable[Any], *, every: int, first: int = 0) -> list[Any]:
         )
         for number, case in enumerate(cases)
     ]
+
+
+def keep_a_part(items: Sequence[pytest.Item]) -> None:
+    """Make soaks of the cases that the marker `part(every, first=0)` of their test leaves out.
+
+    Like `sampled`, for tests whose cases come from several decorators, or are named elsewhere.
+    """
+    seen: Counter[str] = Counter()
+    for item in items:
+        mark = item.get_closest_marker("part")
+        if mark is None or item.get_closest_marker("soak") is not None:
+            continue
+        test = item.nodeid.partition("[")[0]
+        if seen[test] % mark.kwargs["every"] != mark.kwargs.get("first", 0):
+            item.add_marker(pytest.mark.soak)
+        seen[test] += 1

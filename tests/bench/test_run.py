@@ -49,6 +49,7 @@ def run(options: BenchOptions, spark: Any = None) -> tuple[Sequence[Any], str]:
     return results, stream.getvalue()
 
 
+@pytest.mark.soak
 def test_results_are_printed_written_and_drawn(tmp_path: Path, temporary: Path) -> None:
     """One run leaves a table, a document and a picture, and no other file."""
     target, picture = tmp_path / "out.json", tmp_path / "out.png"

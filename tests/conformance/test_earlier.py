@@ -47,6 +47,7 @@ def test_every_schema_is_kept() -> None:
         assert [name[:4] for name in kept(database)] == schemas
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("name", played("sqlite"))
 def test_a_service_on_sqlite_goes_on(tmp_path: Path, name: str) -> None:
     """Migrated, recovered, and the tables are those of an unbroken run."""
@@ -56,6 +57,7 @@ def test_a_service_on_sqlite_goes_on(tmp_path: Path, name: str) -> None:
     goes_on(tmp_path, url)
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("name", played("sqlite"))
 def test_a_lost_store_is_rebuilt_from_earlier_logs(tmp_path: Path, name: str) -> None:
     """Descriptions, records and entries of every version are understood."""
@@ -65,6 +67,7 @@ def test_a_lost_store_is_rebuilt_from_earlier_logs(tmp_path: Path, name: str) ->
     goes_on(tmp_path, f"sqlite:///{tmp_path}/cbp.db", rebuilt=True)
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.service
 @pytest.mark.parametrize("name", played("postgresql"))
 def test_a_service_on_postgresql_goes_on(

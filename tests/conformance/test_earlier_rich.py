@@ -77,6 +77,7 @@ def test_one_of_everything_is_kept() -> None:
         assert not lacking, (archive, lacking)
 
 
+@pytest.mark.part(every=2)
 def test_a_service_goes_on(left: Path) -> None:
     """Migrated and recovered, the tables are what was written; then on, and back."""
     with closing(open_store(f"sqlite:///{left}/cbp.db")) as store:
@@ -89,6 +90,7 @@ def test_a_service_goes_on(left: Path) -> None:
         goes_on(service, story_of(left))
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("left", sampled(REBUILT, every=len(REBUILT) - 1), indirect=True)
 @pytest.mark.parametrize(
     "url", ["", pytest.param("postgresql", marks=[pytest.mark.service, pytest.mark.soak])]

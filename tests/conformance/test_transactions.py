@@ -88,6 +88,7 @@ def picture(store: Store) -> list[Any]:
     return [store.dataflows(), store.runs().items, *per_dataflow]
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("name", WRITES)
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_crash_leaves_all_of_a_write_or_nothing(

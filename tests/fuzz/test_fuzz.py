@@ -184,6 +184,7 @@ def test_blocks_and_lines_give_the_same_of_every_file(format_: str, tmp_path: Pa
     assert min(taken[True], taken[False]) > 100
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("name", sorted(REFUSED))
 def test_what_was_found_is_refused_and_the_next_file_is_read(name: str, tmp_path: Path) -> None:
     """The corpus goes through a reader's process, as in a service."""
@@ -225,6 +226,7 @@ def test_files_through_processes_settle_as_in_a_thread(tmp_path: Path) -> None:
     assert seen > 100
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("format_", ["jsonl", "csv"])
 def test_a_planted_mistake_is_found(
     format_: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch

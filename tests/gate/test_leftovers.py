@@ -86,6 +86,7 @@ def test_what_the_session_holds_and_what_ends_is_not_left_behind(project: Path) 
     assert "2 passed" in play(project)
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("kind", LEAVERS)
 def test_a_leaver_is_named(project: Path, kind: str) -> None:
     """The file's last test fails, with what was left; the file after it does not."""

@@ -524,13 +524,13 @@ def is_found(bench: Bench, plant: Plant, *, power: bool = False) -> bool:
     return finding_seed(bench, plant, power=power) is not None
 
 
-@pytest.mark.parametrize("plant", sampled(CRASHES, every=2), ids=lambda p: p.__name__)
+@pytest.mark.parametrize("plant", sampled(CRASHES, every=3, first=2), ids=lambda p: p.__name__)
 def test_a_planted_fault_is_found(bench: Bench, plant: Plant) -> None:
     """Crashes, errors and repetitions of few seeds bring it to light."""
     assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
 
 
-@pytest.mark.parametrize("plant", sampled(OPERATIONS, every=2), ids=lambda p: p.__name__)
+@pytest.mark.parametrize("plant", sampled(OPERATIONS, every=4), ids=lambda p: p.__name__)
 def test_a_fault_in_an_operation_is_found(
     bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -634,6 +634,7 @@ def test_a_fault_of_replacements_is_found(
     assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "plant", [later_records_overtake, what_is_given_back_stays], ids=lambda p: p.__name__
 )

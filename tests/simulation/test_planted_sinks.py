@@ -49,6 +49,7 @@ PLANTS: dict[Plant, int] = {
 """With a seed that found the fault when it was last looked up, and is played first."""
 
 
+@pytest.mark.part(every=2, first=1)
 @pytest.mark.parametrize("plant", sampled(PLANTS, every=2), ids=lambda plant: plant.__name__)
 def test_a_fault_of_sinks_is_found(
     bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch

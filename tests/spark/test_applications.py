@@ -22,6 +22,7 @@ from tests.stages.graphs import increments, small_web, small_world
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("shuffled", sampled([False, True], every=2), ids=["arranged", "shuffled"])
 @pytest.mark.parametrize("name", ["clustering", "pagerank"])
 def test_every_epoch_equals_the_reference(
@@ -40,6 +41,7 @@ def test_every_epoch_equals_the_reference(
     assert (moved > 0) == shuffled
 
 
+@pytest.mark.soak
 def test_bytes_shuffled_do_not_grow_with_the_groups_that_get_a_record(
     spark: Any, tmp_path: Path
 ) -> None:

@@ -17,6 +17,7 @@ from tests.spark.spark_epochs import epochs_of
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("case", "records"),
     sampled(

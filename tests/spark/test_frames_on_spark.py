@@ -112,6 +112,7 @@ def numbered(monkeypatch: pytest.MonkeyPatch) -> list[tuple[int, int]]:
     return noted
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("case", "shuffled"),
     sampled(((case, way) for way in (False, True) for case in CASES), every=2),

@@ -40,6 +40,7 @@ def played(executor: SparkExecutor, folder: Path, translator: Any) -> tuple[Any,
     return driver.outputs("one.seen")[-1], set(lanes_of(driver.figures[-1]))
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("kind", ["digits", "zone", "list"])
 def test_what_one_dataflow_changes_another_does_not_see(
     executor: SparkExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str

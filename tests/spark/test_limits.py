@@ -29,6 +29,7 @@ class Calls(TranslateArrow):
         out.calls({"k": groups.keys.column(0), "together": [len(groups)] * len(groups)})
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("way", "lane"),
     [("resident", Lane.RESIDENT), ("job", Lane.SPARK), ("shuffled", Lane.SPARK)],

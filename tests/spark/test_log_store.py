@@ -135,6 +135,7 @@ class Unanswered:
         self._fail()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("kind", ["ConnectException", "NumberFormatException"])
 @pytest.mark.parametrize("again", [False, True])
 def test_after_an_unknown_outcome_the_entry_is_read(

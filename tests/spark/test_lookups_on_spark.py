@@ -39,6 +39,7 @@ def test_what_is_looked_up_is_the_references(shuffled: bool, spark: Any, tmp_pat
     assert_same(dataflow, driver, [{name: rows} for name, rows in arrivals])
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("tasks", "reads", "hash_mask"),
     [(1, 1_000_000, -1), (2, 1_000_000, NARROW), (2, 0, NARROW)],

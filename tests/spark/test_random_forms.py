@@ -95,6 +95,7 @@ def test_groups_with_single_records_are_refused_in_the_other_forms(form: type[An
     assert refused.value.details["rule"] == "route_by_missing"
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("seed", range(SEED, SEED + RUNS))
 def test_every_form_behind_every_other_equals_the_reference(
     seed: int, spark: Any, tmp_path: Path

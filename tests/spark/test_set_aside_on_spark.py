@@ -17,6 +17,7 @@ from tests.sampling import sampled
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("form", "shuffled"), sampled(itertools.product(FORMS, (False, True)), every=3)
 )

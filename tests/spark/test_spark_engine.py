@@ -42,6 +42,7 @@ def engine(spark: Any, tmp_path: Path) -> DirectEngine:
     return DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("case", "shuffled"),
     sampled(

@@ -154,6 +154,7 @@ class PageCountSql(UrlCountSql):
     }
 
 
+@pytest.mark.soak
 def test_a_state_in_sql_is_kept_by_its_own_columns(spark: Any, tmp_path: Path) -> None:
     """Its records are found and placed by the columns that hold the key, whatever their names."""
     dataflow = dataflow_of(PageCountSql())

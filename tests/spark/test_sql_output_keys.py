@@ -37,6 +37,7 @@ class Elsewhere(Parts):
 ROWS = [{"k": k, "id": id_, "n": n} for k in (0, 2, 4, 6) for id_ in (1, 2) for n in (1, 2)]
 
 
+@pytest.mark.part(every=2, first=1)
 @pytest.mark.parametrize(
     ("translator", "code", "way"),
     [

@@ -58,6 +58,7 @@ def driver_of(translator: TranslateSql, spark: Any, folder: Path, way: str) -> D
     return driver
 
 
+@pytest.mark.soak
 def test_state_expires_as_in_the_groupwise_form(spark: Any, tmp_path: Path) -> None:
     """With other groups called, all at once, and none called; so do records of a view.
 

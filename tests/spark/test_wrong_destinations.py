@@ -98,6 +98,7 @@ def executors(spark: Any) -> Iterator[Callable[[str], Any]]:
         one.residents.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("form", "way"),
     [(Groupwise, "job"), (Groupwise, "shuffled"), (Groupwise, "resident"), (Vectorised, "job")],

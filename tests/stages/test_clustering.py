@@ -52,6 +52,7 @@ def test_a_triangle_over_two_epochs(multicast: bool) -> None:
     assert result.state["graph"][0] == (1, 2, [1, 3])
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("multicast", FORMS)
 @given(SPLITS)
 def test_any_split_gives_the_coefficients_of_networkx(
@@ -73,6 +74,7 @@ def test_both_forms_agree_with_networkx_on_a_random_graph(increments: int) -> No
     assert plain.state == multicast.state
 
 
+@pytest.mark.soak
 def test_figure_7_as_printed_is_wrong_from_two_increments_on(
     monkeypatch: pytest.MonkeyPatch,
 ) -> None:

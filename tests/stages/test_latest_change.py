@@ -39,6 +39,7 @@ def newest(messages: list[Any]) -> dict[int, tuple[int, Any]]:
     return {key: (ts, name) for key, (ts, gone, _, name) in best.items() if not gone}
 
 
+@pytest.mark.soak
 @settings(max_examples=examples(30), deadline=None)
 @given(st.lists(MESSAGES, max_size=4))
 def test_the_order_of_messages_does_not_matter(epochs: list[list[Any]]) -> None:

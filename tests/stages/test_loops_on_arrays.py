@@ -158,6 +158,7 @@ def fed(edges: Edges, *, gone: bool) -> list[dict[str, Any]]:
     return [{"src": src, "dst": dst, "gone": gone or None} for src, dst in edges.tolist()]
 
 
+@pytest.mark.part(every=10)
 @pytest.mark.parametrize("graph", GRAPHS)
 @pytest.mark.parametrize("loop", LOOPS)
 @pytest.mark.parametrize(
@@ -185,6 +186,7 @@ def test_after_every_increment_it_is_what_scratch_gives(
         assert wrong <= ERROR * len(right), f"increment {number} of {len(some)} edges"
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("loop", LOOPS)
 def test_every_epoch_equals_the_reference(loop: str, tmp_path: Path) -> None:
     """States, changes of views and their order, where a run reads all and where it looks up."""

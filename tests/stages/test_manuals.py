@@ -151,6 +151,7 @@ def check_coefficients(edges: list[Edge], increments: int) -> None:
     assert max(expected.values()) > 0
 
 
+@pytest.mark.soak
 @webs
 @sizes
 def test_ranks_are_those_of_networkx(web: str, limit: int | None) -> None:

@@ -28,6 +28,7 @@ FLOWS = {
 }
 
 
+@pytest.mark.part(every=2, first=1)
 @pytest.mark.parametrize("name", sampled(FLOWS, every=3))
 def test_every_epoch_equals_the_reference(name: str, tmp_path: Path) -> None:
     """With several tasks and small windows; new edges arrive while state is there."""

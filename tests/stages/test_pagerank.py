@@ -109,6 +109,7 @@ def test_any_split_gives_the_ranks_from_scratch(
     assert latest(engine) == pytest.approx(from_scratch(edges), rel=0, abs=1e-9)
 
 
+@pytest.mark.soak
 def test_ranks_are_those_of_networkx_however_pages_are_told() -> None:
     """By multicast or by broadcast: equal to each other, to scratch, and to networkx in L1."""
     edges = random_edges(20, 2, seed=1)

@@ -112,6 +112,7 @@ def test_what_is_left_after_all_links_went_is_nothing() -> None:
     assert empty.state["rank.pages"] == empty.state["rank.links"] == []
 
 
+@pytest.mark.soak
 def test_on_tables_scores_are_those_of_networkx(tmp_path: Path) -> None:
     """With dangling pages, up to the sum; and a small change calls few pages."""
     dice = random.Random(5)

@@ -126,6 +126,7 @@ def values(stage: Propagate | PropagateArrow, days: list[list[Edge]]) -> list[Va
     return after
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("case", EVERY)
 @settings(max_examples=examples(12), deadline=None)
 @given(days=DAYS)
@@ -151,6 +152,7 @@ def test_a_chain_of_epochs_ends_where_one_run_does(case: str, days: list[list[Ed
         assert all(row.phase == 0 for row in result.state["spread.support"])
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("case", EVERY)
 def test_on_tables_they_are_those_of_networkx(case: str, tmp_path: Path) -> None:
     """Random graphs that lose as many edges as they get: values, and one epoch an increment."""

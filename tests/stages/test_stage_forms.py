@@ -88,6 +88,7 @@ def epochs_of(result: Result, flow: str) -> list[list[tuple[Any, ...]]]:
     return [comparable(epoch) for epoch in result.outputs[flow]]
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("seed", range(3))
 def test_both_forms_give_the_same_changes_in_the_same_order(seed: int) -> None:
     """At every epoch, while records come late, change, move and go; nulls, NaN and ties."""

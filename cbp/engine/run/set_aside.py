@@ -246,12 +246,19 @@ class SettingAside:
         ]
 
     def _given_again(self, reports: Sequence[SetAside]) -> list[Record]:
-        """Return the records of the table that failed again, as they were, with their error."""
+        """Return the records of the table that failed again, with their error.
+
+        A record that had no frame, key or order may have a group by now, and fail with it.
+        """
         of_input: dict[str, list[Record]] = {}
         for record in self.table.records:
             of_input.setdefault(record["input"], []).append(record)
         again = [
-            {**of_input[one.input][one.sequence], **self._error_of(one.key, one.error)}
+            {
+                **of_input[one.input][one.sequence],
+                "key": one.key,
+                **self._error_of(one.key, one.error),
+            }
             for one in reports
         ]
         calls = [one for one in self.table.records if one["input"] is None]

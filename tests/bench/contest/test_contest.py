@@ -167,6 +167,7 @@ def test_each_round_begins_with_another_candidate(tmp_path: Path) -> None:
     assert all(sorted(rounds[i : i + 3]) == ["blackbox", "cbp", "duckdb-key"] for i in (0, 3, 6))
 
 
+@pytest.mark.soak
 def test_a_dataflow_of_several_stages_is_measured(tmp_path: Path) -> None:
     """The crawl queue runs on ours and on the black box, and their states agree."""
     contest, _ = contest_of(tmp_path, workload="crawl-queue", against=("blackbox",), increment=(5,))

@@ -75,6 +75,7 @@ def test_coefficients_of_the_state_are_networkx_s(variant: str) -> None:
     assert workload.held(engine.state).of == pytest.approx(expected)
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("variant", ["", "broadcast"])
 def test_ranks_of_the_state_are_networkx_s(variant: str, monkeypatch: pytest.MonkeyPatch) -> None:
     """At threshold 0, in either variant, up to the tolerance; the mean rank is 1."""

@@ -27,6 +27,7 @@ from tests.driver import Driver
 from tests.sampling import examples
 
 
+@pytest.mark.part(every=7)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("case", CASES)
 @settings(max_examples=examples(3), deadline=None)

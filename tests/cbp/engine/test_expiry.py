@@ -41,6 +41,7 @@ def driver_of(
     return Driver(engine, dataflow, folder / "t")
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize(
     ("case", "form"), [("parting", "groupwise"), ("parting", "arrow"), ("parting_items", "")]

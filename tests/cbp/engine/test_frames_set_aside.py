@@ -56,6 +56,16 @@ def test_it_waits_for_a_frame_if_none_is_open(tmp_path: Path) -> None:
     assert codes == ["author_code_failed", "framing_key_invalid"]
 
 
+def test_given_back_into_a_group_that_fails_it_waits_with_its_group(tmp_path: Path) -> None:
+    """It has its group's key by then, so that later records of the group do not overtake it."""
+    pair = Pair(tmp_path, "framed")
+    pair.feed(rows=[("a", 0, "raise"), ("a", 0, "late"), ("a", 1, None)])
+    assert [one[1] for one in pair.aside()] == [None, '{"k":"a"}']
+    pair.give_back()
+    pair.compare()
+    assert [one[1] for one in pair.aside()] == ['{"k":"a"}', '{"k":"a"}']
+
+
 def test_its_order_among_others_is_that_of_the_input(tmp_path: Path) -> None:
     """A group that fails stands before and behind it."""
     pair = Pair(tmp_path, "framed")

@@ -168,6 +168,7 @@ def _fast() -> Iterator[None]:
         yield
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("shape", SHAPES)
 @pytest.mark.parametrize("fused", [False, True])
 def test_every_shape_runs_on_both_engines(shape: str, fused: bool, tmp_path: Path) -> None:
@@ -188,6 +189,7 @@ def test_every_shape_runs_on_both_engines(shape: str, fused: bool, tmp_path: Pat
     assert passed(driver.state, wired) == expected
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("shape", SHAPES)
 def test_every_shape_runs_in_the_service(shape: str, tmp_path: Path) -> None:
     """The same, registered as a document, with a restart in the middle."""

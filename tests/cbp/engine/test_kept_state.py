@@ -24,6 +24,7 @@ from tests.cbp.engine.epochs import NARROW, assert_same, dataflow_of
 from tests.cbp.engine.kept_runs import ledger_driver, ledger_of, merging_limits, orders_of, put
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize(("seed", "view"), [(0, False), (1, True), (2, True)])
 def test_long_runs_equal_the_reference(
@@ -86,6 +87,7 @@ class Shelves(Translate):
         out.log(key.shelf, str([item and tuple(item) for item in found]))
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("few", [False, True])
 def test_records_that_inputs_name_equal_the_reference(

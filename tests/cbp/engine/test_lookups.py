@@ -52,6 +52,7 @@ def same_as_reference(
     assert_same(dataflow, driver, epochs, ordered=hash_mask == -1)
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("seed", range(6))
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 def test_what_is_looked_up_is_the_references(seed: int, hash_mask: int, tmp_path: Path) -> None:

@@ -94,6 +94,7 @@ def test_a_second_record_of_a_key_fails_the_run(
     assert expected.value.code == code
 
 
+@pytest.mark.soak
 def test_a_key_that_comes_again_in_a_large_group_is_found(tmp_path: Path) -> None:
     """However far behind the first one; without it nothing is refused."""
     driver = driver_of(tmp_path, Many())

@@ -92,6 +92,7 @@ def random_epochs(dice: random.Random) -> list[dict[str, list[dict[str, Any]]]]:
     ]
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("seed", SEEDS)
 def test_tables_of_random_dataflows_are_the_references(seed: int, tmp_path: Path) -> None:
     """Every flow of every epoch, in its order, and every table."""

@@ -39,6 +39,7 @@ def same_as_reference(
     assert_same(dataflow, driver, random_epochs(dice), ordered=hash_mask == -1)
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("seed", sampled(range(6), every=2))
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("shelf", [Shelf, KeptShelf])

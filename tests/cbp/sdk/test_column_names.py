@@ -46,6 +46,7 @@ def test_the_kit_takes_a_column_of_any_name(name: str, form: str) -> None:
     assert [row[1]["from"] for row in batch.outputs["seen"][0]].count("/a") == 3
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("form", ["groupwise", "by", "arrow"])
 @pytest.mark.parametrize("name", NAMES)
 def test_the_engine_takes_a_column_of_any_name(name: str, form: str, tmp_path: Path) -> None:

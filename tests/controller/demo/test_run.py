@@ -117,6 +117,7 @@ def test_the_end_leaves_nothing_behind(tmp_path: Path):
     assert "\x1b" not in output
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize("which", sampled([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], every=3))
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path, which: signal.Signals):
     """Ctrl-C, kill and a closed terminal stop the service too, even with --keep."""

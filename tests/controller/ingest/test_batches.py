@@ -230,6 +230,7 @@ def test_the_files_before_a_stop_are_settled(tmp_path: Path) -> None:
     assert [len(entry.files) for entry in entries(drop)] == [2, 2]
 
 
+@pytest.mark.part(every=5)
 @pytest.mark.parametrize("store", sampled(["sqlite", "dict"], every=2))
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_anywhere_gives_each_file_once_and_in_order(

@@ -146,6 +146,7 @@ def seconds(data: bytes, format_: str, path: Any) -> float:
     return time.thread_time() - begun
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("make", "format_", "count"), CASES, ids=[f"{f}{m.__name__}" for m, f, _ in CASES]
 )

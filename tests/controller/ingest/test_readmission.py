@@ -229,6 +229,7 @@ def test_a_file_that_grew_is_not_admitted_as_it_is(shop: Shop) -> None:
     assert shop.ids() == [1, 2]
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize(("point", "passage", "lose_store"), with_stores(ADMITTING))
 def test_a_crash_leaves_it_in_quarantine_or_admitted_once(
     shop: Shop, point: str, passage: int, lose_store: bool
@@ -268,6 +269,7 @@ def test_a_crash_leaves_it_discarded_or_not(shop: Shop, point: str, passage: int
     assert shop.status(claim) == "quarantined"
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(("point", "passage", "lose_store"), with_stores(RESTORING))
 def test_a_crash_leaves_a_decision_or_takes_it_back(
     shop: Shop, point: str, passage: int, lose_store: bool

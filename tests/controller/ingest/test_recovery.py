@@ -102,6 +102,7 @@ def check_once(machine: Machine, names: int) -> None:
     assert not [p for p in machine.root.rglob("*") if p.name.endswith(".tmp")]
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("passage", [1, 2])
 @pytest.mark.parametrize("point", POINTS)
 def test_crash_anywhere_gives_each_file_once(machine: Machine, point: str, passage: int):
@@ -139,6 +140,7 @@ def test_a_crash_between_the_moves_of_a_group_gives_each_file_once(passage: int,
     assert [row["id"] for row in drop.rows()] == [0, 1, 2]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("point", "passage"),
     [
@@ -258,6 +260,7 @@ def test_what_a_crash_left_claimed_costs_one_look_at_what_was_moved_on(
     assert looks == {"finished": 1, "quarantine": 1}
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("second", POINTS)
 @pytest.mark.parametrize("first", POINTS)
 def test_crash_while_recovering_from_a_crash(first: str, second: str, tmp_path: Path):
@@ -318,6 +321,7 @@ def test_lost_store_is_filled_again_from_the_source_log(machine: Machine):
     assert machine.indexed() == [0, 1, 2, 3]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("passage", [0, 1, 2])
 @pytest.mark.parametrize("point", ["claim.before", "claim.after"])
 def test_a_lost_store_learns_what_is_in_quarantine(

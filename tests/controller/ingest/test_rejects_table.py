@@ -205,6 +205,7 @@ def test_rows_of_a_binary_file_are_put_aside_by_their_number(tmp_path: Path):
     ]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("effect", EFFECTS)
 def test_a_crash_anywhere_leaves_each_record_once(effect: str, tmp_path: Path):
     """Whatever is cut, the next passes have each sound record and each wrong one once."""

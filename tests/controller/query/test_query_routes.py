@@ -115,6 +115,7 @@ class Places(Translate):
             out.places(row.n % 10, row.n // 10, key.word)
 
 
+@pytest.mark.soak
 def test_the_greatest_record_per_key_is_the_current_one(cbp: Cbp, tmp_path: Path) -> None:
     """By `latest_by`, in whichever epoch it came; among equal ones that of the last epoch."""
     made = live(tmp_path, translators={"places": Places}, verifier=Inline())

@@ -97,6 +97,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(("point", "passage"), sampled(POINTS, every=4, first=1))
 def test_a_crash_anywhere_leaves_every_increment_once(
     tmp_path: Path, point: str, passage: int

@@ -139,6 +139,7 @@ def test_clustering_runs_as_on_the_reference(tmp_path: Path, told: bool) -> None
     assert_same(dataflow, driver, epochs, source="")
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("told", "replicates"),
     sampled([(False, True), (True, True), (True, False), (False, False)], every=4),
@@ -236,6 +237,7 @@ def test_lost_state_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         driver.run_until_idle()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 def test_views_are_those_of_the_reference(seed: int, hash_mask: int, tmp_path: Path) -> None:

@@ -27,6 +27,7 @@ from tests.keys import COMPOSED, VALUES, Spelled, dataflow_of_keys, epochs_of_ke
 KEYS = [*((kind,) for kind in VALUES), *COMPOSED]
 
 
+@pytest.mark.part(every=5)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("types", KEYS, ids=lambda types: "-".join(types))
 def test_keys_of_every_type_make_the_references_groups(

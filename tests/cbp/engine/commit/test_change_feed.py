@@ -93,6 +93,7 @@ def test_the_feed_of_each_epoch_is_its_changes(tmp_path: Path) -> None:
     assert DeltaTable(path).metadata().configuration["delta.enableChangeDataFeed"] == "true"
 
 
+@pytest.mark.part(every=2, first=1)
 @pytest.mark.parametrize("seed", range(2))
 def test_a_version_that_shows_several_epochs_has_one_change_of_a_key(
     seed: int, tmp_path: Path
@@ -108,6 +109,7 @@ def test_a_version_that_shows_several_epochs_has_one_change_of_a_key(
     assert max(records_at(bag).values()) > 1
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     "fault", sampled(["no_files", "not_net", "lost_delete", "no_before"], every=4, first=1)
 )

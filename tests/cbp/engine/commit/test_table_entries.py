@@ -147,6 +147,7 @@ def test_tables_of_one_publication_have_one_timestamp(tmp_path: Path) -> None:
     assert stamps[0] == stamps[1]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("before", range(8))
 def test_a_torn_publication_keeps_its_timestamp(before: int, tmp_path: Path) -> None:
     """Repeated with a later one, since others were published meanwhile, it is one moment still.
@@ -179,6 +180,7 @@ def test_a_torn_publication_keeps_its_timestamp(before: int, tmp_path: Path) -> 
     assert compacted == ([torn[0].in_commit_ms + 1] if before >= 3 else [])
 
 
+@pytest.mark.part(every=8)
 @pytest.mark.parametrize("every", [1, 4])
 @pytest.mark.parametrize("passage", sampled([2, 1, 3], every=2))
 @pytest.mark.parametrize("point", POINTS)
@@ -304,6 +306,7 @@ def test_changes_are_told_apart_by_kind() -> None:
     assert unpublished({"cbp/d/t/run": 3, "cbp/d/t/compaction": 3}, "t", [intention]) == []
 
 
+@pytest.mark.part(every=2, first=1)
 @pytest.mark.parametrize("every", sampled([2, 1, 5], every=3))
 def test_compactions_between_publications_keep_every_record(every: int, tmp_path: Path) -> None:
     """Files that were merged, and lost rows again before anybody saw them, are shown right."""

@@ -57,6 +57,7 @@ def some_puts(
     ]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("listing", [[1], [0, 0, 0, 1, 2, -1]], ids=["all", "some"])
 def test_what_is_listed_is_what_the_reference_lists(

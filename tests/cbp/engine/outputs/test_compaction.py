@@ -70,6 +70,7 @@ def test_a_record_is_rewritten_at_most_once_per_tier() -> None:
     assert most <= 4 * FANOUT
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("publish_every", [1, 3])
 def test_old_increments_read_the_same_out_of_the_table(tmp_path: Path, publish_every: int) -> None:
     """Their files are gone; records, order and pages are what they were."""

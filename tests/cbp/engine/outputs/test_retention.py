@@ -126,6 +126,7 @@ def _ways(path: str) -> dict[str, set[tuple[type, bool]]]:
     return actual
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("publish_every", [1, 3])
 def test_readers_see_the_end_of_the_flow(tmp_path: Path, publish_every: int) -> None:
     """Polars, delta-rs and pages agree; what went is a coded error.
@@ -167,6 +168,7 @@ def test_readers_see_the_end_of_the_flow(tmp_path: Path, publish_every: int) -> 
     assert sorted(set(polars.read_delta(other)["_epoch"])) == list(range(42))
 
 
+@pytest.mark.soak
 def test_crashes_around_a_retention_change_nothing(tmp_path: Path) -> None:
     """Killed at any log entry, what is published again is what an unbroken run shows."""
     shown = []

@@ -126,6 +126,7 @@ def test_a_state_that_begins_anew_is_empty_in_one_entry(tmp_path: Path) -> None:
     life.check()
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_in_a_change_leaves_the_old_or_the_new_table(tmp_path: Path, point: str) -> None:
     """Killed at any passage: all records are there, under the old buckets or the new ones."""

@@ -31,6 +31,7 @@ def driver_of(folder: Path, case: str = "probe", **options: Any) -> Driver:
     return Driver(engine, dataflow_of(case), folder / "t")
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("case", ["probe", "outer_probe"])
 @settings(max_examples=examples(7))
@@ -65,6 +66,7 @@ def test_bytes_do_not_grow_with_the_groups_that_get_a_record(tmp_path: Path) -> 
     assert many[1]["bytes_bindings"] > 8 * 1000
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(("slots", "buckets"), [(1, 64), (2, 4), (2, 64), (4, 4)])
 def test_a_record_is_in_a_task_once(slots: int, buckets: int, tmp_path: Path) -> None:
     """Bytes that groups share grow with the tasks, and with nothing else: not with buckets."""

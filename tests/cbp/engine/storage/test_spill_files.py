@@ -119,6 +119,7 @@ def opened() -> set[str]:
     return {path for path in actual if path.startswith(tempfile.gettempdir())}
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("way", WAYS, ids=lambda way: way.__name__)
 @pytest.mark.parametrize("maps", [True, False], ids=["mapped", "refused"])
 def test_what_is_put_aside_has_no_name_at_any_time(

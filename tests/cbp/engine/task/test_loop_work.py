@@ -68,6 +68,7 @@ def components(folder: Path, translator: Translate | None = None) -> Driver:
     return Driver(LocalEngine(cache=str(folder / "cache")), dataflow, folder / "t")
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("case", "hash_mask"),
     [*((case, -1) for case in CASES), ("ripples", NARROW), ("tides", NARROW)],

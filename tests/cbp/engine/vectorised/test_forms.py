@@ -34,6 +34,7 @@ single records."""
 GROUPED = [c for c in CASES if not CASES[c][0]().spec().record_wise and c not in GROUPWISE]
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("case", GROUPED)
 @settings(
@@ -54,6 +55,7 @@ def test_every_epoch_equals_the_groupwise_form(
         assert_same(dataflow, driver, data.draw(epochs_of(case)), ordered=hash_mask == -1)
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 def test_keys_of_every_type_make_the_same_groups(hash_mask: int, tmp_path: Path) -> None:
     """Null, empty, a megabyte, NaN, both zeros, several columns: keys as they are groupwise."""

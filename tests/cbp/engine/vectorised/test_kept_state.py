@@ -24,6 +24,7 @@ from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("view", [False, True])
 def test_long_runs_equal_the_groupwise_form(view: bool, hash_mask: int, tmp_path: Path) -> None:

@@ -17,6 +17,7 @@ from tests.sampling import sampled
 from tests.view_dataflows import links_dataflow, random_items
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("seed", sampled(range(6), every=3))
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 @pytest.mark.parametrize("oracle", ["groupwise", "arrow"])

@@ -84,6 +84,7 @@ def test_what_hangs_uses_up_its_own_dataflows_runs() -> None:
     assert chosen(Places(2, SLOW), hung, "a.3", "b.1") == "b.1"
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("first", range(0, 200, 50))
 def test_nobody_starves_and_nobody_waits_for_what_hangs(first: int) -> None:
     """Random dataflows with work at all times; some of it never ends.

@@ -71,6 +71,7 @@ def listed(client: httpx.Client, **filters: Any) -> list[dict[str, Any]]:
             return items
 
 
+@pytest.mark.soak
 def test_ten_thousand_runs_are_listed_page_by_page(client: httpx.Client) -> None:
     """Each once, the newest first, in pages of the largest size."""
     items = listed(client, limit=500)

@@ -53,6 +53,7 @@ def check_once(located: Located, ids: list[int]) -> None:
     drop.store.close()
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("point", "passage"),
     sampled(
@@ -81,6 +82,7 @@ def test_a_crash_anywhere_gives_each_object_once(
     check_once(located, [0, 1, 2, 3, 4])
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("point", POINTS[1::2])
 def test_a_crash_and_a_lost_database_give_each_object_once(
     point: str, server: BucketServer, tmp_path: Path

@@ -126,6 +126,7 @@ def test_versions_are_taken_in_together_as_the_batch_says(
     assert followed.signed() == followed.actual()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("point", "passage"),
     [(p, at) for p in POINTS for at in ((1, 2, 3, 4) if p.startswith("feed") else (2,))],
@@ -153,6 +154,7 @@ def test_a_crash_anywhere_gives_each_version_once(point: str, passage: int, tmp_
     assert not followed.drop.names("claimed")
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("point", POINTS[1::2])
 def test_a_crash_and_a_lost_database_give_each_version_once(point: str, tmp_path: Path):
     """Position, log and folders say what came, also if a later version would join its group."""

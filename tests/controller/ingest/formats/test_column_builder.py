@@ -51,6 +51,7 @@ def outcome(builder: ColumnBuilder, values: list[Any], *, bulk: bool) -> tuple[s
     return "accepted", ["nan" if isinstance(v, float) and math.isnan(v) else v for v in actual]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("kind", ATOMS + TIMES)
 @settings(max_examples=examples(75), deadline=None)
 @given(data=st.data())

@@ -45,6 +45,7 @@ def epochs_of(world: World, flow: str) -> list[list[Record]]:
     return actual
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("seed", sampled(range(6), every=3))
 def test_frames_of_the_service_are_those_of_the_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int

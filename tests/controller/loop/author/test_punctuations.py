@@ -149,6 +149,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("live", [False, True], ids=["killed", "failed"])
 def test_a_close_happens_once_wherever_it_fails(tmp_path: Path, point: str, live: bool) -> None:
@@ -280,6 +281,7 @@ class Model:
         self.done += [(f.index, int(f.framing_key), f.records) for f in done]
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("seed", sampled(range(25), every=3))
 def test_frames_are_a_function_of_the_flow_and_its_closes(tmp_path: Path, seed: int) -> None:
     """Whatever order framing, arrivals, closes, crashes, house-keeping and restarts take.

@@ -255,6 +255,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {**epochs, **seen}
 
 
+@pytest.mark.part(every=3, first=1)
 @pytest.mark.parametrize("point", sampled(POINTS, every=4))
 def test_killed_at_any_point_a_restart_leads_to_the_same(
     point: str, tmp_path: Path, unbroken: dict[str, Any]
@@ -267,6 +268,7 @@ def test_killed_at_any_point_a_restart_leads_to_the_same(
     world.close()
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("passage", range(1, 9))
 def test_killed_while_it_is_swapped_readers_see_one_of_both(passage: int, tmp_path: Path) -> None:
     """Before the description the old version is left, and goes on; after it the new one."""
@@ -476,6 +478,7 @@ def test_inputs_stay_while_a_rebuild_needs_them(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.soak
 def test_the_old_tables_stay_however_many_versions_came_since(tmp_path: Path) -> None:
     """Up to their time; then a collection takes them, and no swap can be taken back."""
     brief = Retention(versions_min=1, versions_max=2, seconds=100, attempt_seconds=0)

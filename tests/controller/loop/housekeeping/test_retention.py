@@ -99,6 +99,7 @@ def saying(**keep: Any) -> dict[str, Any]:
     return {**ONE, "sources": {"a": {**ONE["sources"]["a"], "keep": keep}}}
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("keep", "stays"),
     [
@@ -200,6 +201,7 @@ def test_messages_go_once_they_are_read(told: Callable[..., World]) -> None:
     assert oldest[1] == 0
 
 
+@pytest.mark.soak
 def test_a_roll_back_reads_messages_again(told: Callable[..., World]) -> None:
     """As far back as it may go they are there, and give the same once more."""
     retention = Retention(versions_min=12, versions_max=12, seconds=3600, attempt_seconds=0)

@@ -94,6 +94,7 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return picture
 
 
+@pytest.mark.part(every=3, first=1)
 @pytest.mark.parametrize("point", sampled(POINTS, every=4))
 def test_killed_at_any_point_of_a_change_a_restart_leads_to_the_same(
     point: str, tmp_path: Path, unbroken: dict[str, Any]

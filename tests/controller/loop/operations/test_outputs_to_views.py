@@ -251,6 +251,7 @@ def test_nothing_is_decided_for_the_author(world: Changing) -> None:
     assert world.store.dataflow("d").version == 1
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     "declared",
     [{"translator": "unkeyed"}, {"translator": "sum", "keep": {"totals": {"hours": 0}}}],
@@ -417,6 +418,7 @@ def test_what_a_rebuilt_stage_wrote_before_is_not_in_the_view(world: Changing) -
     assert current(world) == {"only": 1, "x": 2}
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("point", sampled(POINTS, every=2))
 def test_killed_while_it_is_filled_a_restart_leads_to_the_same(point: str, tmp_path: Path) -> None:
     """At each passage of each durable effect: the old version or the new one, and nothing lost."""

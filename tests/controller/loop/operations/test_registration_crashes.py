@@ -85,6 +85,7 @@ def test_who_is_told_of_a_failure_has_registered_nothing(world: World) -> None:
     assert refused
 
 
+@pytest.mark.part(every=2, first=1)
 def test_killed_anywhere_a_restart_finds_all_of_it_or_nothing(world: World) -> None:
     """What is registered then goes on; what is not is registered by the next try."""
     passages, expected = unbroken(world)

@@ -149,6 +149,7 @@ def test_pages_are_whole_while_runs_go_on(world: World, table: str):
     assert now == expected.sums[-1] != expected.sums[2]
 
 
+@pytest.mark.soak
 def test_every_epoch_can_be_read_again(world: World):
     """Over compactions of states and outputs, and what a roll-back undid, by its time."""
     world.engine_limits = EngineLimits(state_fanout=3)

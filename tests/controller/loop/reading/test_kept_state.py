@@ -73,6 +73,7 @@ def test_a_corrected_key_is_kept_from_there(world: World) -> None:
     assert caught.value.mistake.code == "correction_invalid"
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("point", sampled(["intention", "log_entry", "sql_commit"], every=2))
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_crash_puts_once(world: World, point: str, side: str) -> None:

@@ -62,6 +62,7 @@ def paired(world: World) -> dict[str, tuple[int, int | None]]:
     return {r["word"]: (r["total"], r["newest"]) for r in records}
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("side", "point"),
     sampled(

@@ -154,6 +154,7 @@ def test_what_is_not_published_or_not_readable_is_not_found(world: World):
         world.controller.snapshots.take("diamond", at_ms=5)
 
 
+@pytest.mark.soak
 def test_collection_leaves_a_snapshot_alone_while_it_is_readable(world: World):
     """Every version that a snapshot names is read until `readable_until`; not for ever."""
     started(world)

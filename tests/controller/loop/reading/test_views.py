@@ -120,6 +120,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
+@pytest.mark.part(every=2)
 @EACH_WAY
 def test_views_equal_their_recomputation(world: World, request_: Request) -> None:
     """State record by record, changes by their sums, also with all input at once."""
@@ -138,6 +139,7 @@ def test_views_equal_their_recomputation(world: World, request_: Request) -> Non
     assert all(table.records for table in verification.tables if table.status == "equal")
 
 
+@pytest.mark.part(every=2)
 @EACH_WAY
 def test_a_view_that_would_be_another_is_told_with_its_records(
     world: World, request_: Request, monkeypatch: pytest.MonkeyPatch

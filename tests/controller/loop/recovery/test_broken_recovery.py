@@ -37,6 +37,7 @@ AMENDMENTS: dict[str, Callable[[World], Any]] = {
 }
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("amendment", AMENDMENTS)
 def test_an_amendment_waits_for_what_is_recorded(
     tmp_path: Path, without_syncs: None, amendment: str

@@ -93,6 +93,7 @@ def test_who_and_why_are_told_for_good(world: World, tmp_path: Path) -> None:
     new.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("passage", sampled([1, 2], every=2))
 def test_a_crash_ends_before_or_after(world: World, point: str, passage: int) -> None:

@@ -111,6 +111,7 @@ def state_of(picture: dict[str, Any]) -> Any:
     return picture["one sum.sums"]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("pattern", "damage", "code"),
     [
@@ -171,6 +172,7 @@ def test_a_damaged_record_of_an_epoch_that_the_tables_show_stops_nothing(
     assert world.picture() == unbroken
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("damage", sampled([flip, cut, zero, remove], every=3))
 @pytest.mark.parametrize(
     "pattern",
@@ -201,6 +203,7 @@ def test_a_damaged_log_or_description_stops_its_dataflow_and_names_its_file(
     assert world.picture() == unbroken
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     "pattern",
     [
@@ -312,6 +315,7 @@ def test_a_roll_back_mends_a_damaged_output(world: World, unbroken: dict[str, An
         assert picture[name] == unbroken[name]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("pattern", "damage", "code"),
     [

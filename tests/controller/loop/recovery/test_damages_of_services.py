@@ -274,6 +274,7 @@ def test_an_upload_that_changes_before_it_is_read_is_refused(damaged: Damaged) -
         assert damaged.counts(service, "one") == counted(FILES)
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("damage", [flip, remove, cut, zero, be_a_folder, be_a_fifo, be_a_loop])
 def test_what_lies_in_a_drop_folder_may_be_damaged_in_any_way(
     damage: Damage, damaged: Damaged
@@ -317,6 +318,7 @@ def test_the_records_of_another_dataflow_are_found(damaged: Damaged) -> None:
     assert actual == {str(paths[1]): "file_damaged"}
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("pattern", [LOG, ROLLBACK])
 @pytest.mark.parametrize("damage", [flip, remove])
 def test_a_dataflow_whose_logs_are_damaged_can_be_deleted_and_begin_anew(

@@ -44,6 +44,7 @@ def test_the_script_does_something(unbroken: dict[str, Any]) -> None:
     assert len(unbroken["diamond join.pairs"]) == 4
 
 
+@pytest.mark.part(every=5)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("every", sampled([1, 2, 3], every=3))
 def test_crashes_at_any_passage_of_a_point_change_nothing(
@@ -114,6 +115,7 @@ def test_deaths_inside_a_transaction_on_postgresql_change_nothing(
     world.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     "point",
     sampled(

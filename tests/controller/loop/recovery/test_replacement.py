@@ -157,6 +157,7 @@ def test_replacements_that_wait_are_applied_together(shelf: Shelf) -> None:
     shelf.require_right()
 
 
+@pytest.mark.part(every=2)
 @EACH_WAY
 def test_a_verification_replays_replacements(shelf: Shelf, request_: Request) -> None:
     """From scratch, in any split and by both engines, the tables are equal."""
@@ -251,6 +252,7 @@ FAULTS = (
 )
 
 
+@pytest.mark.part(every=10)
 @pytest.mark.parametrize("point", [f"{f}.{side}" for f in FAULTS for side in ("before", "after")])
 def test_a_kill_at_any_effect_loses_and_doubles_nothing(shelf: Shelf, point: str) -> None:
     """At the first, the third and the sixth passage; then a restart, and all is as it should be."""
@@ -273,6 +275,7 @@ def test_a_kill_at_any_effect_loses_and_doubles_nothing(shelf: Shelf, point: str
     assert struck
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_histories(tmp_path: Path, seed: int) -> None:
     """Added, replaced, taken back, rolled back, lost, at random: all tables are always right."""

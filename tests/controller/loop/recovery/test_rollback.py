@@ -319,6 +319,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Played(tmp_path_factory.mktemp("played"), request.param)
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize(
     ("played", "passage"),
@@ -578,6 +579,7 @@ def test_a_past_that_is_not_kept_is_refused(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.soak
 def test_collection_goes_on_behind_a_roll_back(tmp_path: Path) -> None:
     """Files of the new generation are never taken for those of an epoch long published."""
     few = LoopLimits(records_kept=1, positions_kept=4)

@@ -51,6 +51,7 @@ def closes(world: World) -> list[int]:
     return [one.number for one in reversed(world.store.punctuations("two").items)]
 
 
+@pytest.mark.soak
 def test_back_and_on_again_is_as_if_nothing_had_been(world: World) -> None:
     """From every moment in turn: the same frames, memos, closes, epochs, flows and state."""
     pictures = play(world)
@@ -125,6 +126,7 @@ def test_later_closes_are_dropped_with_the_arrivals(world: World, tmp_path: Path
     new.close()
 
 
+@pytest.mark.soak
 def test_a_lost_store_finds_frames_and_closes_again(world: World, tmp_path: Path) -> None:
     """Right behind a roll-back, with closes that wait for what is still to come again."""
     pictures = play(world)
@@ -139,6 +141,7 @@ def test_a_lost_store_finds_frames_and_closes_again(world: World, tmp_path: Path
     new.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("when", ["planned", "put"])
 def test_a_close_beside_a_roll_back_is_not_lost(
     when: str, world: World, monkeypatch: pytest.MonkeyPatch
@@ -224,6 +227,7 @@ def test_frames_that_do_not_come_again_are_refused(world: World) -> None:
     assert world.controller.amendments.rollbacks("two") == ()
 
 
+@pytest.mark.soak
 def test_closes_stay_as_long_as_a_roll_back_may_need_them(tmp_path: Path) -> None:
     """House-keeping keeps them behind the oldest position; back from there, all comes again."""
     world = begun(tmp_path / "w", collect_every=2, limits=LoopLimits(records_kept=1))
@@ -238,6 +242,7 @@ def test_closes_stay_as_long_as_a_roll_back_may_need_them(tmp_path: Path) -> Non
     world.close()
 
 
+@pytest.mark.soak
 def test_idle_time_begins_anew_with_a_roll_back(tmp_path: Path) -> None:
     """What comes again is in its frame again, though its like came long ago."""
     document = {**DOCUMENT, "stages": {**DOCUMENT["stages"]}}

@@ -58,6 +58,7 @@ def words(world: World) -> list[str]:
     return sorted(row["word"] for row in rows)
 
 
+@pytest.mark.part(every=5)
 @pytest.mark.parametrize("drop_later", [False, True])
 @pytest.mark.parametrize("way", WAYS)
 @pytest.mark.parametrize("position", sampled([0, 1, 2, 3], every=3))

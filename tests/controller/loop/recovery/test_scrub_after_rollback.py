@@ -36,6 +36,7 @@ def position(world: World) -> int:
     return sum(stage.epoch for stage in world.store.stages("diamond"))
 
 
+@pytest.mark.part(every=2)
 def test_a_roll_back_loses_nothing(world: World) -> None:
     """To the newest position, an earlier one, the first; twice in a row, and with runs between."""
     newest = position(world)
@@ -58,6 +59,7 @@ def test_a_record_that_is_lost_after_a_roll_back_is_missed(world: World) -> None
     assert [one for one in damages(world) if str(record) in one]
 
 
+@pytest.mark.soak
 def test_a_scrub_misses_no_record_that_was_collected(tmp_path: Path) -> None:
     """After a roll-back, with records that go as soon as they may."""
     keep = Retention(versions_min=2, versions_max=2, seconds=0, attempt_seconds=0)

@@ -87,6 +87,7 @@ def restore(path: str) -> None:
     assert DeltaTable(path).restore(2)["numRemovedFile"] > 0
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("write", "operation", "table", "moment"),
     [

@@ -68,6 +68,7 @@ def test_an_arrival_is_one_run_of_all_stages(world: World, tmp_path: Path) -> No
     other.close()
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     "point", [f"{e}.{s}" for e in ("job", "intention", "log_entry") for s in ("before", "after")]
 )

@@ -114,6 +114,7 @@ def part_of(world: World, name: str) -> Any:
     return outside[name] if name in outside else getattr(world.parts, name)
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize(("part", "method"), sampled(ENTRIES, every=2))
 def test_the_other_dataflow_goes_on_whatever_fails_in_one(
     part: str, method: str, two: World, monkeypatch: pytest.MonkeyPatch

@@ -130,6 +130,7 @@ def test_a_loop_is_verified(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("point", "passage"),
     [

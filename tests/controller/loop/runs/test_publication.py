@@ -139,6 +139,7 @@ def test_a_kill_between_publications_loses_nothing(recovers: bool, world: World)
     assert rows(("x", 5))[0] in shown(world)
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("epochs", sampled([2, 5], every=2))
 @pytest.mark.parametrize(
     "point",

@@ -201,6 +201,7 @@ POINTS = [
 ]
 
 
+@pytest.mark.part(every=6)
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_changes_nothing(world: World, point: str) -> None:
     """Killed while a record is set aside, or given back, a restart alone gives the same."""

@@ -74,6 +74,7 @@ def test_what_waits_is_read_by_one_run(world: World) -> None:
     assert world.store.stages("other")[0].epoch == 2
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("side", ["before", "after"])
 @pytest.mark.parametrize("effect", sampled(["intention", "log_entry", "sql_commit"], every=2))
 def test_a_crash_anywhere_applies_each_increment_once(

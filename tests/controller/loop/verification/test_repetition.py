@@ -133,6 +133,7 @@ def changed(request: pytest.FixtureRequest, world: World) -> World:
     return world
 
 
+@pytest.mark.part(every=3)
 def test_what_is_right_after_a_change_is_equal_and_what_is_wrong_is_found(changed: World) -> None:
     """Every table is compared; a value that a later run got wrong is told with its key."""
     more(changed)

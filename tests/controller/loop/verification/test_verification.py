@@ -48,6 +48,7 @@ def _steady() -> Iterator[None]:
     STEPS.steps, STEPS.asked = itertools.repeat(0), None
 
 
+@pytest.mark.part(every=4)
 @EACH_WAY
 @pytest.mark.parametrize("document", [DIAMOND, FUSED], ids=["diamond", "fused"])
 def test_what_ran_equals_its_recomputation(world: World, document: Any, request_: Request):
@@ -64,6 +65,7 @@ def test_what_ran_equals_its_recomputation(world: World, document: Any, request_
     assert set(verification.epochs.values()) == {3}
 
 
+@pytest.mark.part(every=2)
 @EACH_WAY
 def test_a_difference_is_told_with_its_group(world: World, request_: Request):
     """As after a change of the code: the first keys, what is expected, what the table has."""
@@ -188,6 +190,7 @@ def closed(world: World, flow: str, document: dict[str, Any] = FRAMED) -> World:
     return world
 
 
+@pytest.mark.part(every=2)
 @EACH_WAY
 def test_a_close_of_a_source_stands_where_it_stood(world: World, request_: Request):
     """In the middle and behind the last increment, also when increments are put together."""

@@ -102,6 +102,7 @@ def linked(world: World, document: dict[str, Any], *, queued: bool) -> World:
     return world
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("document", "split", "queued"),
     [
@@ -154,6 +155,7 @@ def test_a_loop_of_one_run_is_compared_however_it_is_split(world: World, ready: 
     assert len(verification.tables) == (4 if ready is pagerank else 3)
 
 
+@pytest.mark.soak
 def test_a_rank_that_is_wrong_is_found(world: World, monkeypatch: pytest.MonkeyPatch):
     """By more than is declared, page by page, in the table that has it."""
     linked(world, PAGERANK, queued=True)
