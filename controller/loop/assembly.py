@@ -95,8 +95,6 @@ from controller.loop.verification.jobs import Verifications
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Environment", "Parts"]
-
 T = TypeVar("T")
 
 

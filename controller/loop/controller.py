@@ -46,8 +46,6 @@ from controller.loop.runs.threads import Here
 from controller.loop.tick.announcements import Announcements
 from controller.store.base import PAUSED_BY_HAND, DataflowRecord
 
-__all__ = ["Controller"]
-
 DRAIN_CANCEL_SECONDS = 5.0
 
 _log = structlog.get_logger(__name__)

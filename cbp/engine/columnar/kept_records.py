@@ -26,18 +26,6 @@ from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.attributes import attribute, by_attribute
 from cbp.model.flow.schema import Field, Schema
 
-__all__ = [
-    "Bound",
-    "Deletion",
-    "KeptReader",
-    "KeptRecords",
-    "KeptShape",
-    "changes_of",
-    "kept_shape",
-    "key_reader",
-]
-
-
 _FLOATS = ("DOUBLE", "FLOAT")
 
 _REVERSE = "reverse"

@@ -17,8 +17,6 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["column_codes", "row_codes"]
-
 Int64s = npt.NDArray[np.int64]
 
 

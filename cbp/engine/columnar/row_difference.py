@@ -8,8 +8,6 @@ import pyarrow as pa
 
 from cbp.engine.columnar.row_codes import row_codes
 
-__all__ = ["rows_left"]
-
 
 def rows_left(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Take rows out of a table; return what is left of it, and what it did not have.

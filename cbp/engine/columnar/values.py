@@ -30,21 +30,6 @@ from cbp.errors import text_of
 from cbp.model.dataflow.routing import KeyMismatch
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = [
-    "INT_BITS",
-    "NAN",
-    "Row",
-    "bound_key",
-    "emitted_row",
-    "order_key",
-    "own_row",
-    "row_order",
-    "typed",
-    "typed_key",
-    "typed_row",
-    "unify",
-]
-
 Row = tuple[Any, ...]
 
 NAN = float("nan")

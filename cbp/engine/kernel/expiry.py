@@ -28,8 +28,6 @@ from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import microseconds
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-__all__ = ["Expiry", "Timers", "settled_timers"]
-
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 Buffers = Mapping[str, list[Any]]

@@ -62,8 +62,6 @@ from cbp.model.dataflow.expiry import authored
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["BucketRun"]
-
 
 @dataclass
 class BucketRun:

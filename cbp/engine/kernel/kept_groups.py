@@ -39,8 +39,6 @@ from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["KeptSource"]
-
 Int64s = npt.NDArray[np.int64]
 
 _CHUNK_ROWS_MIN, _CHUNK_ROWS_MAX = 32, 4_096

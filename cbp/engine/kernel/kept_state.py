@@ -21,8 +21,6 @@ from cbp.engine.columnar.row_codec import Row
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.state.bucket_state import RecordPositions
 
-__all__ = ["KeptChanges", "settle_kept"]
-
 Int64s = npt.NDArray[np.int64]
 
 

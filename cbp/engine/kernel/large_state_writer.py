@@ -17,8 +17,6 @@ from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.engine_limits import EngineLimits
 
-__all__ = ["LargeState"]
-
 
 class LargeState:
     """One state of one large group; iterate `read` at most once, call `finish` at the end.

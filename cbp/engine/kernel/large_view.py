@@ -24,8 +24,6 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.spill_files import BatchFile
 
-__all__ = ["LargeView"]
-
 Int64s = npt.NDArray[np.int64]
 
 

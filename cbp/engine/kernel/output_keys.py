@@ -22,8 +22,6 @@ from cbp.engine.kernel.view_changes import first_twice
 from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_twice
 from cbp.model.dataflow.stage import OutputSpec, TranslatorSpec
 
-__all__ = ["OutputKeys"]
-
 
 class OutputKeys:
     """Checks emitted records of some groups; `begin` comes before each set of groups."""

@@ -25,8 +25,6 @@ from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.run_files import state_file_schema
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-__all__ = ["StateSettlement"]
-
 
 class StateSettlement:
     """Writes the changed records of the states of one bucket.

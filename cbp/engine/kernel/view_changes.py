@@ -42,8 +42,6 @@ from cbp.model.flow.changes import (
 )
 from cbp.model.flow.schema import Field
 
-__all__ = ["SIDE", "ViewChanges", "first_twice", "require_single", "second_keys"]
-
 Int64s = npt.NDArray[np.int64]
 
 SIDE = "_side"

@@ -61,8 +61,6 @@ from cbp.errors import FileDamagedError, FileLostError, InvariantError, TableFor
 from cbp.model.flow.schema import Schema
 from cbp.model.run.intention import TableChange
 
-__all__ = ["Rewriter", "alter", "shown_again"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rewriter:

@@ -73,8 +73,6 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.increment import DataFile
 from cbp.model.plan.lanes import JOB_START_SECONDS, Bypass, Lane, work_seconds
 
-__all__ = ["SparkExecutor"]
-
 _EXECUTOR_ENV = "spark.executorEnv."
 
 

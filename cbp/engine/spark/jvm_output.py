@@ -12,8 +12,6 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-__all__ = ["JvmOutput"]
-
 _HELD_MAX = 2_000
 _SHOWN_MAX = 8
 _ERRORS = ("unresolved dependency", "UNRESOLVED DEPENDENCIES", "SERVER ERROR", "Exception", "rror")

@@ -10,8 +10,6 @@ from pydantic import Field
 from controller.api.answers.problems import problem
 from controller.api.answers.schemas import Model, Problem
 
-__all__ = ["JobOut", "JobStatus"]
-
 JobStatus = Literal["running", "done", "failed"]
 """How an amendment's job is."""
 

@@ -40,8 +40,6 @@ from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Framer"]
-
 SETTING = "run_seconds_max"
 
 FRAMED, FRAMED_ASIDE = "framed", "framed beside the tick"

@@ -34,8 +34,6 @@ from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.store.base import Store
 
-__all__ = ["GRACE_SECONDS", "Answers"]
-
 GRACE_SECONDS = 0.05
 """How long a tick waits for all answers together, in real time."""
 

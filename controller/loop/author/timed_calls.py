@@ -26,8 +26,6 @@ from typing import TypeVar
 from cbp.errors import AnswerLateError
 from controller.loop.runs.in_flight import StageId
 
-__all__ = ["Question", "Questions"]
-
 _T = TypeVar("_T")
 
 

@@ -13,8 +13,6 @@ from cbp.clock import MACHINE
 from cbp.model.run.timeline import is_begin, timeline
 from cbp.model.schedule.waiting import Wait
 
-__all__ = ["BUCKETS", "FIGURES", "OUTCOMES", "WAITS", "Counts", "RunCounts"]
-
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Upper bounds of the buckets of seconds."""
 

@@ -44,8 +44,6 @@ from controller.loop.runs.output_retention import Keeping
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Garbage", "Housekeeping"]
-
 BUSY_TICKS = 32
 """While every tick starts something, only one tick in this many looks whether much is due."""
 

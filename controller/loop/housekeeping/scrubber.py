@@ -36,8 +36,6 @@ from cbp.model.schedule.backoff import Rest
 from controller.loop.runs.isolation import Trouble
 from controller.store.base import DataflowRecord
 
-__all__ = ["Progress", "Scrubbing"]
-
 DAMAGES_MAX = 1_000
 """Damages of one dataflow that reads may note; a round finds the others."""
 RATE_BYTES = 2 << 20

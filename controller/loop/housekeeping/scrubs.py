@@ -23,8 +23,6 @@ from cbp.errors import CbpError, FileDamagedError, InvariantError
 from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Scrub", "Scrubs"]
-
 Status = Literal["never", "running", "whole", "damaged", "failed"]
 
 _log = structlog.get_logger(__name__)

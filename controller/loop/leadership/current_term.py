@@ -16,8 +16,6 @@ import structlog
 
 from cbp.errors import LogConflictError
 
-__all__ = ["CurrentTerm"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -16,8 +16,6 @@ from typing import Any
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 
-__all__ = ["Fence"]
-
 
 class Fence:
     """Checks before every durable effect, by its failpoint, that this instance leads.

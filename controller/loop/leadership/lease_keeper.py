@@ -26,8 +26,6 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Lease, Role, Standing, Step, Term, next_step, role_of
 from controller.store.base import Store
 
-__all__ = ["Leadership", "boot_seconds"]
-
 KEEPS_PER_LEASE = 5
 """How often, within the time of a lease, an instance renews the lease or checks it."""
 

@@ -33,8 +33,6 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Amendments"]
-
 HELD = "checked for a roll-back that is not finished"
 
 UNFINISHED = "has a roll-back or a correction that may be unfinished; resume the dataflow"

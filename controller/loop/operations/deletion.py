@@ -32,8 +32,6 @@ from controller.loop.tick.holds import Holds
 from controller.loop.tick.run_ids import RunIds
 from controller.store.base import Store
 
-__all__ = ["Deletion"]
-
 _log = structlog.get_logger(__name__)
 
 

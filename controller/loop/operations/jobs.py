@@ -30,8 +30,6 @@ from cbp.errors import CbpError, DataflowBusyError, InvariantError, NotFoundErro
 from controller.loop.operations.amendments import Amendments
 from controller.loop.recovery.past_position import Tell
 
-__all__ = ["Job", "Jobs"]
-
 KEPT_MAX = 20
 """Jobs of a kind that this process remembers."""
 

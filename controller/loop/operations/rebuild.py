@@ -18,8 +18,6 @@ from cbp.errors.message_limits import listed
 from controller.loop.records.dataflow_folder import described
 from controller.store.base import Store
 
-__all__ = ["bring_back"]
-
 
 def bring_back(
     store: Store,

@@ -56,8 +56,6 @@ from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Arrivals", "Versions"]
-
 ARRIVALS = "brought up to date with what arrived"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
 

@@ -51,8 +51,6 @@ from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Changed", "Changes", "Swap", "require_planned", "stage_leaders", "stage_wiring"]
-
 _PAGE = 500
 
 _log = structlog.get_logger(__name__)

@@ -32,8 +32,6 @@ from controller.loop.records.description_log import Description, Descriptions
 from controller.loop.runs.in_flight import InFlight
 from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, Store
 
-__all__ = ["Explaining", "Explanation", "VersionEntry", "read_versions"]
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:

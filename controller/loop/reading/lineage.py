@@ -22,8 +22,6 @@ from cbp.model.run.intention import RunStatus
 from controller.loop.records.catalog import Catalog
 from controller.store.base import RunRecord, Store
 
-__all__ = ["CAUSES_MAX", "RUNS_SEARCHED", "Cause", "Effect", "Lineage", "Lineages"]
-
 CAUSES_MAX = 200
 """Maximum number of increments whose origin is looked up; a run can read thousands."""
 

@@ -15,8 +15,6 @@ from cbp.model.run.intention import Intention
 from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 
-__all__ = ["OpenIntention", "open_intentions"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpenIntention:

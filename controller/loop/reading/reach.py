@@ -15,8 +15,6 @@ from cbp.engine.commit.intention_log import IntentionLog
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Reach", "SourceReach", "reach_of"]
-
 
 @dataclass(frozen=True, slots=True)
 class SourceReach:

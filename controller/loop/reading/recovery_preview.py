@@ -23,8 +23,6 @@ from cbp.errors import CbpError
 from controller.loop.records.dataflow_folder import described
 from controller.store.base import Store
 
-__all__ = ["Outlook", "StageOutlook", "look_out"]
-
 
 @dataclass(frozen=True, slots=True)
 class StageOutlook:

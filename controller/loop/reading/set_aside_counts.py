@@ -22,8 +22,6 @@ from cbp.errors import CbpError, NotFoundError
 from cbp.model.run.intention import RunStatus
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["SetAsideCounts"]
-
 KEPT_MAX = 10_000
 """Dataflows whose counts are kept."""
 

@@ -30,8 +30,6 @@ from cbp.model.version.flow_life import Beginning, FlowLife, lives_of_flows
 from cbp.model.version.shape import DataflowShape
 from controller.store.base import DataflowRecord
 
-__all__ = ["FOLDER", "FORMAT", "Begin", "Description", "Descriptions", "path_of"]
-
 FOLDER = "_description"
 ADOPTED = "_description/adopted"
 FORMAT = 1

@@ -17,8 +17,6 @@ from cbp.model.flow.increment import Increment
 from controller.loop.records.catalog import Catalog
 from controller.store.base import RunRecord, Store
 
-__all__ = ["DroppedFiles"]
-
 _SHOWN_MAX = 3
 
 

@@ -46,9 +46,6 @@ from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry import RetryPolicy
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["PUBLISHED", "Finisher", "Parked", "ParkedRuns"]
-
-
 PUBLISHED = "published"
 
 _PUBLICATION = ""

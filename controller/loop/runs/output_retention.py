@@ -21,8 +21,6 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.sink_reads import SinkReads
 from controller.store.base import DataflowRecord
 
-__all__ = ["Keeping"]
-
 
 @dataclass(frozen=True, slots=True)
 class Keeping:

@@ -30,8 +30,6 @@ from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.runs.in_flight import StageId
 from controller.store.base import DataflowRecord, RunRecord, StageRecord
 
-__all__ = ["PlannedRun"]
-
 
 @dataclass(frozen=True, slots=True)
 class PlannedRun:

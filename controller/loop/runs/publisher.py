@@ -34,8 +34,6 @@ from cbp.model.run.publication import Publication, due
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord
 
-__all__ = ["Publisher"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -26,8 +26,6 @@ from controller.loop.records.correction_log import read_notes
 from controller.loop.records.description_log import Begin, Descriptions
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["RetainedInputs"]
-
 
 @dataclass(frozen=True, slots=True)
 class RetainedInputs:

@@ -39,8 +39,6 @@ from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Runner"]
-
 _ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What author's code may raise in a thread of this process; none of these ends the process."""
 

@@ -21,8 +21,6 @@ from cbp.errors import OperatingError
 from cbp.model.schedule.places import STARVED_SECONDS, ActiveRun, Places
 from controller.loop.runs.in_flight import StageId
 
-__all__ = ["Starving"]
-
 _log = structlog.get_logger(__name__)
 
 

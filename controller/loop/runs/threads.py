@@ -11,8 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-__all__ = ["Here", "Threads"]
-
 
 class Threads(Executor):
     """Starts each piece of work at once, in a thread of its own.

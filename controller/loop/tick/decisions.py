@@ -17,8 +17,6 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.stage_views import ViewedStage
 from controller.store.base import Store
 
-__all__ = ["Decisions"]
-
 _log = structlog.get_logger(__name__)
 
 

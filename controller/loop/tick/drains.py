@@ -23,8 +23,6 @@ from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Drains"]
-
 _log = structlog.get_logger(__name__)
 
 

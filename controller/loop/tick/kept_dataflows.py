@@ -23,8 +23,6 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.stage_views import LoadedDataflow
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["AWAKE", "EveryWait", "KeptDataflows"]
-
 TURN_SECONDS = 1.0
 """Time between two turns, however many ticks there are."""
 

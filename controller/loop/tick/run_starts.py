@@ -22,8 +22,6 @@ from controller.loop.runs.runner import Runner
 from controller.loop.tick.run_ids import RunIds
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
-__all__ = ["RunStarts"]
-
 
 @dataclass
 class RunStarts:

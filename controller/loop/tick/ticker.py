@@ -40,8 +40,6 @@ from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedS
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
 from controller.store.base import DataflowRecord
 
-__all__ = ["TickSteps", "Ticker"]
-
 LOOKED_AT, DECIDED = "looked at", "decided about"
 
 _T = TypeVar("_T")

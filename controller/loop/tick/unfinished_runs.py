@@ -14,8 +14,6 @@ from controller.loop.runs.runner import Runner
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["UnfinishedRuns"]
-
 ASKED = "asked what is due"
 
 

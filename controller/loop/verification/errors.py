@@ -6,15 +6,6 @@ from collections.abc import Mapping
 
 from cbp.errors import OperatingError
 
-__all__ = [
-    "DataflowUnsettledError",
-    "InputNotRetainedError",
-    "PunctuationUnplacedError",
-    "VerificationBusyError",
-    "VerificationInterruptedError",
-    "VerificationTooLargeError",
-]
-
 
 class InputNotRetainedError(OperatingError):
     """An increment of a source is gone, so nothing can be recomputed from it."""

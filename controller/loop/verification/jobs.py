@@ -69,8 +69,6 @@ from controller.loop.verification.repetition import Repetition, Retained
 from controller.loop.verification.results import as_json, result_of
 from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
 
-__all__ = ["Verifications"]
-
 KEPT_MAX = 20
 """Results of each dataflow that the store keeps, and verifications that this process remembers."""
 

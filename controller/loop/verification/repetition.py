@@ -44,8 +44,6 @@ from controller.loop.records.description_log import Descriptions
 from controller.loop.verification.recomputation import Cut, Side, Watched
 from controller.store.base import DataflowRecord
 
-__all__ = ["Repetition", "Retained"]
-
 Retained = Callable[[DataflowRecord, str], Sequence[Increment]]
 """Flow -> its increments that can still be read, oldest first."""
 

@@ -27,8 +27,6 @@ from cbp.model.dataflow.call_rules import refuse_twice
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Emission", "conformed_copy"]
-
 Int64s = npt.NDArray[np.int64]
 
 

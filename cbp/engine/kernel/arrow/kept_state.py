@@ -30,8 +30,6 @@ from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["CalledRecords", "KeptCall", "KeptOperations", "KeptTableChanges"]
-
 Int64s = npt.NDArray[np.int64]
 
 _GROUP = "_group"

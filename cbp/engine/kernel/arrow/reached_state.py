@@ -26,8 +26,6 @@ from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["Halves", "ReachedOperation", "ReachedState"]
-
 Int64s = npt.NDArray[np.int64]
 
 Halves = tuple[BucketState, BucketState]

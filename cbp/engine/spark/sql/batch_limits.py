@@ -17,15 +17,6 @@ from pyspark.sql import SparkSession
 
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = [
-    "BATCH_BYTES_MAX",
-    "TEXT_BYTES_MAX",
-    "batch_settings",
-    "checked",
-    "counted_settings",
-    "is_wide",
-]
-
 TEXT_BYTES_MAX = 8 << 10
 """Wider texts are rare; if there are some, counting bytes costs little compared to them."""
 

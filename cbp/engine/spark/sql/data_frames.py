@@ -21,8 +21,6 @@ from cbp.model.dataflow.run_context import hidden
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Frames", "Results"]
-
 
 class Frames:
     """The frames that the author's plan reads; see `cbp.sdk.forms.TranslateSql`.

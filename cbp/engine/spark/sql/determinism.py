@@ -23,8 +23,6 @@ from pyspark.sql import SparkSession
 
 from cbp.engine.spark.sql.catalyst import active, each, expressions_of, kind_of
 
-__all__ = ["differences", "has_moment", "is_repeatable", "moments"]
-
 _QUOTES = "'\""
 _EAGER = "spark.sql.parser.eagerEvalOfUnresolvedInlineTable"
 _TIMED = ("date", "timestamp", "timestamp_ntz", "time")

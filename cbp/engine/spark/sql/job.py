@@ -80,8 +80,6 @@ from cbp.errors import DataflowInvalidError, is_authors
 from cbp.model.dataflow.call_rules import Fresh, refuse_returned
 from cbp.model.dataflow.stage import InputSpec
 
-__all__ = ["SqlJob", "SqlSession", "parts_of"]
-
 # Errors of Spark for a query that is wrong, or that fails on some value.
 _AUTHORS = (
     AnalysisException,

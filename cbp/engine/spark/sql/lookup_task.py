@@ -37,8 +37,6 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import count_look_ups, no_counts
 from cbp.model.dataflow.stage import StateSpec
 
-__all__ = ["LookUpTask"]
-
 
 @dataclass
 class LookUpTask:

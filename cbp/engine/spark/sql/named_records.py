@@ -23,8 +23,6 @@ from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 
-__all__ = ["NamedTable", "named_records", "named_tables"]
-
 
 @dataclass(frozen=True, slots=True)
 class NamedTable:

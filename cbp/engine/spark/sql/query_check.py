@@ -27,8 +27,6 @@ from cbp.model.dataflow.call_rules import Fresh
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["Queries", "mistakes_of"]
-
 _INSTEAD = (
     "for a time, read the column `time` of the table `run`, the run's recorded time (FROM urls "
     "CROSS JOIN run); for a number or an id, a hash of columns, such as xxhash64(url)"

@@ -12,8 +12,6 @@ import pyarrow as pa
 from cbp.model.dataflow.run_context import RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["RUN_COLUMNS", "run_record"]
-
 RUN_COLUMNS = "epoch BIGINT, time TIMESTAMP, frames MAP<STRING, ARRAY<STRING>>"
 
 _TYPES = pa.schema(

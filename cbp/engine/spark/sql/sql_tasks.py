@@ -29,18 +29,6 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.whole_tables import read_whole_table
 from cbp.engine.workers.carried_errors import carrying_errors
 
-__all__ = [
-    "NUMBERS",
-    "PartRun",
-    "given_to",
-    "look_up_task",
-    "named_task",
-    "read_task",
-    "run_task",
-    "settle_task",
-    "whole_table_task",
-]
-
 NUMBERS = -1
 """Flow number of the record that holds a task's number; it sorts before all others."""
 

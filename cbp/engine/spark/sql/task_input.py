@@ -29,8 +29,6 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.engine.task.stage_task import arranged_records
 from cbp.engine.task.task_plan import TaskPlan
 
-__all__ = ["OwnRecords"]
-
 _BATCH_ROWS = 65_536
 
 

@@ -21,8 +21,6 @@ from controller.loop.beside.rebuild_jobs import RebuildJob
 from controller.loop.controller import Controller
 from controller.store.base import Store
 
-__all__ = ["routes"]
-
 routes = router("rebuilds")
 
 _OBJECT = {"type": "object", "description": "As for `PUT /dataflows/{name}`."}
