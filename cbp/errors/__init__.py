@@ -39,7 +39,7 @@
     |  |  '- TableReleasedError   the table's fence was removed
     |  |- RepairImpossibleError   a table cannot be restored to what it showed before
     |  |- LookupTooLargeError     a table that every group is given has too many records
-    |  |- VersionGoneError        a version of a table is not kept any more
+    |  |- VersionGoneError        a version of a table is no longer kept
     |  |- IncrementCollectedError  an increment is older than its flow is kept
     |  |- VersionUnreadableError  a version was written before its stage was changed
     |  |- TableFeatureError       a table uses a Delta feature that we refuse to write

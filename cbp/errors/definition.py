@@ -128,9 +128,9 @@ class CodeNotLoadedError(CbpError):
         self, module: str, name: str, sent: str, loaded: str, difference: str = ""
     ) -> None:
         super().__init__(
-            f"a worker has loaded another {module}.{name} than the service "
-            f"({difference or 'its code'}): its file was changed after the service started, or is "
-            "another one on the worker's machine; bring back the file, or restart the service and "
+            f"a worker has loaded a different {module}.{name} than the service "
+            f"({difference or 'its code'}): its file was changed after the service started, or "
+            "differs on the worker's machine; bring back the file, or restart the service and "
             "register the document again",
             module=module,
             name=name,

@@ -43,8 +43,8 @@ def run_mistakes(
     for spec in inputs:
         if spec.loopback or spec.has_several or spec.in_sql or spec.combine is not None:
             message = (
-                "an input of TranslateRun is no Loopback, has one group for each record, and no "
-                "combine: the call itself goes on until nothing is left to do; use route_by columns"
+                "an input of TranslateRun is not a Loopback, is routed by columns, and has no "
+                "combine: the call itself loops until nothing is left to do; use route_by columns"
             )
             yield spec.name, "run_shape", message
     for name, declared in declarations.items():

@@ -78,7 +78,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
             "stopped",
             "critical",
             name,
-            f"{name} has stopped: a stage does not go on by itself",
+            f"{name} has stopped: one of its stages needs an operator",
             health.reason,
             f"`cbp status {name}` has the error; mend its cause, then `cbp retry {name} STAGE`",
         )
@@ -100,7 +100,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
             name,
             f"{name} fails and is tried again",
             health.reason,
-            f"nothing, if it ends by itself; else `cbp doctor`, and `cbp status {name}`",
+            f"nothing, if the retry succeeds; else `cbp doctor`, and `cbp status {name}`",
         )
     if lag_seconds and health.state != "paused" and (health.lag_seconds or 0) > lag_seconds:
         yield Alert(
@@ -127,7 +127,7 @@ def _of_quarantine(dataflow: str, source: str, count: int) -> Alert:
         "warning",
         dataflow,
         f"in quarantine: {format_count(count, 'file')} of the source {source} of {dataflow}",
-        "their records are in no table; the other files go on",
+        "their records are in no table; other files are processed",
         f"`cbp quarantine list {dataflow} {source}` has the reasons; mend the files, then "
         "`cbp quarantine readmit`",
         size=count,
@@ -141,7 +141,7 @@ def _of_set_aside(dataflow: str, stage: str, count: int) -> Alert:
         "warning",
         dataflow,
         f"set aside: {format_count(count, 'record')} by the stage {stage} of {dataflow}",
-        "its code fails on them, so they are in no table; other groups go on",
+        "its code fails on them, so they are in no table; other groups are processed",
         f"`cbp set-aside {dataflow} {stage}` has the errors; mend the code and register it, then "
         f"`cbp give-back {dataflow} {stage}`",
         size=count,

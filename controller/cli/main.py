@@ -72,7 +72,7 @@ Exit status:
   2  a wrong call
   3  serve could not start; drop: a file repeats an earlier one; verify: not finished;
      status: not up to date yet
-  4  serve had to end itself, since something hung; status: something waits for a person
+  4  serve had to end itself, since something hung; status: something needs an operator
 Settings are environment variables CBP_<NAME>, such as CBP_PORT; see deploy/README.md.
 """
 

@@ -132,8 +132,8 @@ def _fate(node: Mapping[str, Any], on_change: OnChange) -> str:
     if node["kind"] != "replaced":
         return str(node["kind"])
     if on_change == "rebuild":
-        return "computed anew from its retained input"
+        return "recomputed from its retained input"
     return {
-        "kept": "goes on from its state; what was computed before stays as it is",
-        "none": "new input only; what was computed before stays as it is",
+        "kept": "continues from its state; earlier results stay as they are",
+        "none": "new input only; earlier results stay as they are",
     }.get(node["state"], f"state {node['state']}")

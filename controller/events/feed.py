@@ -106,7 +106,7 @@ class EventFeed:
         """Yield the events behind a place, and `None` after each silence; ends with a stop.
 
         Raises:
-            EventsGoneError: If events behind the place are not kept any more.
+            EventsGoneError: If events behind the place are no longer kept.
         """
         self._begin_poller()
         while not self._stopped:

@@ -128,7 +128,7 @@ class Replacements:
             waiting: By id, claims that are accepted with it, before it, and what they brought.
 
         Raises:
-            FileRejectedError: Rule `inputs_not_kept`: the earlier file is not kept any more.
+            FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept.
         """
         schema = arrow_schema(place.source.schema)
         count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])

@@ -80,14 +80,14 @@ class _DeltaTarget:
     def claim(self, note: SinkNote) -> SinkNote:
         """Make the table, or check that it is this sink's and nobody else's; see `Target`."""
         if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or make it, and the sink goes on by itself"
+            why = "the folder is missing; mount or make it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)
         if not self.files.list_names(f"{self.folder}/{LOG}"):
             return self._make(note)
         with _delta_errors(self.folder):
             table = DeltaTable(self.folder)
         if table.metadata().description != self._owner(note):
-            why = "is a table of something else, or of an earlier life of this sink"
+            why = "was not written by this sink, or was written before the sink was last removed"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return self._seen(replace(note, claimed=True), table.version())
 

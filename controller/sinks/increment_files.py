@@ -92,7 +92,7 @@ class IncrementFiles:
         marker = f"{self.folder}/{MARKER}"
         owner = f"{self.dataflow}/{self.sink}"
         if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or make it, and the sink goes on by itself"
+            why = "the folder is missing; mount or make it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)
         if note.claimed and not self.files.exists(marker):
             why = f"{MARKER} is gone; bring the folder back, or give the sink another path"
@@ -110,7 +110,7 @@ class IncrementFiles:
         else:
             found = self.files.read(marker)
         if found != data:
-            why = f"is the folder of another sink, or of an earlier life of it ({MARKER} says so)"
+            why = f"is the folder of another sink, or of this one before it was removed ({MARKER})"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return replace(note, claimed=True)
 

@@ -243,8 +243,8 @@ def _timestamp(value: Any, _: DataType) -> datetime:
         raise TypeError(message)
     if value.tzinfo is None:
         message = (
-            "a time without a zone names no instant; give it one, such as "
-            "value.replace(tzinfo=UTC); the present is group.run.time"
+            "a time without a zone is ambiguous; give it one, such as value.replace(tzinfo=UTC); "
+            "the current time is group.run.time"
         )
         raise TypeError(message)
     if getattr(value, "nanosecond", 0):

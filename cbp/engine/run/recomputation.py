@@ -101,7 +101,7 @@ class _Recomputation:
 
     def plan_anew(self) -> RunPlan:
         """Write what the groups had read before, and return the plan that reads it."""
-        assert self._spec.key is not None, "only groups are computed anew"
+        assert self._spec.key is not None, "only groups are recomputed"
         self._hashes = self._hashes_of_run()
         gone = {spec.name: self._gone(spec) for spec in self._spec.inputs}
         # Keys of which no record was found yet; those that remain have none.
@@ -209,19 +209,19 @@ class _Recomputation:
             yield keys, self._hash(keys)
 
     def _key_columns(self, spec: InputSpec) -> list[str]:
-        assert isinstance(spec.route_by, tuple), "an input that is computed anew has key columns"
+        assert isinstance(spec.route_by, tuple), "an input that is recomputed has key columns"
         return list(spec.route_by)
 
     def _keys(self, records: pa.Table, spec: InputSpec) -> pa.Table:
         """Return the keys of records, with the names of the stage's key."""
-        assert self._spec.key is not None, "only groups are computed anew"
+        assert self._spec.key is not None, "only groups are recomputed"
         names = self._key_columns(spec)
         schema = arrow_schema(spec.schema.select(tuple(names)))
         keys = conform(records, schema)
         return keys.rename_columns(list(self._spec.key.names)).cast(arrow_schema(self._spec.key))
 
     def _hash(self, keys: pa.Table) -> _Hashes:
-        assert self._spec.key is not None, "only groups are computed anew"
+        assert self._spec.key is not None, "only groups are recomputed"
         if not keys.num_rows:
             return np.empty(0, np.int64)
         return hash_columns(keys.columns, [column.type for column in self._spec.key.fields])

@@ -328,7 +328,7 @@ class IndexCache:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         dropped = note_dropped(self._folder.parent, copy=path, source=wanted.source, why=why)
-        _log.warning("index copy dropped and made anew: %s", dropped)
+        _log.warning("index copy discarded and rebuilt: %s", dropped)
 
     def _make(self, wanted: _Wanted, *, copy: bool) -> IndexedFile:
         name = wanted.name

@@ -96,14 +96,16 @@ def _why_not(node: StageNode, sources: Collection[str], altered: Collection[str]
         if not isinstance(one.route_by, tuple):
             return f"its input {one.name!r} is routed by a function; route by columns"
     if outputs := [one.name for one in spec.emitted]:
-        return f"its output {outputs[0]!r} is no view, and records that were emitted stay"
+        return f"its output {outputs[0]!r} is not a view, and records that were emitted stay"
     for state in spec.states:
         if state.keep or state.grouping == "outer" or spec.writes_remote:
             return f"its state {state.name!r} is more than what each group emits when it is called"
     if spec.form == "sql":
         return "it is in SQL"
     if node.sets_aside:
-        return "it sets records aside (`on_error`), and what waits there is not computed anew"
+        return (
+            "it sets records aside (`on_error`), and records that are set aside are not recomputed"
+        )
     if spec.lookups or spec.reads_run or spec.timers or spec.expiries:
         return "it reads look-ups, the time or timers, which are not what they were"
     if not node.runnable.split_free:

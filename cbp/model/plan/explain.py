@@ -408,8 +408,8 @@ _WORDS: Mapping[Way, str] = {
     "handed_over": "handed on by the task that runs `{by}`; not read again",
     "behind": "read when `{by}` is complete: by the same task if there was one only, "
     "else in a second job of the run",
-    "in_place": "messages lie by the bucket of the group that gets them, and each task reads its "
-    "own; nothing is shuffled (few of a task are read by every task)",
+    "in_place": "messages are stored by the bucket of the receiving group, and each task reads its "
+    "own; nothing is shuffled (if a task wrote few, every task reads them)",
     "by_size": "up to {limit} every task reads it and keeps its buckets; beyond, shuffled",
     "shuffled": "Spark brings records of one key together, whatever their number",
     "every_task": "every task reads it and keeps its buckets; nothing is shuffled",
@@ -434,7 +434,7 @@ def _framing(by: FrameBy, close_idle_seconds: float) -> str:
     order = "in the order of its records" if by.memo else "each output increment grouped by it"
     ends = "one ends where another key follows, or is closed"
     if close_idle_seconds:
-        ends += f" (by itself after {close_idle_seconds:g} s without a record)"
+        ends += f" (automatically after {close_idle_seconds:g} s without a record)"
     return f"cut into frames by {_frame_by(by)}, {order}; {ends}"
 
 

@@ -277,8 +277,8 @@ def _stage(
         )
         if behind:
             message += (
-                f"; what its earlier code wrote is also in what {listed(behind)} made of it: a "
-                "rebuild asks about each of them, and keeping leaves it there"
+                f"; {listed(behind)} used what its earlier code wrote: a rebuild asks about each "
+                "of them, and keeping leaves their results as they are"
             )
         if made_views:
             message += (

@@ -87,7 +87,7 @@ def rebuild_command(
         print_json(job)
         return
     if job["status"] == "ready":
-        print_text(f"ready; swap: cbp rebuild {dataflow} --swap; or --cancel")
+        print_text(f"ready: cbp rebuild {dataflow} --swap, or --cancel")
     elif job["status"] == "swapped":
         print_text(f"{dataflow} shows the new tables, at version {job['version']}", "green")
         print_text(f"the old ones stay for a while: cbp rebuild {dataflow} --back")
@@ -131,7 +131,7 @@ def _print_differences(job: Mapping[str, Any]) -> None:
     columns = ("table", "records now", "then", "added", "gone", "changed")
     print_table(columns, rows, empty="no tables")
     if not job["exact"]:
-        text = "the dataflow did not come to rest: some differences are input that one side lacks"
+        text = "the dataflow was still running: some differences are input that one side lacks"
         print_text(text, "yellow")
 
 

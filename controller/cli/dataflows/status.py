@@ -184,7 +184,7 @@ def _nothing_known(settings: Settings) -> str:
     if not lost:
         return "no dataflow yet; register one with: cbp register FILE"
     return (
-        f"the database knows no dataflow, but {settings.tables} holds: {lost}. Was the database "
+        f"the database has no dataflow, but {settings.tables} holds: {lost}. Was the database "
         "lost, or is it another one? Stop the service and bring them back with: "
         "cbp recover --rebuild"
     )
@@ -306,7 +306,7 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
         if not one["complete"]:
             print_text(
                 f"{one['source']}: input is kept from increment {one['first']:,} on, so a rebuild "
-                f"is refused, and so are corrections that compute groups anew (see: cbp gc "
+                f"is refused, and so are corrections that recompute groups (see: cbp gc "
                 f"{dataflow} --reach)"
             )
 

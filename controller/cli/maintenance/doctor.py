@@ -89,19 +89,20 @@ def examine(given: Session) -> Iterable[Check]:
         yield _tried(
             name,
             lambda folder=folder: check_folder(folder),  # type: ignore[misc]
-            "choose a folder of your own on a local disk: CBP_ROOT, CBP_TABLES, CBP_DROP_ROOT",
+            "choose a folder on a local disk that this user owns: CBP_ROOT, CBP_TABLES, "
+            "CBP_DROP_ROOT",
         )
     yield from _readers(settings)
     yield _disk(settings)
     yield _tried(
         "port",
         lambda: check_port_free(settings, given.transport),
-        "stop what uses it, or choose another one with CBP_PORT",
+        "stop the program that uses it, or choose another port with CBP_PORT",
     )
     yield _tried(
         "clock",
         lambda: check_clock(settings.root),
-        "set the clock, and let a time service (chrony, systemd-timesyncd) keep it",
+        "set the clock, and run a time service (chrony, systemd-timesyncd)",
     )
     yield _database(settings)
     yield _rights(settings)
@@ -145,7 +146,7 @@ def _database(settings: Settings) -> Check:
     return _tried(
         "database",
         lambda: check_database(settings.database_url),
-        "look at CBP_DATABASE_URL, and whether the server runs and lets you in",
+        "check CBP_DATABASE_URL, and that the server runs and accepts your login",
     )
 
 
@@ -160,7 +161,7 @@ def _lost(settings: Settings) -> Check:
         return Check("tables", "fail", text, "bring them back with: cbp recover --rebuild")
     unknown = sorted(there.keys() - known_dataflows(path)) if path is not None else []
     if unknown:
-        text = f"{path} does not know the tables of {', '.join(unknown)}"
+        text = f"{path} has no entry for the tables of {', '.join(unknown)}"
         remedy = (
             "if they were not deleted on purpose (cbp delete without --purge), stop the service "
             "and bring them back with: cbp recover --rebuild"
@@ -203,9 +204,7 @@ def _dropped_copies(settings: Settings) -> Check:
     if not notes:
         return Check("index copies", "ok", "none was found damaged")
     text = f"{len(notes)} were damaged and rebuilt, last {notes[-1]['copy']}: {notes[-1]['why']}"
-    remedy = (
-        "nothing is lost; look at the disk of the cache folder, then remove damaged.jsonl there"
-    )
+    remedy = "nothing is lost; check the disk of the cache folder, then remove damaged.jsonl there"
     return Check("index copies", "warn", text, remedy)
 
 

@@ -37,9 +37,7 @@ _SQLITE = "sqlite:///"
 Names = Annotated[
     list[str] | None, typer.Argument(help="Only these dataflows.", show_default=False)
 ]
-Rebuild = Annotated[
-    bool, typer.Option("--rebuild", help="Restore what the database does not know.")
-]
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Restore what the database lacks.")]
 
 
 def recover_command(
@@ -157,7 +155,7 @@ def _print(outlooks: Sequence[Any], *, as_json: bool) -> None:
     rows = [(one.dataflow, "yes" if one.known else "no", _words(one)) for one in outlooks]
     print_table(("dataflow", "in the database", "what recovery does"), rows, empty="no dataflow")
     if any(not one.known for one in outlooks):
-        print_text("restore what the database does not know with: cbp recover --rebuild")
+        print_text("restore what the database lacks with: cbp recover --rebuild")
 
 
 def _words(outlook: Any) -> str:

@@ -270,7 +270,7 @@ class BucketFeed:
             message = (
                 f"the object has {one.size} bytes, and {self.limits.file_bytes_max} are allowed; "
                 "it was not fetched. Write it in several objects, or raise CBP_FILE_BYTES_MAX and "
-                "restart the service: then it comes by itself"
+                "restart the service: then it is fetched automatically"
             )
             rejection = FileRejectedError(rule="file_too_large", message=message)
             reason = rejection.reason(file=path, claim=identity)

@@ -286,7 +286,7 @@ def _reason(
     claim: ClaimRecord, identity: str, comparison: _Comparison, target: Path, place: SourcePlace
 ) -> Mapping[str, Any]:
     if claim.index is None:
-        became = f"that are no increment ({claim.status})"
+        became = f"that are not an increment ({claim.status})"
     else:
         became = f"that are increment {claim.index} of {claim.source}"
     head = f"the {claim.bytes} bytes {became}"
@@ -296,8 +296,8 @@ def _reason(
     if comparison.grew:
         code, more = "file_grew", comparison.bytes - claim.bytes
         said = (
-            f"it was written to after it was taken in: behind {head} came {more} more, which are "
-            f"NOT taken in. {_what_to_do(claim, comparison, target, place)}"
+            f"it was written to after it was taken in: {head} were followed by {more} more, which "
+            f"are NOT taken in. {_what_to_do(claim, comparison, target, place)}"
         )
     else:
         code = "file_rewritten"

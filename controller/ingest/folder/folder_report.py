@@ -65,7 +65,7 @@ def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     if lost:
         message = (
             "the file was removed after it was claimed and before it was read: its content is NOT "
-            "taken in; its producer drops it again"
+            "taken in; its producer must drop it again"
         )
     rejection = FileRejectedError(rule=_RULE, message=message)
     reason = rejection.reason(file=claim.path, claim=claim.id)

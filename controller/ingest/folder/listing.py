@@ -58,11 +58,11 @@ SHOWN_MAX = 100
 
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link: links are not followed; move the file itself here"),
-    (stat.S_ISDIR, "a folder: files in folders are not taken; move them into `incoming` itself"),
-    (stat.S_ISFIFO, "a FIFO: only regular files are taken"),
-    (stat.S_ISSOCK, "a socket: only regular files are taken"),
-    (stat.S_ISBLK, "a device: only regular files are taken"),
-    (stat.S_ISCHR, "a device: only regular files are taken"),
+    (stat.S_ISDIR, "a folder: files in folders are ignored; move them into `incoming` itself"),
+    (stat.S_ISFIFO, "a FIFO: only regular files are taken in"),
+    (stat.S_ISSOCK, "a socket: only regular files are taken in"),
+    (stat.S_ISBLK, "a device: only regular files are taken in"),
+    (stat.S_ISCHR, "a device: only regular files are taken in"),
 )
 
 
@@ -123,7 +123,7 @@ def why_not_regular(mode: int) -> str:
     if stat.S_ISREG(mode):
         return ""
     reasons = (why for is_kind, why in _KINDS if is_kind(mode))
-    return next(reasons, "no regular file: only these are taken")
+    return next(reasons, "not a regular file: only these are taken in")
 
 
 def time_of(ctime: float) -> datetime | None:
@@ -355,7 +355,7 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
     elif name.startswith(".upload-"):
         why = "an upload that is being received"
     elif name.startswith("."):
-        why = "its name begins with a dot: hidden files are not taken; rename it when it is whole"
+        why = "its name begins with a dot: hidden files are ignored; rename it when it is complete"
     else:
         why = "its name says that it is not whole yet; its producer renames it when it is"
     scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))

@@ -63,7 +63,7 @@ class AvroContainer:
         codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
         if codec not in _CODECS:
             message = (
-                f"blocks are packed by {excerpt(codec)}, which is not taken; use "
+                f"blocks are compressed with {excerpt(codec)}, which is not supported; use "
                 f"{', '.join(_CODECS)}"
             )
             raise FileRejectedError(rule="compression_unsupported", message=message)
@@ -163,7 +163,7 @@ def _schema(data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise FileRejectedError(
-            rule="avro_damaged", message="the file's schema is no JSON", cause=excerpt(str(exc))
+            rule="avro_damaged", message="the file's schema is not JSON", cause=excerpt(str(exc))
         ) from exc
 
 

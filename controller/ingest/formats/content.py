@@ -93,7 +93,7 @@ def unreadable(error: OSError) -> FileRejectedError:
 
 def _not_regular() -> FileRejectedError:
     return FileRejectedError(
-        rule="not_regular", message="not a regular file; links and devices are not taken"
+        rule="not_regular", message="not a regular file; links and devices are not accepted"
     )
 
 
@@ -298,7 +298,7 @@ def decompressed(
     chunks, total = _joined(pieces), 0
     for chunk in chunks:
         if total == 0 and chunk.startswith(tuple(magic for magic, _ in _MAGIC)):
-            message = "a compressed file inside a compressed file is not taken"
+            message = "a compressed file inside a compressed file is not accepted"
             raise FileRejectedError(rule="compression_unsupported", message=message)
         total += len(chunk)
         check_expansion(total, content.bytes_read, limits)

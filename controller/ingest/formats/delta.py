@@ -136,7 +136,7 @@ class ChangeGroup:
             message = f"versions {first!r} to {last!r}"
             raise ValueError(message)
         if type(partitions) is not list or not all(type(text) is str for text in texts):
-            message = "a table's id and its columns are texts"
+            message = "a table's id and columns must be strings"
             raise TypeError(message)
         return cls(table, first, last, tuple(partitions), snapshot)
 
@@ -355,7 +355,7 @@ def gone(table: str, what: str) -> FileRejectedError:
         raise FileNotFoundError(errno.ENOENT, "the table is not there", table)
     message = (
         f"{what}: VACUUM or the clean-up of the table's log removed it before it was read. Put it "
-        "back and admit this file as it is; or discard it, and take the table in anew as a source "
+        "back and admit this file as it is; or discard it, and take the table in again as a source "
         "with another name, which begins with all its rows"
     )
     return FileRejectedError(rule="delta_version_gone", message=message)

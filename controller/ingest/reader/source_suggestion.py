@@ -165,7 +165,7 @@ def _struct(
     bad = next((name for name in names if not _NAME.fullmatch(name)), None)
     if bad is not None or len(names) > _FIELDS_MAX or not names:
         items = [item for value in values for item in value.values() if item is not None]
-        doubts.append("its keys are no names of fields, so it is taken for a map")
+        doubts.append("its keys are not field names, so it is read as a map")
         return f"MAP<STRING, {_json_type(items, doubts, zoneless, depth + 1)}>"
     fields = []
     for name in names:

@@ -110,7 +110,7 @@ class Leadership:
         if role is Role.RETIRES:
             return self._retiring
         if role is Role.UNSURE:
-            return "the lease could not be renewed in time; it goes on when that works again"
+            return "the lease could not be renewed in time; it continues once that works again"
         if standing.leader:
             return f"the controller at {standing.leader} leads (epoch {standing.epoch})"
         return "no controller is known to lead at the moment"

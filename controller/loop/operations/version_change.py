@@ -189,7 +189,7 @@ class Changes:
             same_key = name not in known or known[name].key == node.translator.key
             if (node.sets_aside and same_key) or not (waiting := self._set_aside(record, node)):
                 continue
-            what = "has another key" if node.sets_aside else "does not set records aside any more"
+            what = "has another key" if node.sets_aside else "no longer sets records aside"
             message = (
                 f"{what}, but {format_count(len(waiting), 'record is', 'records are')} set aside: "
                 f"give them back first (cbp give-back {record.name} {name}), or rebuild the stage "

@@ -3,7 +3,7 @@
     run of up ---> increment ---> THIS RUN ---> increment ---> run of down
 
 Reads only the store. Not guaranteed: completeness. Increments and runs that retention removed are
-not known any more, a frame names no increment, and a run that read an output long after it was
+no longer known, a frame names no increment, and a run that read an output long after it was
 written is not searched for (`RUNS_SEARCHED`).
 
 What is sent to an OpenLineage service is made by `controller.telemetry.lineage`.
@@ -34,7 +34,7 @@ class Cause:
     """Where an increment that a run read came from.
 
     Attributes:
-        run: The run that wrote it; `None` for a source, or if it is not known any more.
+        run: The run that wrote it; `None` for a source, or if it is no longer known.
         origin: What is known about its arrival, such as the files of a source's increment.
     """
 

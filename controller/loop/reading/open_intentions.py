@@ -50,8 +50,8 @@ def open_intentions(
     for stage, records in publisher.records(dataflow).items():
         for one in records:
             by_epoch[stage, one.epoch] = OpenIntention(one, "publication")
-    for (name, stage), run in parked.all().items():
+    for (name, stage), known in parked.all().items():
         if name == dataflow:
-            one = run.intention
-            by_epoch[stage, one.epoch] = OpenIntention(one, "finish", run.reason, run.tries)
+            one = known.run.intention
+            by_epoch[stage, one.epoch] = OpenIntention(one, "finish", known.reason, known.tries)
     return [by_epoch[key] for key in sorted(by_epoch)]

@@ -176,7 +176,7 @@ def test_a_registration_says_that_it_took_tables_up(
     monkeypatch.setattr(service.controller, "register", with_tables)
     outcome = cbp("register", document)
     assert (outcome.status, outcome.err) == (0, "")
-    assert "took up its tables at version 2 (epochs: count 7)" in outcome.out
+    assert "resumed its tables at version 2 (epochs: count 7)" in outcome.out
 
 
 def test_a_long_reason_stands_below_the_table(cbp: Cbp, service: Service) -> None:

@@ -74,7 +74,9 @@ class CodeOut(Model):
     """A code that signs a browser in once."""
 
     code: str
-    path: str = Field(description="Path and fragment of the link, behind the service's address.")
+    path: str = Field(
+        description="Path and fragment of the link, to append to the service's address."
+    )
     scope: Scope
     expires_at: datetime
 

@@ -89,7 +89,7 @@ class GridStageOut(Model):
     stages: list[str] = Field(description="The stages that run together.")
     failures: int = Field(description="Failed tries of the next run, in a row.")
     retry_at: datetime | None
-    stopped: str = Field(description="Why it does not start by itself; empty if it does.")
+    stopped: str = Field(description="Why it does not start automatically; empty if it does.")
     paused_itself: bool = Field(
         description="Whether an operator paused it: it is resumed, and a retry is refused."
     )
