@@ -52,6 +52,8 @@ ROOMS = (
 FENCED = re.compile(r"^```\w*\n.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([\w./-]+\.(?:py|md|sh|toml|yaml|txt)|[\w.-]+(?:/[\w.-]+)+/?)`")
+# Words that readers had to read twice; each has a plain one, such as reports, shows, is, any.
+READ_TWICE = re.compile(r"\b(?:told|tells|lies|stands|whoever|whom)\b", re.IGNORECASE)
 # A path of ours inside of a command.
 COMMANDED = re.compile(
     r"(?<![\w/.])((?:cbp|controller|stages|deploy|tests)/[\w./-]+\.(?:py|md|sh))\b"
@@ -144,7 +146,7 @@ def test_the_code_map_has_every_room():
 
 
 def test_the_table_of_scopes_has_every_route_that_changes_something():
-    """Each stands in its scope's row of deploy/README.md; the document says what a route needs."""
+    """Each is in its scope's row of deploy/README.md; the document says what a route needs."""
     text = (REPO / "deploy" / "README.md").read_text(encoding="utf-8")
     table = text.partition("\n## Who may do what\n")[2].partition("\n\nThe ones that")[0]
     rows = dict(re.findall(r"^\| `(viewer|operator|admin)` \|(.*)$", table, re.MULTILINE))
@@ -156,6 +158,24 @@ def test_the_table_of_scopes_has_every_route_that_changes_something():
             if method != "get" and "x-cbp-scope" in operation:
                 needed[operation["x-cbp-scope"]].add(operation["operationId"])
     assert told == needed
+
+
+def test_the_product_uses_plain_words():
+    """No text of the product, its page or its guides has a word that must be read twice."""
+    texts = [
+        path
+        for package in ("cbp", "controller", "deploy")
+        for ending in ("py", "md", "ts", "tsx")
+        for path in (REPO / package).rglob(f"*.{ending}")
+        if "node_modules" not in path.parts and path.name != "schema.d.ts"
+    ]
+    found = {
+        f"{path.relative_to(REPO)}:{number}": line.strip()
+        for path in [REPO / "README.md", *texts]
+        for number, line in enumerate(path.read_text(encoding="utf-8").splitlines(), 1)
+        if READ_TWICE.search(line)
+    }
+    assert found == {}
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)

@@ -79,7 +79,7 @@ def sql_mistakes(
     has_state = any(isinstance(declared, State) for declared in declarations.values())
     if has_state and isinstance(declarations.get("keys"), Input | State):
         # Without state no groups are looked up, so an input of this name hides nothing.
-        message = "in SQL with state the name 'keys' is taken: it would hide the groups' keys"
+        message = "in SQL with state the name 'keys' is reserved: it would hide the groups' keys"
         yield "keys", "name_invalid", f"{message}; use another"
     for spec in inputs:
         in_python = isinstance(spec.route_by, Computed) or spec.combine is not None

@@ -80,7 +80,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
             name,
             f"{name} has stopped: one of its stages needs an operator",
             health.reason,
-            f"`cbp status {name}` has the error; mend its cause, then `cbp retry {name} STAGE`",
+            f"`cbp status {name}` has the error; fix its cause, then `cbp retry {name} STAGE`",
         )
     elif health.state == "broken":
         yield Alert(
@@ -108,7 +108,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
             "late",
             "warning",
             name,
-            f"{name} is late: its oldest increment waits for more than {lag_seconds:.0f} s",
+            f"{name} is late: its oldest increment has waited for more than {lag_seconds:.0f} s",
             health.reason or "the stages run, but do not keep up",
             f"`cbp status {name}` shows where increments wait, `cbp runs` how long runs take",
         )
@@ -128,7 +128,7 @@ def _of_quarantine(dataflow: str, source: str, count: int) -> Alert:
         dataflow,
         f"in quarantine: {format_count(count, 'file')} of the source {source} of {dataflow}",
         "their records are in no table; other files are processed",
-        f"`cbp quarantine list {dataflow} {source}` has the reasons; mend the files, then "
+        f"`cbp quarantine list {dataflow} {source}` has the reasons; correct the files, then "
         "`cbp quarantine readmit`",
         size=count,
     )
@@ -142,7 +142,7 @@ def _of_set_aside(dataflow: str, stage: str, count: int) -> Alert:
         dataflow,
         f"set aside: {format_count(count, 'record')} by the stage {stage} of {dataflow}",
         "its code fails on them, so they are in no table; other groups are processed",
-        f"`cbp set-aside {dataflow} {stage}` has the errors; mend the code and register it, then "
+        f"`cbp set-aside {dataflow} {stage}` has the errors; fix the code and register it, then "
         f"`cbp give-back {dataflow} {stage}`",
         size=count,
     )

@@ -68,8 +68,8 @@ _STATUSES = """
 \b
 Exit status:
   0  done
-  1  refused, failed, or not as it should be: one panel on stderr, with --json a document
-  2  a wrong call
+  1  refused, failed, or a check failed: one panel on stderr, with --json a document
+  2  a usage error
   3  serve could not start; drop: a file repeats an earlier one; verify: not finished;
      status: not up to date yet
   4  serve had to end itself, since something hung; status: something needs an operator

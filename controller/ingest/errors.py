@@ -151,7 +151,7 @@ class TableGoneError(OperatingError):
     def __init__(self, source: str, table: str) -> None:
         super().__init__(
             f"there is no Delta table in {table}, which source {source!r} reads; mount its disk, "
-            "put it back, or correct `table` in the document",
+            "restore it, or correct `table` in the document",
             source=source,
             path=table,
         )
@@ -165,8 +165,8 @@ class TableReplacedError(OperatingError):
 
     def __init__(self, source: str, table: str, why: str) -> None:
         super().__init__(
-            f"{table} is another table than the one that source {source!r} has read: {why}. Put "
-            f"the former back. {_ANEW}",
+            f"{table} is not the table that source {source!r} has read: {why}. Restore that one. "
+            f"{_ANEW}",
             source=source,
             path=table,
             cause=why,
@@ -238,7 +238,7 @@ class FeedHaltedError(OperatingError):
     def __init__(self, source: str, file: str, claim: str) -> None:
         super().__init__(
             f"source {source!r} waits: {file} is in quarantine, and later versions of its table "
-            "must follow it. The quarantine shows the reason; admit it again once that is mended, "
+            "must follow it. The quarantine shows the reason; admit it again once that is fixed, "
             "or discard it to continue without these versions",
             source=source,
             file=file,

@@ -250,7 +250,7 @@ class SourceLog:
         later = [number for number in self._singles() if number > index]
         later += [end - 1 for _, end, _ in self._sealed() if end > index]
         if later:
-            why = f"entry {max(later)} of the same log is there"
+            why = f"entry {max(later)} of the same log exists"
             raise FileLostError(self._path(index), why)
 
     def seal(self, below: int, *, entries: int) -> int:
@@ -315,7 +315,7 @@ class SourceLog:
         try:
             data = self._files.read(path)
         except NotFoundError as error:
-            raise FileLostError(path, "later entries of the same log are there") from error
+            raise FileLostError(path, "later entries of the same log exist") from error
         self._parsed(data, start)
         return data.splitlines()
 

@@ -93,7 +93,7 @@ class _DeltaTarget:
 
     def _make(self, note: SinkNote) -> SinkNote:
         if note.claimed:
-            why = "the table is gone; bring it back, or give the sink another path"
+            why = "the table is gone; restore it, or give the sink another path"
             raise SinkTargetError(self.folder, why)
         others = self.files.list_names(self.folder)
         if [name for name in others if name != LOG]:

@@ -113,7 +113,7 @@ class SinkRefusedError(OperatingError):
     def __init__(self, sink: str, delivery: str, status: int) -> None:
         super().__init__(
             f"sink {sink!r}: delivery {delivery} was refused with {status}, and the later ones "
-            "wait. Mend the receiver, the address or the secret; `resume --keep` continues without "
+            "wait. Fix the receiver, the address or the secret; `resume --keep` continues without "
             "this delivery",
             sink=sink,
             delivery=delivery,

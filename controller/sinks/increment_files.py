@@ -95,7 +95,7 @@ class IncrementFiles:
             why = "the folder is missing; mount or make it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)
         if note.claimed and not self.files.exists(marker):
-            why = f"{MARKER} is gone; bring the folder back, or give the sink another path"
+            why = f"{MARKER} is gone; restore the folder, or give the sink another path"
             raise SinkTargetError(self.folder, why)
         if not note.claimed:
             others = [name for name in self.files.list_names(self.folder) if name != MARKER]
@@ -168,7 +168,7 @@ class IncrementFiles:
         self._write(draft, batches)
         same = filecmp.cmp(path, draft, shallow=False)
         if not (same or (self.to == "parquet" and _same_records(path, draft))):
-            why = "is there already, and is not what this sink writes; remove it"
+            why = "already exists, and was not written by this sink; remove it"
             raise SinkForeignError(path, why)
 
     def _write(self, path: str, batches: Iterable[pa.RecordBatch]) -> None:

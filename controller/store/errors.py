@@ -39,7 +39,7 @@ class DatabaseDamagedError(OperatingError):
     def __init__(self, database: str, why: str) -> None:
         super().__init__(
             f"the database {database} is damaged: {why}. No record is lost: stop the service and "
-            "run `cbp recover --rebuild`, which puts the damaged file aside and fills a new "
+            "run `cbp recover --rebuild`, which moves the damaged file aside and fills a new "
             "database from the folders of the tables",
             database=database,
             why=why,

@@ -149,7 +149,7 @@ class KeptShape:
             return False
         given = named.pop(_REVERSE, False)
         if not isinstance(given, bool):
-            message = f"group.{self.name}.range() got reverse={given!r}: it is True or False"
+            message = f"group.{self.name}.range() got reverse={given!r}: it must be True or False"
             raise TypeError(message)
         return given
 

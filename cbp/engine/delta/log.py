@@ -287,7 +287,7 @@ class DeltaLog:
             raise TableFeatureError(
                 self.path,
                 ["checkpoints other than classic ones"],
-                next_step=f"put the log's entries before {first} back from a backup, or delete the "
+                next_step=f"restore the log's entries before {first} from a backup, or delete the "
                 "dataflow and let it start again from its sources",
             )
         why = f"{self.folder} begins with version {first}, and has no checkpoint"

@@ -53,7 +53,7 @@ class LargeState:
         self.has_emitted = False
         self._tables: Iterator[tuple[pa.Table, RecordPositions]] | None = None
         if source.stream is None:
-            assert source.origin is not None, "state records know where they lie"
+            assert source.origin is not None, "state records have a location"
             self._difference.read(source.rows, source.origin)
             self._difference.complete()
 

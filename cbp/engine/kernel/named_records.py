@@ -97,8 +97,8 @@ class NamedRecords:
     def _located(self, groups: Int64s, keys: pa.Table) -> list[tuple[Place, ...]]:
         found, positions = self._call.locate(groups, keys)
         places: list[tuple[Place, ...]] = [()] * len(groups)
-        lies = zip(positions.file.tolist(), positions.position.tolist(), strict=True)
-        for number, place in zip(found.tolist(), lies, strict=True):
+        places = zip(positions.file.tolist(), positions.position.tolist(), strict=True)
+        for number, place in zip(found.tolist(), places, strict=True):
             places[number] = (*places[number], place)
         return places
 

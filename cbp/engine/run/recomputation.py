@@ -11,7 +11,7 @@ ordinary one writes, and views change by their difference. A group that has no r
 not called, and loses its state (`TranslatorSpec.anew`).
 
 Groups are found by the hash of their key. Keys of one hash are all computed anew, so none needs
-to be told from another.
+to be distinguished from another.
 
 The records from before are written to one file an input, below a state's table, where the files of
 attempts are collected. It is removed when the run is prepared: no record names it.

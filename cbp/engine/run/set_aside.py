@@ -309,7 +309,7 @@ class SettingAside:
         details: Mapping[str, Any] = {} if first is None else first.details
         cause = f"more than {self._most} records would be set aside (set_aside_max)"
         if first is None:
-            cause += ", since earlier records of their groups are: mend the code and give them back"
+            cause += ", since earlier records of their groups are: fix the code and give them back"
         else:
             cause += f": {details.get('cause', first.message)}"
         raise SetAsideFullError(

@@ -282,12 +282,12 @@ def _read_sums(
         if end.endswith(_ARROW_MAGIC):
             message = "it is of an earlier version"
             raise CopyForeignError(message)
-        message = "its end is not that of a copy"
+        message = "it does not end like an index copy"
         raise CopyDamagedError(message)
     sums = os.pread(handle, max(0, size - _TAIL.size - bytes_), bytes_)
     if seal != _seal(name, bytes_, block, sums):
         # Either damage, or an intact copy that was written under another name: not to be used.
-        message = "its checksums are damaged, or those of another copy"
+        message = "its checksums are damaged, or belong to another copy"
         raise CopyDamagedError(message)
     if block != block_wanted or len(sums) != 8 * -(-bytes_ // block):
         message = f"it has blocks of {block} bytes"

@@ -90,7 +90,9 @@ def _why_not(node: StageNode, sources: Collection[str], altered: Collection[str]
         return "it has an input without groups, and what it wrote of single records stays"
     for one in spec.inputs:
         if one.loopback or node.wiring[one.name] not in sources:
-            return f"its input {one.name!r} reads {node.wiring[one.name]!r}, whose past is not kept"
+            return (
+                f"its input {one.name!r} reads {node.wiring[one.name]!r}, whose history is not kept"
+            )
         if one.frame_by is not None:
             return f"its input {one.name!r} is framed, and frames that closed are not opened again"
         if not isinstance(one.route_by, tuple):
@@ -107,7 +109,7 @@ def _why_not(node: StageNode, sources: Collection[str], altered: Collection[str]
             "it sets records aside (`on_error`), and records that are set aside are not recomputed"
         )
     if spec.lookups or spec.reads_run or spec.timers or spec.expiries:
-        return "it reads look-ups, the time or timers, which are not what they were"
+        return "it reads look-ups, the time or timers, which have changed since"
     if not node.runnable.split_free:
         return f"its rule {node.runnable.name} reads records twice, or leaves some out"
     if node.name in altered:

@@ -254,10 +254,10 @@ def framing_keys(
     except AuthorStateError:
         raise
     except DecisionInvalidError as error:
-        told: AuthorCodeError = error.at(stage=stage, function=function, place=frame_by.place)
+        placed: AuthorCodeError = error.at(stage=stage, function=function, place=frame_by.place)
         if isinstance(error, FramingKeyError):
-            told.places = {input_: len(keys)}
-        raise told from error
+            placed.places = {input_: len(keys)}
+        raise placed from error
     except BaseException as error:  # author's code may raise anything
         if not is_authors(error):
             raise

@@ -271,7 +271,8 @@ def _stage(
     if differences and not chosen:
         shown = "; ".join(differences)
         message = (
-            f"is another translator now ({shown}): say whether to keep its past, its state and "
+            f"has a different translator now ({shown}): say whether to keep its past, its state "
+            "and "
             f"what it wrote, as it is (--keep {name}; REST: keep={name}), or to rebuild it from "
             f"the retained input (--rebuild {name}; REST: rebuild={name})"
         )

@@ -115,7 +115,7 @@ class Scrape(Collector):
         for (dataflow, source), count in sorted(self._quarantined.items()):
             files.add_metric([dataflow, source], count)
         yield files
-        text = "Records that a stage has set aside; mend its code, then `cbp give-back`."
+        text = "Records that a stage has set aside; fix its code, then `cbp give-back`."
         aside = GaugeMetricFamily("cbp_set_aside_records", text, labels=_STAGE)
         for record in self._records:
             for stage, count in self._set_aside.of(record, self._revisions).items():

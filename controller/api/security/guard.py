@@ -73,7 +73,7 @@ _CALLER_FIELDS = ("actor", "session")
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
-# Tells OpenAPI that a token is needed; `Guard` enforces it.
+# Declares to OpenAPI that a token is needed; `Guard` enforces it.
 bearer_scheme = HTTPBearer(
     auto_error=False, description="The content of the token file, or a token of `cbp tokens new`."
 )

@@ -82,7 +82,7 @@ def _print_page(answer: dict[str, Any], as_json: bool) -> None:
     for line in answer["items"]:
         print_text(_text(line))
     if not answer["items"]:
-        print_text("no lines: nothing is kept of this run here")
+        print_text("no lines: this instance keeps no log of this run")
 
 
 def _text(line: dict[str, Any]) -> str:

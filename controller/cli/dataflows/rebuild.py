@@ -1,7 +1,7 @@
-"""The command `cbp rebuild`: build all tables anew beside the present ones, then swap them in.
+"""The command `cbp rebuild`: rebuild all tables beside the current ones, then swap them in.
 
 cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
-cbp rebuild clicks                    the same with the present version: tables that were damaged
+cbp rebuild clicks                    the same with the current version: tables that were damaged
 cbp rebuild clicks --swap             swaps in what is ready
 cbp rebuild clicks --cancel
 cbp rebuild clicks --back             shows the tables from before the swap again
@@ -29,7 +29,7 @@ from controller.terminal import clock, print_json, print_table, print_text
 Document = Annotated[
     str | None,
     typer.Argument(
-        help="JSON or YAML file of the version to build; by default the present one.",
+        help="JSON or YAML file of the version to build; by default the current one.",
         show_default=False,
     ),
 ]
@@ -53,9 +53,9 @@ def rebuild_command(
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
-    """Build all tables anew from retained input, beside the present ones, and swap them in.
+    """Rebuild all tables from retained input, beside the current ones, and swap them in.
 
-    Readers see the present tables, which go on being updated, until the swap; then the new ones,
+    Readers see the current tables, which are still updated, until the swap; then the new ones,
     all at one time. The old tables stay for a day (CBP_KEEP_HOURS): --back shows them again.
     """
     with session(context).connect() as service:

@@ -97,7 +97,7 @@ def arrival_line(dataflow: str, source: Mapping[str, Any]) -> str:
     if source["format"] == "delta":
         return f"source {source['name']} follows the Delta table {source['options']['table']}"
     if source["location"]:
-        return f"source {source['name']} takes in what is put below {source['location']}"
+        return f"source {source['name']} takes in files below {source['location']}"
     return f"feed it with: cbp drop {dataflow} {source['name']} FILE..."
 
 

@@ -185,8 +185,7 @@ def _nothing_known(settings: Settings) -> str:
         return "no dataflow yet; register one with: cbp register FILE"
     return (
         f"the database has no dataflow, but {settings.tables} holds: {lost}. Was the database "
-        "lost, or is it another one? Stop the service and bring them back with: "
-        "cbp recover --rebuild"
+        "lost, or is it another one? Stop the service and restore them with: cbp recover --rebuild"
     )
 
 
@@ -298,7 +297,7 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
             print_text(text, "yellow")
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
-            print_text(f"new tables are built beside: {job['step']} {done}".rstrip(), "yellow")
+            print_text(f"new tables are being built: {job['step']} {done}".rstrip(), "yellow")
     if rebuilds["back_until"]:
         until = clock(rebuilds["back_until"])
         print_text(f"the tables before the swap stay until {until}: cbp rebuild {dataflow} --back")

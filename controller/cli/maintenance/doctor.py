@@ -158,13 +158,13 @@ def _lost(settings: Settings) -> Check:
     path = sqlite_path(settings.database_url)
     if there and path is not None and not path.exists():
         text = f"the database {path} is missing, but there are tables of {', '.join(there)}"
-        return Check("tables", "fail", text, "bring them back with: cbp recover --rebuild")
+        return Check("tables", "fail", text, "restore them with: cbp recover --rebuild")
     unknown = sorted(there.keys() - known_dataflows(path)) if path is not None else []
     if unknown:
         text = f"{path} has no entry for the tables of {', '.join(unknown)}"
         remedy = (
             "if they were not deleted on purpose (cbp delete without --purge), stop the service "
-            "and bring them back with: cbp recover --rebuild"
+            "and restore them with: cbp recover --rebuild"
         )
         # A dataflow that was deleted without --purge leaves its tables, so this can be meant.
         return Check("tables", "fail" if len(unknown) == len(there) else "warn", text, remedy)

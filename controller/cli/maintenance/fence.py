@@ -1,6 +1,6 @@
 """The commands `cbp repair` and `cbp release`: what becomes of a table that other programs write.
 
-cbp repair TABLE     undo what they wrote, and put the fence back
+cbp repair TABLE     undo what they wrote, and restore the fence
 cbp release TABLE    leave the table to them, for good
 """
 
@@ -21,7 +21,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 def repair_command(
     context: typer.Context, table: Table, yes: Yes = False, json_: AsJson = False
 ) -> None:
-    """Undo what other programs wrote into a table, and put its fence back.
+    """Undo what other programs wrote into a table, and restore its fence.
 
     Their versions stay readable in the table's history. Run `cbp resume` afterwards.
     """

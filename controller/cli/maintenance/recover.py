@@ -88,7 +88,7 @@ def _put_damaged_aside(settings: Settings, *, quiet: bool) -> None:
     moved = put_damaged_aside(settings.database_url)
     if moved is not None and not quiet:
         aside, why = moved
-        print_text(f"the database was damaged ({why}); it was moved to {aside}", "yellow")
+        print_text(f"the database was damaged ({why}) and was moved to {aside}", "yellow")
 
 
 def _rebuild(

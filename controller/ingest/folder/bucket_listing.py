@@ -100,7 +100,7 @@ def why_left_out(name: str, unfinished: Sequence[str] = UNFINISHED) -> str:
     if not parts[-1]:
         return "its name ends in `/`, as that of a folder"
     if is_unfinished(parts[-1], unfinished):
-        return "its name says that it is not whole yet"
+        return "its name says that it is not complete yet"
     return ""
 
 

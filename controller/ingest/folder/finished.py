@@ -291,7 +291,7 @@ def _reason(
         became = f"that are increment {claim.index} of {claim.source}"
     head = f"the {claim.bytes} bytes {became}"
     advice = (
-        "Producers: write under a name that ends in .part, and rename the file when it is whole"
+        "Producers: write under a name that ends in .part, and rename the file when it is complete"
     )
     if comparison.grew:
         code, more = "file_grew", comparison.bytes - claim.bytes

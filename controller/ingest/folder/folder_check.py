@@ -63,7 +63,7 @@ def require_folders(place: SourcePlace, files: Files) -> None:
         return
     if not os.path.isdir(place.root):
         why = (
-            "the source's folder is missing; mount its disk or put it back, or restart the "
+            "the source's folder is missing; mount its disk or restore it, or restart the "
             "service, which recreates it"
         )
         raise DropFolderError(str(place.root), why)

@@ -331,7 +331,7 @@ def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> Scanned
             except FileNotFoundError:
                 continue
             except OSError as exc:
-                why = f"cannot be looked at: {exc.strerror or exc}"
+                why = f"cannot be examined: {exc.strerror or exc}"
                 scanned.unclaimed.append(Unclaimed.of(entry.name, why, None))
                 continue
             _sort(entry.name, status, scanned, unfinished)
@@ -357,7 +357,7 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
     elif name.startswith("."):
         why = "its name begins with a dot: hidden files are ignored; rename it when it is complete"
     else:
-        why = "its name says that it is not whole yet; its producer renames it when it is"
+        why = "its name says that it is not complete yet; its producer renames it when it is"
     scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))
 
 

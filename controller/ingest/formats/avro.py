@@ -83,7 +83,7 @@ class AvroContainer:
             if count < 0 or size < 0:
                 damaged(f"a block says that it has {count} records in {size} bytes")
             if size > bytes_max:
-                limited(f"a block has {size} bytes, at most {bytes_max} are taken")
+                limited(f"a block has {size} bytes, at most {bytes_max} are allowed")
             packed = self._bytes(size)
             if self._bytes(_SYNC) != self._sync:
                 damaged("a block does not end with the file's marker")
@@ -311,7 +311,7 @@ class _Records:
             ) from exc
         bytes_max = self._limits.line_bytes_max
         if at - begin > bytes_max:
-            message = f"the record has {at - begin} bytes, at most {bytes_max} are taken"
+            message = f"the record has {at - begin} bytes, at most {bytes_max} are allowed"
             raise FileRejectedError(rule="line_too_long", message=message, line=number)
         return row, at
 

@@ -287,7 +287,7 @@ def _rows(
     only: BitMap64 | None = None,
 ) -> ChangedRows:
     if missing := [name for name in group.partitions if name not in file.partition_values]:
-        message = f"the log says no value of {missing[0]!r} for {file.path}"
+        message = f"the log has no value of {missing[0]!r} for {file.path}"
         raise FileRejectedError(rule="delta_unsupported", message=message)
     path = _inside(table, unquote(file.path))
     dead = None if only is not None or isinstance(file, ChangeFile) else _vector(table, file)
@@ -322,7 +322,7 @@ def _inside(table: str, path: str) -> str:
 def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
     if metadata.id != group.table:
         message = (
-            f"{group.words} are those of another table by now ({json.dumps(metadata.id)}); discard "
+            f"{group.words} belong to a different table now ({json.dumps(metadata.id)}); discard "
             "this file, and take the new table in as a source with another name"
         )
         raise FileRejectedError(rule="delta_table_replaced", message=message)

@@ -137,7 +137,7 @@ class _Records:
             said = expat.ErrorString(exc.code)
             message = f"not well-formed XML: {said}"
             if last:
-                message = f"the file is cut, or no XML: {said}"
+                message = f"the file is truncated, or not XML: {said}"
             raise FileRejectedError(
                 rule="xml_damaged", message=message, line=exc.lineno, cause=str(exc)
             ) from exc

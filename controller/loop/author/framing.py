@@ -246,7 +246,7 @@ class Framer:
             return False
         increment, framing = connector.arrived[0], connector.framing
         assert framing is not None, "the store knows this input as framed"
-        # A close that is requested meanwhile stands behind this increment, which has arrived.
+        # A close that is requested meanwhile comes after this increment, which has arrived.
         segments, memo = self._increments.frame(
             record.folder, node.name, spec, increment, framing.memo, node.set_aside_max
         )

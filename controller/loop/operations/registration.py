@@ -144,7 +144,7 @@ class Versions:
             require_planned(record, dataflow, description)
             self.changes.bring_tables(record, dataflow, description)
             self.arrivals.prepare(record, dataflow)
-            # One version behind until the store stands where it began: a crash is then finished.
+            # One version behind until the store is where it began: a crash is then finished.
             early = replace(record, version=description.version - (description.begin is not None))
             with self.holds.lock:
                 self._record(early, dataflow, description)

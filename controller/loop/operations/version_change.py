@@ -356,7 +356,7 @@ class Changes:
         cursor: str | None = None
         dropped = self._dropped(record).get(flow, ())
 
-        def stands(increment: Increment) -> bool:
+        def is_back(increment: Increment) -> bool:
             # A roll-back dropped some; nothing reads those again, whether they are there or not.
             gone = any(increment.index in part for part in dropped)
             return gone or self._there(record, increment)
@@ -364,7 +364,7 @@ class Changes:
         while True:
             page = self._store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
             readable = self._located(record, flow, [item.increment for item in page.items])
-            there = list(itertools.takewhile(stands, readable))
+            there = list(itertools.takewhile(is_back, readable))
             increments += there
             cursor = page.cursor
             if cursor is None or len(there) < len(readable):

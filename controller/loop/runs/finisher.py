@@ -179,7 +179,9 @@ class Finisher:
         for one in self._store.stages(name):
             self.require_redone(name, one)
         if any(self._publisher.unpublished(name).values()):
-            raise DataflowBusyError(name, "what its runs made cannot be published; see its stages")
+            raise DataflowBusyError(
+                name, "the results of its runs cannot be published; see its stages"
+            )
 
     def require_redone(self, name: str, stage: StageRecord) -> None:
         """Raise if the next epoch of a stage is recorded, and the store does not know it yet.

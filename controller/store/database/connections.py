@@ -356,7 +356,7 @@ def require_files(path: Path, label: str) -> None:
     """
     for one in files_of(path):
         if os.path.lexists(one) and not one.is_file():
-            why = f"{one} is not a file but a folder, a FIFO, or a link that leads nowhere"
+            why = f"{one} is not a file but a folder, a FIFO, or a dangling link"
             raise DatabaseDamagedError(label, why)
 
 

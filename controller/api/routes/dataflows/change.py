@@ -135,7 +135,7 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
         tables = listed([f"{name}.{state}" for state in node.emptied])
         yield (
             f"Until {name} has read {what}{' again' if queued else ''}, readers see {tables} empty "
-            "at first, and then growing. If its code fails, that stays so until it is mended. "
+            "at first, and then growing. If its code fails, that stays so until it is fixed. "
             f"Meanwhile, cbp status {changed.dataflow} shows what is left, and how to read what "
             "was."
         )

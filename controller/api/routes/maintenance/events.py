@@ -58,7 +58,7 @@ class EventOut(Model):
         description="The source or flow of a file or increment; empty if there is none."
     )
     subject: str = Field(description="Id of what changed: a run, a claim, `flow/index`...")
-    count: int = Field(description="So many changed together; `subject` is the last of them.")
+    count: int = Field(description="How many changed together; `subject` is the last of them.")
     at: datetime
 
 

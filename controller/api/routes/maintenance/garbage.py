@@ -26,7 +26,7 @@ from controller.loop.housekeeping.collector import Garbage, Housekeeping
 routes = router("garbage")
 
 
-_WITH_A_RUN = "goes with a run of its stage, every eighth or so: "
+_WITH_A_RUN = "removed by about every eighth run of its stage: "
 
 
 class HeapOut(Model):

@@ -38,7 +38,7 @@ export function Origins({ dataflow, run }: { dataflow: string; run: string }) {
             {(answer.cut || answer.origins.length > SHOWN) && (
               <Text size="xs" c="dimmed" mt={4}>
                 {answer.cut
-                  ? `More lies behind: the ${RUNS_MAX} runs nearest to it are followed.`
+                  ? `There is more: the ${RUNS_MAX} runs nearest to it are followed.`
                   : `And ${formatCount(answer.origins.length - SHOWN)} more; its run lists them.`}
               </Text>
             )}

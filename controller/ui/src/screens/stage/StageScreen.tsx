@@ -146,7 +146,7 @@ function Lead({ detail, dataflow }: { detail: Detail; dataflow: string }) {
   );
 }
 
-/** What a failed stage does next; the error itself stands below. */
+/** What a failed stage does next; the error itself is shown below. */
 function failedWords(stage: Detail["stage"]): string {
   const tries = formatCounted(stage.failures, "time");
   const failed = stage.failures > 0 ? `Epoch ${stage.epoch} failed ${tries} in a row. ` : "";
