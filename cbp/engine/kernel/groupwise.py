@@ -44,8 +44,7 @@ from cbp.engine.columnar.row_codec import (
 from cbp.engine.kernel.author_call import Emitted, calling_loop, new_group
 from cbp.engine.kernel.expiry import Expiry
 from cbp.engine.kernel.groups_to_call import large_group_ranges, look_up_large, rows_that_fit
-from cbp.engine.kernel.large_state_writer import LargeState
-from cbp.engine.kernel.large_view import LargeView
+from cbp.engine.kernel.large_state import LargeState, LargeView
 from cbp.engine.kernel.output_keys import OutputKeys
 from cbp.engine.kernel.state_settlement import StateSettlement
 from cbp.engine.kernel.view_changes import ViewChanges

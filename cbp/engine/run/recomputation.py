@@ -36,8 +36,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.file_slices import Share, file_columns, records_read, share_of
 from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.columnar.row_difference import rows_left
+from cbp.engine.columnar.row_codes import row_codes, rows_left
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults

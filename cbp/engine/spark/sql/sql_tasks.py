@@ -18,8 +18,8 @@ from itertools import chain
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext, cloudpickle
 
+from cbp.engine.spark.sql.data_frames import run_record
 from cbp.engine.spark.sql.lookup_task import LookUpTask
-from cbp.engine.spark.sql.run_table import run_record
 from cbp.engine.spark.sql.settle_task import SettleTask
 from cbp.engine.spark.sql.task_input import OwnRecords
 from cbp.engine.spark.sql.task_plans import with_results

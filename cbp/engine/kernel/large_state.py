@@ -1,0 +1,338 @@
+"""The state of one large group, which does not fit in memory: read, diffed, and its view's changes.
+
+Reading: the records are ranges of mapped files. At the first request they are sorted on disk,
+together with the place of each, so that records that are not emitted again can be marked as
+deleted. The author gets them in the state's order, in chunks.
+
+The diff: records that the author was given and records that were emitted meanwhile cancel out
+chunk by chunk (`cbp.engine.state.multiset_diff`).
+
+Changes of a view: records that died and were born are spilled as the diff finds them, in any
+order; at the end they are sorted on disk and written as changes. The keys of what the author
+emitted are spilled too, since a key that was emitted twice is found only among all of them; a bag
+has no keys.
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from itertools import chain
+
+import numpy as np
+import numpy.typing as npt
+import pyarrow as pa
+
+from cbp.engine.columnar.group_keys import positive_zeros
+from cbp.engine.columnar.row_codec import Row, decode_columns
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.groups import author_schema
+from cbp.engine.kernel.view_changes import SIDE, ViewChanges, first_twice, second_keys
+from cbp.engine.kernel.window import Source
+from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.large_groups import LargeGroup
+from cbp.engine.state.multiset_diff import Difference
+from cbp.engine.storage.engine_limits import EngineLimits
+from cbp.engine.storage.external_sort import sorted_tables
+from cbp.engine.storage.spill_files import BatchFile
+from cbp.model.dataflow.stage import StateSpec
+
+Int64s = npt.NDArray[np.int64]
+
+
+class LargeView:
+    """Collects what became of one group's records; call `finish` once, then `close`.
+
+    Args:
+        changes: Writes the changes of the view.
+        state: The records of the view's buckets.
+        limits: How many records are in memory at a time.
+    """
+
+    def __init__(self, changes: ViewChanges, state: BucketState, limits: EngineLimits) -> None:
+        self._changes, self._state, self._limits = changes, state, limits
+        view = changes.view
+        self._schema = author_schema(view.schema).append(pa.field(SIDE, pa.int64()))
+        self._records = BatchFile(self._schema)
+        keys = author_schema(view.schema.select(view.second_key))
+        self._emitted = BatchFile(keys) if view.second_key else None
+        self._order = [*(view.order if view.bag else view.second_key), SIDE]
+        self._rows_emitted = 0
+
+    def emitted(self, rows: Sequence[Row]) -> None:
+        """Note the keys of records that the author emitted."""
+        self._rows_emitted += len(rows)
+        if self._emitted is not None:
+            self._emitted.write(second_keys(self._changes.view, rows))
+
+    def died(self, positions: RecordPositions) -> None:
+        """Take the places of records that are gone."""
+        step = self._limits.large_group_rows
+        for start in range(0, len(positions.position), step):
+            part = positions.part(start, start + step)
+            self._take(self._state.take(part, self._changes.names), 0)
+
+    def born(self, columns: Sequence[pa.Array]) -> None:
+        """Take the columns of new records."""
+        self._take(pa.table(list(columns), names=self._changes.names), 1)
+
+    def _take(self, table: pa.Table, side: int) -> None:
+        if self._changes.view.bag:
+            table = positive_zeros(table)
+        sides = pa.array(np.full(table.num_rows, side, np.int64))
+        self._records.write(table.append_column(SIDE, sides).cast(self._schema))
+
+    def finish(self) -> None:
+        """Write the changes.
+
+        Raises:
+            ValueError: A key was emitted twice.
+        """
+        if self._emits_twice():
+            message = f"view {self._changes.view.name!r}: two records of one key were emitted"
+            raise ValueError(message)  # the caller calls the group again, to find the line
+        tables = sorted_tables(_read(self._records), self._order, limits=self._limits)
+        bag = self._changes.view.bag
+        for table in _surplus(tables, self._limits) if bag else _pairs_whole(tables):
+            sides = table.column(SIDE).to_numpy()
+            self._changes.write_ordered(
+                table.drop_columns([SIDE]), np.zeros(len(sides), np.int64), sides
+            )
+
+    def close(self) -> None:
+        """Remove the files."""
+        self._records.close()
+        if self._emitted is not None:
+            self._emitted.close()
+
+    def _emits_twice(self) -> bool:
+        if self._emitted is None:
+            return self._rows_emitted > 1 and not self._changes.view.bag
+        last: pa.Table | None = None
+        names = list(self._changes.view.second_key)
+        for table in sorted_tables(_read(self._emitted), names, limits=self._limits):
+            both = table if last is None else pa.concat_tables([last, table])
+            if first_twice(both, np.zeros(both.num_rows, np.int64)) is not None:
+                return True
+            last = table.slice(table.num_rows - 1)
+        return False
+
+
+def _read(file: BatchFile) -> Iterator[pa.Table]:
+    reader = file.reader()
+    for number in range(reader.num_record_batches):
+        yield pa.Table.from_batches([reader.get_batch(number)])
+
+
+def _surplus(tables: Iterable[pa.Table], limits: EngineLimits) -> Iterator[pa.Table]:
+    """Yield each record as often as one side has it oftener than the other; equal ones adjoin."""
+    held: pa.Table | None = None
+    surplus = 0
+    for table in tables:
+        signs = 2 * table.column(SIDE).to_numpy() - 1
+        rows = table.drop_columns([SIDE])
+        if held is not None:
+            rows, signs = pa.concat_tables([held, rows]), np.append([surplus], signs)
+        (codes,) = row_codes([rows])
+        firsts = np.flatnonzero(np.diff(codes, prepend=-1))
+        sums = np.add.reduceat(signs, firsts)
+        yield from _repeated(rows, firsts[:-1], sums[:-1], limits)
+        # More of the last record may follow.
+        held, surplus = rows.slice(int(firsts[-1]), 1), int(sums[-1])
+    if held is not None:
+        yield from _repeated(held, np.zeros(1, np.int64), np.array([surplus]), limits)
+
+
+def _repeated(rows: pa.Table, at: Int64s, sums: Int64s, limits: EngineLimits) -> Iterator[pa.Table]:
+    """Yield some rows, each as often as its sum says, with its side, a part at a time."""
+    chosen, sides = np.repeat(at, abs(sums)), np.repeat((sums > 0).astype(np.int64), abs(sums))
+    for start in range(0, len(chosen), limits.large_group_rows):
+        part = slice(start, start + limits.large_group_rows)
+        table = rows.take(pa.array(chosen[part]))
+        yield table.append_column(SIDE, pa.array(sides[part]))
+
+
+def _pairs_whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
+    """Yield the same rows; a record that is gone is in one table with the one after it."""
+    held: pa.Table | None = None
+    for table in chain(tables, [None]):
+        whole = held if table is None else table
+        if whole is None:
+            return
+        if table is not None and held is not None:
+            whole = pa.concat_tables([held, table])
+        held = None
+        if table is not None and whole.column(SIDE)[whole.num_rows - 1].as_py() == 0:
+            held, whole = whole.slice(whole.num_rows - 1), whole.slice(0, whole.num_rows - 1)
+        if whole.num_rows:
+            yield whole
+
+
+class StateStream:
+    """The records of one large group of a state; see the module header.
+
+    Args:
+        make: Makes records from tuples of values.
+        limits: Tell how many records are Python objects at a time, and how they are sorted.
+    """
+
+    def __init__(
+        self,
+        spec: StateSpec,
+        group: LargeGroup,
+        make: Callable[[Iterable[Row]], list[Row]],
+        limits: EngineLimits,
+    ) -> None:
+        self._spec, self._group, self._make, self._limits = spec, group, make, limits
+        self._rows_max = limits.large_group_rows
+        self._names, self._types = spec.schema.names, [f.type for f in spec.schema.fields]
+
+    def keys(self, columns: Sequence[str]) -> pa.Table:
+        """Return the distinct keys of the records.
+
+        Reads no further chunk once it has found more than one key: the caller asks whether all
+        records have the same one.
+        """
+        distinct = None
+        for table, _ in self._group.tables(columns):
+            # For Arrow, the two zeros are two keys: without this, the search would stop at them.
+            keys = positive_zeros(table).group_by(list(columns)).aggregate([])
+            distinct = keys if distinct is None else pa.concat_tables([distinct, keys])
+            distinct = distinct.group_by(list(columns)).aggregate([])
+            if len(distinct) > 1:
+                break
+        assert distinct is not None, "a large group has records"
+        return distinct.select(list(columns))
+
+    def first(self, rows: int) -> list[Row]:
+        """Return some records, for error messages."""
+        table, _ = next(self._group.tables(self._names))
+        return self.decoded(table.slice(0, rows))
+
+    def chunks(self) -> Iterator[list[Row]]:
+        """Yield the records in order, in chunks."""
+        return (self.decoded(table) for table, _ in self.tables())
+
+    def tables(self) -> Iterator[tuple[pa.Table, RecordPositions]]:
+        """Yield the records in order as Arrow tables, each with the places of its records."""
+        for table in sorted_tables(self._located(), self._spec.order, limits=self._limits):
+            for start in range(0, table.num_rows, self._rows_max):
+                part = table.slice(start, self._rows_max)
+                yield part, self._places(part)
+
+    def unordered(self) -> Iterator[tuple[pa.Table, RecordPositions]]:
+        """Yield the same in any order, which is cheaper."""
+        for table, positions in self._group.tables(self._names):
+            for start in range(0, table.num_rows, self._rows_max):
+                stop = start + self._rows_max
+                yield table.slice(start, self._rows_max), positions.part(start, stop)
+
+    def positions(self) -> Iterator[RecordPositions]:
+        """Yield the places of the records, in any order."""
+        return self._group.positions()
+
+    def decoded(self, table: pa.Table) -> list[Row]:
+        """Return the records of a table as the author reads them."""
+        return self._make(decode_columns(table, self._names, self._types))
+
+    def _located(self) -> Iterator[pa.Table]:
+        for table, positions in self._group.tables(self._names):
+            self._group.state.bytes_read += table.nbytes
+            located = table.append_column("_file", pa.array(positions.file))
+            yield located.append_column("_position", pa.array(positions.position))
+
+    def _places(self, part: pa.Table) -> RecordPositions:
+        hashes = np.full(part.num_rows, self._group.hash, np.int64)
+        file, position = (part.column(name).to_numpy() for name in ("_file", "_position"))
+        return RecordPositions(hashes, file, position)
+
+
+class LargeState:
+    """One state of one large group; iterate `read` at most once, call `finish` at the end.
+
+    Args:
+        emitted: List in which the author's records arrive; emptied by `drain`.
+        died: Called with the places of deleted records.
+        born: Called with new records.
+        limits: How many records wait for an equal one; see `Difference`.
+        copies: Copies records for the author, who may change lists; `None` if there are no lists.
+        rounder: Rounds emitted numbers as they are stored; `None` if there are none to round.
+        view: Gets what becomes of the records, if the state is a view.
+
+    Attributes:
+        has_emitted: Whether any record was emitted so far, and drained.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        emitted: list[Row],
+        *,
+        died: Callable[[RecordPositions], None],
+        born: Callable[[list[Row]], None],
+        limits: EngineLimits,
+        copies: Callable[[list[Row]], list[Row]] | None = None,
+        rounder: Callable[[list[Row]], list[Row]] | None = None,
+        view: LargeView | None = None,
+    ) -> None:
+        self._source, self._emitted, self._died = source, emitted, died
+        self._view, self._rounder = view, rounder
+        self._copies = copies or (lambda rows: rows)
+        self._difference = Difference(died, born, limits)
+        self.has_emitted = False
+        self._tables: Iterator[tuple[pa.Table, RecordPositions]] | None = None
+        if source.stream is None:
+            assert source.origin is not None, "state records have a location"
+            self._difference.read(source.rows, source.origin)
+            self._difference.complete()
+
+    def __enter__(self) -> LargeState:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._difference.__exit__()
+        if self._view is not None:
+            self._view.close()
+
+    def read(self, drain: Callable[[], None]) -> Iterator[Row]:
+        """Yield the records; call `drain` after each chunk, once its records were emitted again."""
+        stream = self._source.stream
+        if stream is None:
+            yield from self._copies(self._source.rows)
+            return
+        self._tables = stream.tables()
+        for table, positions in self._tables:
+            rows = stream.decoded(table)
+            self._difference.read(rows, positions)
+            yield from self._copies(rows)
+            drain()
+        self._difference.complete()
+
+    def drain(self) -> None:
+        """Compare the records that were emitted so far."""
+        if self._emitted:
+            self.has_emitted = True
+            rows = self._emitted[:]
+            self._emitted.clear()
+            if self._rounder is not None:
+                rows = self._rounder(rows)
+            if self._view is not None:
+                self._view.emitted(rows)
+            self._difference.emit(rows)
+
+    def finish(self) -> None:
+        """Compare all the rest, including records that the author did not read."""
+        self.drain()
+        stream = self._source.stream
+        if stream is not None:
+            if self._tables is None and not self._difference.expects:
+                for positions in stream.positions():
+                    self._died(positions)
+            else:
+                for table, positions in self._tables or stream.unordered():
+                    if self._difference.expects:
+                        self._difference.read(stream.decoded(table), positions)
+                    else:
+                        self._died(positions)
+        self._difference.finish()
+        if self._view is not None:
+            self._view.finish()
