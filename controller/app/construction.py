@@ -34,7 +34,7 @@ from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
 from controller.registry import Registry
 from controller.settings import Settings
-from controller.sinks import SinkNotes, SinkPlaces, Sinks
+from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.mirroring import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import Store
@@ -131,7 +131,7 @@ def sink_places_for(settings: Settings) -> SinkPlaces:
     return SinkPlaces(settings.sink_roots, settings.sink_secrets, _own_folders(settings))
 
 
-def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> Sinks:
+def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> SinkPublishing:
     """Return what publishes to sinks.
 
     Args:
@@ -140,7 +140,7 @@ def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> Sinks:
         faults: Called at every durable effect.
     """
     given, places = parts.given, sink_places_for(settings)
-    return Sinks(
+    return SinkPublishing(
         store=given.store,
         catalog=parts.catalog,
         increments=given.engine.increments,

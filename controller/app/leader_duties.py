@@ -48,7 +48,7 @@ from controller.loop import Controller
 from controller.loop.runs.threads import Threads
 from controller.run_logs import run_logs_of
 from controller.settings import Settings
-from controller.sinks import Sinks
+from controller.sinks import SinkPublishing
 from controller.store.base import DataflowRecord, Store
 
 CLEAN_SECONDS = 600.0
@@ -111,7 +111,7 @@ class LeaderDuties:
         scan_threads: Threads,
         clean_threads: Threads,
         fetch_threads: Threads,
-        sinks: Sinks,
+        sinks: SinkPublishing,
         sink_threads: Threads,
         stopped: threading.Event,
     ) -> None:

@@ -42,7 +42,7 @@ from controller.loop import (
     DEFAULT_LOOP_LIMITS,
     Controller,
     Fence,
-    Leadership,
+    LeaseKeeper,
     LoopLimits,
     Parts,
 )
@@ -96,7 +96,7 @@ class Service:
             settings.sink_roots[0].mkdir(exist_ok=True)  # others may be mounts that are missing
         # The store has its own fence: followers write there what operators want.
         self.store = open_store(settings.database_url, faults=faults)
-        self.leadership = Leadership(
+        self.leadership = LeaseKeeper(
             store=self.store,
             address=settings.advertise_url,
             seconds=settings.lease_seconds,

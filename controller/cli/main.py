@@ -40,9 +40,9 @@ from controller.cli.dataflows import (
 from controller.cli.maintenance import (
     alerts,
     doctor,
-    fence,
     gc,
     recover,
+    repair,
     sbom,
     scrub,
     settings,
@@ -186,9 +186,9 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "support-bundle": support_bundle.support_bundle_command,
     },
     "After damage": {
-        "repair": fence.repair_command,
+        "repair": repair.repair_command,
         "recover": recover.recover_command,
-        "release": fence.release_command,
+        "release": repair.release_command,
         "recoveries": recover.recoveries_command,
         "intentions": recover.intentions_command,
     },

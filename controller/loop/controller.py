@@ -31,11 +31,11 @@ from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
 from controller.loop.counts.lane_counts import LaneCount
 from controller.loop.counts.run_counts import Counts
-from controller.loop.operations.rebuild import bring_back
+from controller.loop.operations.rebuild import rebuild_missing
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
-from controller.loop.reading.recovery_preview import Outlook, look_out
+from controller.loop.reading.recovery_preview import RecoveryPreview, preview_recovery
 from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
@@ -191,9 +191,9 @@ class Controller:
         finally:
             self.wake()
 
-    def outlook(self) -> list[Outlook]:
+    def outlook(self) -> list[RecoveryPreview]:
         """Return what is open in every dataflow, and what recovery would do; reads only."""
-        return look_out(self._store, self._files, self._root)
+        return preview_recovery(self._store, self._files, self._root)
 
     def rebuild(
         self,
@@ -202,7 +202,7 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register dataflows that a folder describes and the store does not know; see `bring_back`.
+        """Register dataflows that a folder describes and the store lacks; see `operations.rebuild`.
 
         Args:
             only: Bring back these and no others; by default all.
@@ -212,7 +212,7 @@ class Controller:
         Returns:
             The names, sorted.
         """
-        return bring_back(
+        return rebuild_missing(
             self._store,
             self._files,
             self._root,

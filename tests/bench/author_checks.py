@@ -27,7 +27,7 @@ from cbp.engine.kernel import groupwise as bucket
 from cbp.engine.workers import shipping, task_worker
 from cbp.model.author.fingerprint import fingerprint
 from cbp.model.author.process_state import ProcessWatch
-from cbp.model.author.translator_state import Watch
+from cbp.model.author.translator_state import StateWatch
 from tests.driver import Driver
 
 LOADED = shipping, task_worker
@@ -73,7 +73,10 @@ def _unchecked_loop(flows: tuple[str, ...], states: tuple[str, ...], *_: Any) ->
 
 @contextmanager
 def _unwatched() -> Iterator[None]:
-    with patch.object(Watch, "__init__", _no_watch), patch.object(Watch, "check", _nothing):
+    with (
+        patch.object(StateWatch, "__init__", _no_watch),
+        patch.object(StateWatch, "check", _nothing),
+    ):
         yield
 
 

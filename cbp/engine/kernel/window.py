@@ -20,7 +20,7 @@ from cbp.engine.columnar.group_keys import FlowKeys, group_keys
 from cbp.engine.columnar.groups import FlowRun, Int64s, Ranges, key_rows
 from cbp.engine.columnar.row_codec import Row, decode_columns, rows_maker
 from cbp.engine.kernel.kept_groups import KeptSource
-from cbp.engine.kernel.large_state import StateStream
+from cbp.engine.kernel.large_state_reader import StateStream
 from cbp.engine.kernel.named_records import named_by
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.state.bucket_state import BucketState, RecordPositions

@@ -26,7 +26,7 @@ from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, own_row, row_order, typed_row
 from cbp.engine.interface.form_checks import require_no_spark
-from cbp.engine.reference.arrow import call_vectorised
+from cbp.engine.reference.arrow import call_arrow
 from cbp.engine.reference.call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference.kept_state import ListedRecords, put_and_delete
 from cbp.engine.reference.loop import Superstep, run_supersteps
@@ -360,7 +360,7 @@ class ReferenceStage:
     def _call_vectorised(self, groups: Mapping[Key, dict[str, list[Any]]], done: _Epoch) -> None:
         """Call the author once for all groups."""
         spec = authored(self.spec)
-        emitted, written = call_vectorised(
+        emitted, written = call_arrow(
             self.name, replace(spec, translate=self._translate), groups, self._context
         )
         for output in self.spec.emitted:

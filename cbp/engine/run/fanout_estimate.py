@@ -24,7 +24,7 @@ Each takes some hundred bytes.
 _Kind = tuple[str, str, tuple[str, ...]]
 
 
-class Reach:
+class FanoutEstimate:
     """Remembers how many groups the last run of each kind called; safe to use from threads.
 
     Two runs of a stage are of one kind if the same inputs of the stage got records.

@@ -16,7 +16,7 @@ from dataclasses import dataclass, field, replace
 from cbp.engine.columnar.file_slices import share_of
 from cbp.engine.interface.runs import LookedUp, RunPlan
 from cbp.engine.run.executor import Executor
-from cbp.engine.run.fanout_estimate import Reach
+from cbp.engine.run.fanout_estimate import FanoutEstimate
 from cbp.engine.run.phases import followers_of, only_flow
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.shuffle.layout import shuffle_layout
@@ -49,7 +49,7 @@ class Planner:
     cache: str
     hash_mask: int
     limits: EngineLimits
-    reach: Reach = field(default_factory=Reach)
+    reach: FanoutEstimate = field(default_factory=FanoutEstimate)
 
     def jobs(self, plan: RunPlan, *, faults: Faults) -> Iterator[tuple[RunPlan, TaskPlan]]:
         """Yield the jobs of a phase, in order: the part of the run that each does, and its tasks.

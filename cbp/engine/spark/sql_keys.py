@@ -23,7 +23,7 @@ _BAD_VALUE = re.compile(r"\[([A-Z0-9_.]+)\] (.*?)\s*SQLSTATE: 22\w{3}", re.DOTAL
 """Spark's error text when a value does not fit: SQL's class 22, data exceptions."""
 
 
-class Expressions:
+class SqlKeys:
     """Checks expressions on one session; each is checked only once."""
 
     def __init__(self, spark: SparkSession) -> None:

@@ -71,7 +71,7 @@ class _Worker(WorkerProcess):
         return answer
 
 
-class Residents:
+class WorkerPool:
     """The resident workers of one executor; safe to use from several threads.
 
     Args:

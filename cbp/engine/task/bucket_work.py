@@ -32,7 +32,7 @@ from cbp.engine.columnar.groups import FlowRun, Int64s, union
 from cbp.engine.columnar.looked_up import WholeTable
 from cbp.engine.kernel.arrow.run import VectorisedRun
 from cbp.engine.kernel.author_call import Emitted
-from cbp.engine.kernel.groupwise import BucketRun
+from cbp.engine.kernel.groupwise import GroupwiseRun
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
@@ -289,7 +289,7 @@ def _calls(
     woken: Woken | None,
     lookups: Lookups,
     write_state: WriteState,
-) -> BucketRun | VectorisedRun:
+) -> GroupwiseRun | VectorisedRun:
     """Return the kernel of the translator's form."""
     stage, limits = writers.plan.stage, writers.plan.limits
     if spec.form == "arrow":
@@ -307,7 +307,7 @@ def _calls(
             lookups=lookups,
             whole_tables=writers.whole_arrow_tables,
         )
-    return BucketRun(
+    return GroupwiseRun(
         stage=stage,
         spec=spec,
         runs=runs,

@@ -1,6 +1,6 @@
 """Call a Runnable and check its decision: the only place where rules are called.
 
-Every engine and the controller use `consult`, so every decision is checked before a run starts:
+Engines and controller use `call_runnable`, so every decision is checked before a run starts:
 
 - it names existing inputs and increments that wait there, each once;
 - a decision that reads nothing removes nothing;
@@ -31,12 +31,12 @@ from cbp.errors import (
 )
 from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
-from cbp.model.author.translator_state import Watch
+from cbp.model.author.translator_state import StateWatch
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
 
 
-def consult(
+def call_runnable(
     stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
 ) -> Decision:
     """Return what a stage would read now.
@@ -60,7 +60,7 @@ def consult(
         AlignmentError: An aligned input's keys go backwards, unless its stage sets that aside.
     """
     try:
-        watch = Watch(runnable.function, stage=stage, name=runnable.name, place=runnable.place)
+        watch = StateWatch(runnable.function, stage=stage, name=runnable.name, place=runnable.place)
         with author_decimals(), watch as fresh:
             decision: Decision = fresh.function(connectors, json_memo(memo))
         _check(decision, connectors)

@@ -38,7 +38,7 @@ _TOTALS = {
 }
 
 
-class Scrape(Collector):
+class MetricsScrape(Collector):
     """The metrics at one moment.
 
     Args:

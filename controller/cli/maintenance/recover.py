@@ -132,9 +132,9 @@ def _looking(settings: Settings) -> Iterator[Any]:
 
 def _outlooks(store: Any, settings: Settings) -> list[Any]:
     from cbp.engine.storage.files import files_for
-    from controller.loop.reading.recovery_preview import look_out
+    from controller.loop.reading.recovery_preview import preview_recovery
 
-    return look_out(store, files_for(settings.tables), settings.tables.rstrip("/"))
+    return preview_recovery(store, files_for(settings.tables), settings.tables.rstrip("/"))
 
 
 def _chosen(outlooks: Sequence[Any], names: Sequence[str] | None) -> list[Any]:

@@ -38,7 +38,7 @@ def boot_seconds() -> float:
     return time.clock_gettime(clock)
 
 
-class Leadership:
+class LeaseKeeper:
     """The part of one instance in the election; safe to use from several threads.
 
     Args:

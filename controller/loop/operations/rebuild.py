@@ -19,7 +19,7 @@ from controller.loop.records.dataflow_folder import described
 from controller.store.base import Store
 
 
-def bring_back(
+def rebuild_missing(
     store: Store,
     files: Files,
     tables_root: str,

@@ -36,7 +36,7 @@ from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.author.runnables import Answers
+from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.version_change import (
@@ -50,7 +50,7 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import claim_folder
 from controller.loop.records.description_log import Description
 from controller.loop.recovery.redo import Recovery, ignore
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
@@ -99,11 +99,11 @@ class Versions:
     term: CurrentTerm
     holds: Holds
     framer: Framer
-    answers: Answers
+    answers: RunnableAnswers
     punctuations: Punctuations
     priorities: Priorities
     recovery: Recovery
-    exclusion: Exclusion
+    exclusion: DataflowLocks
     isolation: Isolation
     arrivals: Arrivals
     most: int

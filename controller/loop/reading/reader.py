@@ -57,7 +57,7 @@ class AsOf:
     at_ms: int | None = None
 
 
-class Reading:
+class Reader:
     """Reads tables through the engine; sees published epochs only.
 
     Attributes:

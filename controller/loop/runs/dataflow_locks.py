@@ -35,7 +35,7 @@ class _Turn:
     warned: bool = False
 
 
-class Exclusion:
+class DataflowLocks:
     """The locks of all dataflows; reentrant in the same thread.
 
     Args:

@@ -23,7 +23,7 @@ from controller.store.base import DataflowRecord
 
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class OutputRetention:
     """Computes what must be kept of outputs; reads only.
 
     Attributes:

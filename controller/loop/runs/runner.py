@@ -29,7 +29,7 @@ from cbp.errors import RunCancelledError
 from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight, RunPhases, Work
-from controller.loop.runs.output_retention import Keeping
+from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.planned_run import PlannedRun, RecordedRun
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.store.base import Store
@@ -58,7 +58,7 @@ class Runner:
         in_flight: InFlight,
         finisher: Finisher,
         failures: Failures,
-        keeping: Keeping,
+        keeping: OutputRetention,
         retained: RetainedInputs,
         run_phases: RunPhases,
         seconds_max: float,

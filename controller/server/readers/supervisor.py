@@ -103,7 +103,7 @@ class _Reader:
     ready: bool = False
 
 
-class Readers:
+class ReaderSupervisor:
     """The readers of one service; all methods are called in the loop of its server.
 
     Args:

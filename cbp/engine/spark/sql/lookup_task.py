@@ -35,7 +35,7 @@ from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.type_check import narrow_batches
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.spark.sql.called_groups import Called, CallsFile, read_called
-from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache, index_cache
@@ -125,11 +125,11 @@ class LookUpTask:
 
     plan: TaskPlan
     part: int
-    own: OwnRecords | None = None
+    own: TaskInput | None = None
     counts: dict[str, float] = field(init=False, default_factory=no_counts)
 
     @classmethod
-    def of(cls, own: OwnRecords) -> LookUpTask:
+    def of(cls, own: TaskInput) -> LookUpTask:
         """Return the look-up task for the records of a plan of one task."""
         return cls(with_called_keys(own.plan), own.part, own)
 
@@ -172,7 +172,7 @@ class LookUpTask:
         self._records.forget()
 
     @property
-    def _records(self) -> OwnRecords:
+    def _records(self) -> TaskInput:
         assert self.own is not None, "a plan of one task"
         return self.own
 

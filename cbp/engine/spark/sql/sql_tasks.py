@@ -21,7 +21,7 @@ from pyspark import SparkContext, TaskContext, cloudpickle
 from cbp.engine.spark.sql.data_frames import run_record
 from cbp.engine.spark.sql.lookup_task import LookUpTask
 from cbp.engine.spark.sql.settle_task import SettleTask
-from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.spark.tasks import reported, task_identity
 from cbp.engine.state.index_cache import index_cache
@@ -176,8 +176,8 @@ def _numbered(
     return part, chain([first.slice(1)], arriving)
 
 
-def _own_records(own: PartRun) -> OwnRecords:
-    return OwnRecords(own.plan, own.part, own.job)
+def _own_records(own: PartRun) -> TaskInput:
+    return TaskInput(own.plan, own.part, own.job)
 
 
 def _exhaust(batches: Iterable[pa.RecordBatch]) -> None:

@@ -33,7 +33,7 @@ _BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRecords:
+class TaskInput:
     """The records that one task reads of a run's increments.
 
     Attributes:

@@ -10,7 +10,7 @@ from fastapi import Path, Query
 from pydantic import Field
 
 from cbp.errors import NotFoundError
-from cbp.model.plan.wave import CellStatus
+from cbp.model.plan.increment_progress import CellStatus
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import (

@@ -59,11 +59,11 @@ def release_command(
     Runs that are recorded and not published yet are published first.
     """
     _ask(f"Other programs may then write to {table}; the service no longer will.", yes or json_)
-    from cbp.engine.commit.release import hand_over
+    from cbp.engine.commit.release import release_table
     from cbp.engine.storage.files import files_for
 
     path = str(table.absolute())
-    version = hand_over(path, files=files_for(path), now_ms=session(context).clock.now_ms())
+    version = release_table(path, files=files_for(path), now_ms=session(context).clock.now_ms())
     if json_:
         print_json({"released": str(table), "version": version})
     else:
