@@ -20,6 +20,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -177,24 +178,7 @@ def _words(outlook: Any) -> str:
 
 
 def _document(outlook: Any) -> dict[str, Any]:
-    return {
-        "dataflow": outlook.dataflow,
-        "known": outlook.known,
-        "open": outlook.open,
-        "position": outlook.position,
-        "stages": [
-            {
-                "stage": stage.stage,
-                "epoch": stage.epoch,
-                "recorded": stage.recorded,
-                "redo": stage.redo,
-                "interrupted": list(stage.interrupted),
-            }
-            for stage in outlook.stages
-        ],
-        "arrivals": dict(outlook.arrivals),
-        "problem": outlook.problem,
-    }
+    return {**asdict(outlook), "open": outlook.open}
 
 
 OfStage = Annotated[
