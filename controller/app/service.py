@@ -33,8 +33,13 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.alerting import alert_watch_for
-from controller.app.construction import drop_folder_for, engine_for, environment_for, sinks_for
-from controller.app.exporting import run_feed_for
+from controller.app.construction import (
+    drop_folder_for,
+    engine_for,
+    environment_for,
+    run_feed_for,
+    sinks_for,
+)
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
 from controller.ingest.reader.reader_pool import ReaderPool

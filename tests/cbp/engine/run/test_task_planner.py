@@ -14,7 +14,7 @@ from cbp import All, DataflowBuilder, Input, RunAny, State, Translate, route
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
-from cbp.engine.run.fanout_estimate import KINDS_MAX, FanoutEstimate
+from cbp.engine.run.task_planner import KINDS_MAX, FanoutEstimate
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile, Increment
