@@ -26,6 +26,8 @@ from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.dataflow.stage import InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
 
+__all__ = ["Named", "NamedRecords", "named_by"]
+
 Int64s = npt.NDArray[np.int64]
 
 Named = tuple[Int64s, pa.Table]
@@ -97,8 +99,8 @@ class NamedRecords:
     def _located(self, groups: Int64s, keys: pa.Table) -> list[tuple[Place, ...]]:
         found, positions = self._call.locate(groups, keys)
         places: list[tuple[Place, ...]] = [()] * len(groups)
-        places = zip(positions.file.tolist(), positions.position.tolist(), strict=True)
-        for number, place in zip(found.tolist(), places, strict=True):
+        lies = zip(positions.file.tolist(), positions.position.tolist(), strict=True)
+        for number, place in zip(found.tolist(), lies, strict=True):
             places[number] = (*places[number], place)
         return places
 

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 import pytest
 
-from controller.access.access import ATTEMPTS_MAX, WINDOW_SECONDS
+from controller.access.attempts import ATTEMPTS_MAX, WINDOW_SECONDS
 from controller.access.errors import TooManyAttemptsError
 from tests.controller.access.service_access import AccessOfTest
 
