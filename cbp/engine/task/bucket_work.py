@@ -37,8 +37,7 @@ from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.shuffle.spool import Spool
-from cbp.engine.state.bucket_batches import neighbors, parted, state_weight
-from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.bucket_state import BucketState, neighbors, parted, state_weight
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.state.timers import Woken, due_groups

@@ -198,7 +198,7 @@ def _damages(settings: Settings, seconds: Callable[[], float] = MACHINE.seconds)
 
 
 def _dropped_copies(settings: Settings) -> Check:
-    from cbp.engine.state.damaged_copies import dropped_copies
+    from cbp.engine.state.copies import dropped_copies
 
     notes = dropped_copies(settings.cache)
     if not notes:
