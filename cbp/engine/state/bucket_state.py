@@ -8,9 +8,10 @@ sees the state as of the newest recorded run, published or not.
 Row positions are physical rows of an immutable data file, so they mean the same in
 the index copy, in the deletion vector and to every Delta reader.
 
-Small neighboring buckets are processed together (`neighbors`). A bucket costs some milliseconds before its first record (look-up, window, check of keys). A small
-run touches all buckets with a few records each. Neighbors that fit in one window together pay
-that cost once. What is written stays separate by bucket.
+Small neighboring buckets are processed together (`neighbors`). A bucket costs some milliseconds
+before its first record (look-up, window, check of keys). A small run touches all buckets with a few
+records each. Neighbors that fit in one window together pay that cost once. What is written stays
+separate by bucket.
 
 Signed hashes ascend from bucket to bucket only among hashes of one sign. The first half of the
 buckets has one sign, the second half the other, so no batch has buckets of both halves.

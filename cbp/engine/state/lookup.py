@@ -10,10 +10,10 @@ Both find the same rows for the same hashes, in ascending position within ascend
 The look-up in another stage's table, which an author declares, is `cbp.sdk.lookups`; that of a
 client, by key, is `cbp.engine.read.lookup`.
 
-`TimeOrder` finds the earliest timers of one data file. A run for due timers needs the first few of a file, and the next one behind them. So the earliest
-rows are sorted once per file and process, as many as are due and some thousands ahead. The file is
-looked through again only when the time has passed those. Files are immutable; rows that are deleted
-are left out by the caller.
+`TimeOrder` finds the earliest timers of one data file. A run for due timers needs the first few of
+a file, and the next one behind them. So the earliest rows are sorted once per file and process, as
+many as are due and some thousands ahead. The file is looked through again only when the time has
+passed those. Files are immutable; rows that are deleted are left out by the caller.
 """
 
 from __future__ import annotations
