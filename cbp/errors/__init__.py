@@ -46,7 +46,7 @@
     |  |- ForeignWriterError      another program wrote into a managed table
     |  |- FileSystemUnsafeError   the file system cannot stop two writers of one name
     |  |- LogConflictError        another controller wrote the same log entry
-    |  |- LeaseLostError          this controller does not lead (any more)
+    |  |- LeaseLostError          this controller does not lead, or no longer
     |  |- DiskFullError           no space left while writing
     |  |- AddressSpaceError       a task can neither map nor hold its spilled records
     |  |- RunCancelledError       the run was cancelled

@@ -163,7 +163,7 @@ class LeaderDuties:
             scheduler.shutdown(wait=False)  # its jobs only submit work
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the reading of files to end; return whether none is under way any more.
+        """Wait for the reading of files to end; return whether none is still under way.
 
         Args:
             timeout: In seconds.
@@ -257,7 +257,7 @@ class LeaderDuties:
 
     @contextmanager
     def _registered(self, record: DataflowRecord) -> Iterator[None]:
-        """Hold a dataflow as it is; raises `NotFoundError` if it was deleted, or made anew."""
+        """Hold a dataflow as it is; raises `NotFoundError` if it was deleted, or created again."""
         with self._controller.exclusive(record.name, "has its objects noted"):
             if self._store.dataflow(record.name).created_at != record.created_at:
                 raise NotFoundError(kind="dataflow", name=record.name)

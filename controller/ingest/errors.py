@@ -67,7 +67,7 @@ class UploadTooLargeError(OperatingError):
 
 
 class FileDecidedError(OperatingError):
-    """A file is not in quarantine any more, or what was admitted in its place counts."""
+    """A file is no longer in quarantine, or what was admitted in its place counts."""
 
     code = "file_decided"
     retryable = False
@@ -335,7 +335,7 @@ class ObjectGoneError(OperatingError):
 
 
 class ObjectChangedError(OperatingError):
-    """An object was written anew since it was listed."""
+    """An object was rewritten since it was listed."""
 
     code = "object_changed"
 

@@ -237,7 +237,7 @@ class SourceLog:
             if group := [entry for entry in entries if entry.increment.index >= index]:
                 yield group
             start += len(entries)
-        # Looked up anew: entries may have been sealed since.
+        # Looked up again: entries may have been sealed since.
         if start < index and all(end <= start for _, end, _ in self._sealed()):
             raise FileLostError(path, f"entries up to {index - 1} of the same log were read before")
 

@@ -64,7 +64,7 @@ class Controller:
         give_back_jobs: Give back what stages had set aside, in the same way.
         set_aside_counts: Count what stages have set aside.
         rebuild_jobs: Build new tables beside the old ones, and swap them.
-        housekeeping: Removes files and records that nothing needs any more.
+        housekeeping: Removes files and records that nothing needs.
         explaining: Explains plans and past runs.
         isolation: Knows which dataflows are in trouble.
         snapshots: Finds versions of all tables that belong together.
@@ -380,7 +380,7 @@ class Controller:
 
     @property
     def problem(self) -> str:
-        """Why this controller starts nothing any more; `""` while it leads."""
+        """Why this controller no longer starts anything; `""` while it leads."""
         return self._term.deposed
 
     @property
@@ -403,7 +403,7 @@ class Controller:
         return self._ticker.waits
 
     def stop_leading(self, reason: str) -> None:
-        """Start nothing any more: another controller has taken over."""
+        """Start nothing from now on: another controller has taken over."""
         self._term.depose(reason)
 
     def follow(self, reason: str) -> None:

@@ -8,11 +8,11 @@ increment whose transaction is in the table is not committed again. A commit is 
 version that was looked at, or not at all, so of two writers at one moment one is refused.
 
 A mirror can be replaced as a whole, in one commit, by the view as it is: when it begins, after a
-roll-back, and when its stage began anew. Each replacement begins a new name of transactions. A
+roll-back, and when its stage started again. Each replacement begins a new name of transactions. A
 table that has more commits of this sink than its note knows of is not believed, either.
 
 Commits of others are found by the log entries behind the version that this sink wrote last. What
-only lays files out anew (OPTIMIZE, VACUUM) is let pass.
+only rewrites the layout of files (OPTIMIZE, VACUUM) is let pass.
 
 Guaranteed: a commit is on the disk before the note names it. Not guaranteed: that a loss of power
 in the middle of a commit leaves a table that can be read; delta-rs does not sync files.

@@ -125,7 +125,7 @@ class SinkPublishing:
     def all(self) -> list[tuple[str, str]]:
         """Return the (dataflow, sink) pairs of all dataflows that can be loaded.
 
-        Rows of sinks that are in no document any more are removed; their notes stay.
+        Rows of sinks that are no longer in any document are removed; their notes stay.
         """
         rows = self._store.sinks()
         return [
@@ -193,7 +193,7 @@ class SinkPublishing:
             stopping: Asked between two increments.
 
         Raises:
-            LeaseLostError: If this instance does not lead any more.
+            LeaseLostError: If this instance no longer leads.
         """
         # Of before the pass: what changes while it goes on is looked at by the next one.
         revision = self._revisions.get(dataflow)

@@ -2,7 +2,7 @@
 
     OperatingError
     |- CursorInvalidError      a cursor that this listing did not hand out
-    |- DatabaseDamagedError    a SQLite file that is no database any more
+    |- DatabaseDamagedError    a SQLite file that is no longer a database
     |- DatabaseSilentError     PostgreSQL accepted a request and answered nothing
     |- DatabaseUrlError        a URL that names no usable database
     |- DatabaseInUseError      another process serves this SQLite database

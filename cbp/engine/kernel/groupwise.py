@@ -257,7 +257,7 @@ class GroupwiseRun:
             self._settlement.settle_timers(hidden, window, timers)
 
     def _forgets(self, source: Source) -> bool:
-        """Return whether the author is given nothing of a state, since its groups begin anew."""
+        """Return whether the author is given nothing of a state, since its groups start again."""
         return bool(self.spec.anew) and (source.origin is not None or source.stream is not None)
 
     def _translate(self, window: Window) -> Callable[..., object]:

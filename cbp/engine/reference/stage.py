@@ -101,7 +101,7 @@ class ReferenceStage:
             epochs: Loopback name to the epochs of this stage that wrote its increments.
             context: What the author's code may know of the run.
             lookups: Look-up name to key to the records of that key, as tuples of its columns.
-            anew: The keys of groups that are computed anew: each is given no state, and one without
+            anew: The keys of groups that are recomputed: each is given no state, and one without
                 records has none afterwards. `None`: an ordinary epoch.
             gives_back: Whether the inputs are what is set aside (`aside`).
             refused: Framed input to each of its records: with code and message if it has no framing

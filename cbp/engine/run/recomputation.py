@@ -1,4 +1,4 @@
-r"""Recomputation: the groups of a run that reads a replacement are computed anew.
+r"""Recomputation: the groups of a run that reads a replacement are recomputed.
 
     gone, files of the run --> hashes of its groups --\
     increments that the inputs read before ------------> their records, less those that are gone
@@ -7,10 +7,10 @@ r"""Recomputation: the groups of a run that reads a replacement are computed ane
 
 Every group of the run is given all of its records that count: those from before, those that came
 now, and none that is gone. Its state is replaced by what it emits, so the run writes what an
-ordinary one writes, and views change by their difference. A group that has no record any more is
+ordinary one writes, and views change by their difference. A group that no longer has a record is
 not called, and loses its state (`TranslatorSpec.anew`).
 
-Groups are found by the hash of their key. Keys of one hash are all computed anew, so none needs
+Groups are found by the hash of their key. Keys of one hash are all recomputed, so none needs
 to be distinguished from another.
 
 The records from before are written to one file an input, below a state's table, where the files of
@@ -57,7 +57,7 @@ _Read = Callable[[Sequence[str]], pa.Table]
 
 @contextmanager
 def computing_anew(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
-    """Give the plan of a run; if it reads a replacement, one that computes its groups anew.
+    """Give the plan of a run; if it reads a replacement, one that recomputes its groups.
 
     Args:
         plan: The run, with `retained` if it reads a replacement.

@@ -121,7 +121,7 @@ class SetAsideTable:
         """Write the records as increments of the stage's inputs, in their order; durable.
 
         Raises:
-            TypeError, ValueError, ArithmeticError: A record does not fit its input any more.
+            TypeError, ValueError, ArithmeticError: A record no longer fits its input.
         """
         increments: dict[str, tuple[Increment, ...]] = {}
         names = [input_.name for input_ in plan.node.translator.inputs]

@@ -61,6 +61,6 @@ class JvmOutput:
                     if not self._is_passed_on:
                         self._held.append(line)
                         continue
-                with suppress(OSError, ValueError):  # nobody reads any more
+                with suppress(OSError, ValueError):  # the reader is gone
                     sys.stderr.write(line.decode(errors="replace"))
                     sys.stderr.flush()

@@ -7,7 +7,7 @@
 A replacement is an increment of its source like any other. Records that both files have are in
 neither part. A stage that reads the source as signed records is given the sums that it needs: all
 its records are in `files` then, with their signs turned for those that are gone. Any other stage
-computes the groups of the run anew, from all of their records that are kept, as if these had come
+recomputes the groups of the run, from all of their records that are kept, as if these had come
 in one increment and the groups had no state (`cbp.engine.run.recomputation`). That is right if the
 stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
 that it wrote can be replaced. `hindrances` says what of this a stage lacks.
@@ -79,7 +79,7 @@ def hindrances(
 
 
 def _why_not(node: StageNode, sources: Collection[str], altered: Collection[str]) -> str:
-    """Return what keeps a stage from computing groups anew, in words; `""` if nothing does."""
+    """Return what keeps a stage from recomputing groups, in words; `""` if nothing does."""
     spec = node.translator
     if not node.any_order:
         return (

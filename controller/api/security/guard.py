@@ -55,7 +55,7 @@ SECURITY_HEADERS = {
 
 HSTS = "max-age=31536000"
 """For a year, browsers use nothing but HTTPS with the host. Not sent for loopback names: there, a
-developer's other services could not be reached any more."""
+developer's other services could no longer be reached."""
 
 ONCE = (
     "authorization",

@@ -21,7 +21,7 @@ claims of its objects are durable. After a crash in between, and after a loss of
 objects are known by the keys of their claims. So the index decides nothing about data: it spares
 the database a question for each object and listing. If the database is lost with it, every object
 is fetched once more, the accepted ones are known from the source's log, and the others come to
-quarantine anew.
+quarantine again.
 
 Each record is put under the first number that is free, so two controllers cannot both put it. After
 many records one that is whole takes their place; it leaves out objects that are gone. Records of

@@ -4,7 +4,7 @@ A file is taken in as it was at one moment. A producer that stalls for longer th
 and then continues writes into the file in `finished`, which nobody would ever read again.
 
     before it is read   stamp: inode, size, time of last write
-    once it is moved    compared with the stamp, then stamped anew
+    once it is moved    compared with the stamp, then stamped again
     each pass           the next 1,000 files that were finished in the last ten minutes
                         (`RECENT_SECONDS`) are compared again, in turn: of N files each is compared
                         in every N / 1,000-th pass; without events a pass comes after a second

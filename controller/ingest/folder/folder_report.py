@@ -1,6 +1,6 @@
 """What operators are shown of a source: its folder, lost files, failures, the result of a pass.
 
-No decision depends on the folder's report; each looks at the folder anew and opens no file.
+No decision depends on the folder's report; each looks at the folder again and opens no file.
 
 Files that went away after they were claimed (`GoneFiles`):
 

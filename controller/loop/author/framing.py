@@ -313,7 +313,7 @@ class Framer:
                 if due is None or self._clock() < due or connector.framing is None:
                     continue
                 # One key per frame: the open frame's number is the next one minus 1. After a
-                # roll-back the numbers begin anew, so the generation is part of the key.
+                # roll-back the numbers start again, so the generation is part of the key.
                 name = f"{node.name}.{spec.name}"
                 life = f"@{record.generation}" if record.generation else ""
                 key = f"idle/{name}/{connector.framing.next - 1}{life}"

@@ -6,7 +6,7 @@ time limit is given up: its thread is left alone, since a thread cannot be ended
 dropped; and the error names the stage, the function, its line, the limit and what to do.
 
     ask ---> asked ---> answered                 `wanted` is true until the end
-               |---> dropped                     the answer is not needed any more
+               |---> dropped                     the answer is no longer needed
                '---> given up                    `give_up_late`, its stage stops
 
 Guaranteed: a question that is no longer wanted never becomes wanted again. So code that records

@@ -279,7 +279,7 @@ class Housekeeping:
     def _needed(self, dataflow: str, past: Set[str]) -> set[str]:
         """Return the files that unpublished records name, or that wait in connectors.
 
-        Called anew for each table, after the table was read.
+        Called again for each table, after the table was read.
 
         Args:
             dataflow: The name of the dataflow.

@@ -127,7 +127,7 @@ class Scrubbing:
                 return
             self._begin(now)
         assert self._read_at is not None
-        self._read_at = min(self._read_at, now)  # the clock was set back: begin anew
+        self._read_at = min(self._read_at, now)  # the clock was set back: start again
         left = min((now - self._read_at).total_seconds() * self._rate, STEP_BYTES)
         if left <= 0:
             return

@@ -35,7 +35,7 @@ class CurrentTerm:
         self.deposed, self.leader_epoch = "", leader_epoch
 
     def depose(self, reason: str) -> None:
-        """Start nothing any more: another controller leads."""
+        """Start nothing from now on: another controller leads."""
         self.deposed = reason
         _log.error("controller.deposed", reason=reason)
 

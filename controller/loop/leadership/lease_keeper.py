@@ -153,7 +153,7 @@ class LeaseKeeper:
         self._on_change()
 
     def follow(self) -> None:
-        """Become a follower; no work of the term is under way any more."""
+        """Become a follower; no work of the term is still under way."""
         with self._lock:
             term, self._term, self._retiring = self._term, None, ""
             # Other instances first: the one that gave up may be the broken one.

@@ -279,7 +279,7 @@ class Versions:
         """Finish a change that a crash interrupted; return whether the dataflow may run."""
         try:
             if self.changes.cut_short(record):
-                # The version's start position names these; afterwards they would be queued anew.
+                # The version's start position names these; afterwards they would be queued again.
                 self._bring_arrivals(record)
             self.changes.finish(record)
         except LogConflictError as error:

@@ -262,7 +262,7 @@ class VersionEntry:
     Attributes:
         at: When it took over; aware, in UTC.
         previous: The document before it; `None` if it is the first.
-        anew: Stages that it changed, or whose state it let begin again.
+        anew: Stages that it changed, or whose state it let start again.
     """
 
     version: int

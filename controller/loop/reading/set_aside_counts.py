@@ -1,6 +1,6 @@
 """How many records each stage has set aside now; for people, no decision depends on it.
 
-The counts are read from the logs of the tables, so a restart, a store made anew and an instance
+The counts are read from the logs of the tables, so a restart, a rebuilt store and an instance
 that only reads give the same figure. They are kept until the dataflow changes: an idle dataflow
 costs nothing, nor does a stage without the option.
 

@@ -5,7 +5,7 @@
 A job is shown as a frozen value that is replaced as a whole. The table is forgotten with the
 process; what has to outlive it is recorded by the operation itself.
 
-Guaranteed: an ended job does not change any more, and only the newest jobs are remembered
+Guaranteed: an ended job no longer changes, and only the newest jobs are remembered
 (tests/controller/loop/records/test_job_table.py).
 """
 

@@ -12,7 +12,7 @@ The publisher's lock of the dataflow is taken once for each run, and held from t
 the commit.
 
 Invariants (tests/controller/loop/runs/test_publication.py, test_recovery.py): every step may be
-repeated after any crash; after `LogConflictError` this controller publishes nothing any more.
+repeated after any crash; after `LogConflictError` this controller no longer publishes anything.
 """
 
 from __future__ import annotations

@@ -1,4 +1,4 @@
-"""Retained inputs: what the inputs of a stage have read, of which a run computes groups anew.
+"""Retained inputs: what the inputs of a stage have read, from which a run recomputes groups.
 
     first version     every increment of the source
     emptied later     those that were queued when it began with nothing, and those that came since;

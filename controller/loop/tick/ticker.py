@@ -72,7 +72,7 @@ class Ticker:
         waits: Stage -> why it did not start when its dataflow was last looked at.
         looked: What the last tick looked at: dataflow -> its waits; none for one that is gone.
         epochs: Returns dataflow -> how many epochs it has committed.
-        stopping: Whether the service stops; then no run starts any more.
+        stopping: Whether the service stops; then no more runs start.
         steps: As given.
     """
 

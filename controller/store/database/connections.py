@@ -99,7 +99,7 @@ class Database:
 
     Raises:
         DatabaseUrlError: If the URL names no usable database.
-        DatabaseDamagedError: If the SQLite file is no database any more.
+        DatabaseDamagedError: If the SQLite file is no longer a database.
         DatabaseInUseError: If another process serves this SQLite file.
     """
 

@@ -1,4 +1,4 @@
-"""Rebuilds beside: build all tables of a version anew, see what differs, swap them in, or back."""
+"""Rebuilds beside: rebuild all tables of a version, see what differs, swap them in, or back."""
 
 from __future__ import annotations
 
@@ -93,7 +93,7 @@ async def start(
     """Begin to rebuild all tables beside the current ones, from all retained input.
 
     The dataflow goes on, and readers see its tables, until the swap. Refused before anything
-    happens if input that it needs is not retained any more.
+    happens if input that it needs is no longer retained.
     """
     given = request.headers.get("content-type") is not None
     body = await read_document_body(request) if given else b""

@@ -2,7 +2,7 @@
 
 The stream is fed by `controller.events.feed`.
 
-The stream says that something changed, never what it is now: a client reads that anew. Each event
+The stream says that something changed, never what it is now: a client reads that again. Each event
 has an id; a client that comes again with the last one it got (`Last-Event-ID`, or `after`) gets
 those behind it. If they are no longer kept, the stream begins with `reset`.
 
@@ -94,7 +94,7 @@ async def follow(
     """Follow what changes, as server-sent events.
 
     `begin` comes first if no id was given, `reset` if events behind the id are no longer kept:
-    then read everything anew. Each `changed` is one change. There is a sign of life every 15
+    then read everything again. Each `changed` is one change. There is a sign of life every 15
     seconds. The stream ends after some minutes, when the service stops, and when the token or the
     session ends; come again with the last id.
     """
