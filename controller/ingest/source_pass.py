@@ -184,7 +184,7 @@ class SourcePass:
         self._rejects.publish(place)
 
     def _look(self, place: SourcePlace) -> Listed:
-        self._watch.follow(place.incoming, place.dataflow)  # it may have been recreated
+        self._watch.follow(place.incoming, place.dataflow)  # it may have been made anew
         listed = self._settler(place).look(place.source.unfinished)
         self._warn(place, listed)
         return listed

@@ -9,7 +9,7 @@ The command `cbp rejects`: records that were put aside while their file was take
 
 cbp rejects clicks urls
 cbp rejects clicks urls --text >mended.jsonl
-cbp drop clicks urls mended.jsonl                  # once the lines are corrected
+cbp drop clicks urls mended.jsonl                  # once the lines are mended
 
 The text is what the service keeps of a record, so stderr says which texts are not the whole truth:
 those that were cut, and those with bytes that are no text, which are spelled out as `\xff`.
@@ -51,7 +51,7 @@ Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
 Wait = Annotated[bool, typer.Option("--wait", help="Return once all stages have applied the file.")]
 Mended = Annotated[
     Path | None,
-    typer.Option("--file", exists=True, dir_okay=False, help="The corrected file, in its place."),
+    typer.Option("--file", exists=True, dir_okay=False, help="The mended file, in its place."),
 ]
 
 
@@ -133,7 +133,7 @@ def readmit_command(
     wait: Wait = False,
     json_: AsJson = False,
 ) -> None:
-    """Admit a refused file again: as it is, or a corrected file in its place.
+    """Admit a refused file again: as it is, or a mended file in its place.
 
     The original file is kept. Status 1 with --wait: it was refused again.
     """
@@ -216,7 +216,7 @@ AsText = Annotated[
     bool,
     typer.Option(
         "--text",
-        help="Print the text of all records, to correct them. Only the first 1,000 "
+        help="Print the text of all records, to mend them. Only the first 1,000 "
         "characters of a record are kept, and a byte that is not text in the source's encoding "
         "is written as \\xff; stderr counts both.",
     ),

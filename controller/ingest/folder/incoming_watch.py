@@ -4,7 +4,7 @@
     another new file    it waits for `settle_seconds`                  IN_CREATE, IN_CLOSE_WRITE
 
 A file counts as renamed in while it is what it was when the rename was noticed: same name, size,
-time and identity (`Candidate`). If a program writes to it after the rename, or creates it again, it
+time and identity (`Candidate`). If somebody writes to it after the rename, or makes it anew, it
 waits like any other file.
 
 Guaranteed: nothing depends on an event. Without one (a network file system, a full queue of the
@@ -100,7 +100,7 @@ class IncomingWatch:
         self._wake(frozenset([dataflow]))
 
     def follow(self, folder: Path, dataflow: str) -> None:
-        """Watch a folder from now on; may be called again, also after the folder was recreated."""
+        """Watch a folder from now on; may be called again, also after the folder was made anew."""
         with self._lock:
             self._dataflows[folder] = dataflow
             inotify = self._inotify
@@ -119,7 +119,7 @@ class IncomingWatch:
         return watched and has_every_event(folder)
 
     def forget(self, folder: Path, gone: Iterable[Candidate]) -> None:
-        """Forget renamed files that a listing no longer saw."""
+        """Forget renamed files that a listing did not see any more."""
         with self._lock:
             renamed = self._renamed.get(folder, {})
             for one in gone:

@@ -58,11 +58,11 @@ SHOWN_MAX = 100
 
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link: links are not followed; move the file itself here"),
-    (stat.S_ISDIR, "a folder: files in folders are ignored; move them into `incoming` itself"),
-    (stat.S_ISFIFO, "a FIFO: only regular files are taken in"),
-    (stat.S_ISSOCK, "a socket: only regular files are taken in"),
-    (stat.S_ISBLK, "a device: only regular files are taken in"),
-    (stat.S_ISCHR, "a device: only regular files are taken in"),
+    (stat.S_ISDIR, "a folder: files in folders are not taken; move them into `incoming` itself"),
+    (stat.S_ISFIFO, "a FIFO: only regular files are taken"),
+    (stat.S_ISSOCK, "a socket: only regular files are taken"),
+    (stat.S_ISBLK, "a device: only regular files are taken"),
+    (stat.S_ISCHR, "a device: only regular files are taken"),
 )
 
 
@@ -123,7 +123,7 @@ def why_not_regular(mode: int) -> str:
     if stat.S_ISREG(mode):
         return ""
     reasons = (why for is_kind, why in _KINDS if is_kind(mode))
-    return next(reasons, "not a regular file: only these are taken in")
+    return next(reasons, "no regular file: only these are taken")
 
 
 def time_of(ctime: float) -> datetime | None:
@@ -331,7 +331,7 @@ def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> Scanned
             except FileNotFoundError:
                 continue
             except OSError as exc:
-                why = f"cannot be examined: {exc.strerror or exc}"
+                why = f"cannot be looked at: {exc.strerror or exc}"
                 scanned.unclaimed.append(Unclaimed.of(entry.name, why, None))
                 continue
             _sort(entry.name, status, scanned, unfinished)
@@ -355,9 +355,9 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
     elif name.startswith(".upload-"):
         why = "an upload that is being received"
     elif name.startswith("."):
-        why = "its name begins with a dot: hidden files are ignored; rename it when it is complete"
+        why = "its name begins with a dot: hidden files are not taken; rename it when it is whole"
     else:
-        why = "its name says that it is not complete yet; its producer renames it when it is"
+        why = "its name says that it is not whole yet; its producer renames it when it is"
     scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))
 
 

@@ -39,7 +39,7 @@ def test_everything_that_stays_is_named_with_its_reason(tmp_path: Path):
         ".x": "its name begins with a dot",
         **dict.fromkeys(
             ("a.tmp", "b.part", "c~"),
-            "its name says that it is not complete yet; its producer renames it when it is",
+            "its name says that it is not whole yet; its producer renames it when it is",
         ),
     }
     assert all(one["since"] for one in report["oldest_unclaimed"])
