@@ -37,7 +37,7 @@ from cbp.errors.masks import (
 )
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.plan.lanes import JOB_START_SECONDS
-from cbp.model.source.location import BucketLocation
+from cbp.model.source.location import BucketPrefix
 from controller.secret_values import address_paths, cloud_secrets
 
 __all__ = ["MASK", "Settings", "load_settings"]
@@ -344,7 +344,7 @@ class Settings(BaseSettings):
     @field_validator("source_locations")
     @classmethod
     def _locations(cls, value: tuple[str, ...]) -> tuple[str, ...]:
-        return tuple(str(BucketLocation.parse(one)) for one in value)
+        return tuple(str(BucketPrefix.parse(one)) for one in value)
 
     @field_validator("token")
     @classmethod

@@ -62,7 +62,7 @@ class SourceNode:
             accepted file but another name.
         on_bad_records: What happens to a file some of whose records are wrong.
         batch: How many waiting files become one increment.
-        location: Where more files lie, as `BucketLocation.parse` reads it; `""`: nowhere else than
+        location: Where more files lie, as `BucketPrefix.parse` reads it; `""`: nowhere else than
             in the drop folder.
         same_name: One of `SAME_NAME`: what happens to a file that has the name of an accepted file
             but other content.

@@ -18,7 +18,7 @@ _PREFIX_BYTES_MAX = 900
 
 
 @dataclass(frozen=True, slots=True)
-class BucketLocation:
+class BucketPrefix:
     """The objects of a bucket whose keys begin with a prefix.
 
     Attributes:
@@ -29,7 +29,7 @@ class BucketLocation:
     prefix: str
 
     @classmethod
-    def parse(cls, location: str) -> BucketLocation:
+    def parse(cls, location: str) -> BucketPrefix:
         """Read a location such as `s3://bucket/orders/`; the last `/` may be left out.
 
         Raises:
@@ -45,7 +45,7 @@ class BucketLocation:
             raise ValueError(message)
         return cls(match[1], f"{prefix}/" if prefix else "")
 
-    def is_below(self, other: BucketLocation) -> bool:
+    def is_below(self, other: BucketPrefix) -> bool:
         """Return whether all of its objects are objects of another prefix."""
         return self.bucket == other.bucket and self.prefix.startswith(other.prefix)
 

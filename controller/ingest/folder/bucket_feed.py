@@ -36,7 +36,7 @@ from typing import Any, BinaryIO, Protocol, cast
 from cbp.clock import MACHINE
 from cbp.errors import LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.source.location import BucketLocation
+from cbp.model.source.location import BucketPrefix
 from controller.ingest.errors import (
     BucketDeniedError,
     BucketFailedError,
@@ -213,7 +213,7 @@ class BucketFeed:
         Returns:
             Whether objects are left that can be claimed soon.
         """
-        location = BucketLocation.parse(place.source.location)
+        location = BucketPrefix.parse(place.source.location)
         if why := self.buckets.allowed.refusal(location):
             raise LocationRefusedError(place.name, why)
         if self._objects is None:
@@ -235,7 +235,7 @@ class BucketFeed:
     def _list(
         self,
         place: SourcePlace,
-        location: BucketLocation,
+        location: BucketPrefix,
         objects: ObjectStore,
         hold: Hold,
         stopping: Callable[[], bool],
@@ -388,7 +388,7 @@ class _Slice:
                 self._listing.index.put(claimed)
 
 
-def _key_of(location: BucketLocation, one: StoredObject) -> str:
+def _key_of(location: BucketPrefix, one: StoredObject) -> str:
     """Return what names an object as it was listed, short enough for any store."""
     identity = [location.bucket, one.key, one.etag, one.size, one.modified.timestamp()]
     return hashlib.sha256(json.dumps(identity).encode()).hexdigest()[:_KEY_CHARACTERS]

@@ -46,7 +46,7 @@ from cbp.engine.storage.checked_json import digested, read_record, record_number
 from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FileLostError, LogConflictError, Mistake, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
-from cbp.model.source.location import BucketLocation
+from cbp.model.source.location import BucketPrefix
 from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.listing import Unclaimed, UnclaimedFiles
@@ -60,14 +60,14 @@ class AllowedLocations:
     """Prefixes below which documents may name locations; none by default.
 
     Attributes:
-        prefixes: As `BucketLocation.parse` reads them.
+        prefixes: As `BucketPrefix.parse` reads them.
     """
 
     prefixes: tuple[str, ...] = ()
 
-    def refusal(self, location: BucketLocation) -> str:
+    def refusal(self, location: BucketPrefix) -> str:
         """Return why a location is not allowed; `""` if it is."""
-        if any(location.is_below(BucketLocation.parse(one)) for one in self.prefixes):
+        if any(location.is_below(BucketPrefix.parse(one)) for one in self.prefixes):
             return ""
         return (
             f"{location} is not below any prefix in CBP_SOURCE_LOCATIONS; ask the operator to add "
@@ -78,7 +78,7 @@ class AllowedLocations:
 def location_mistakes(dataflow: Dataflow, allowed: AllowedLocations) -> Iterator[Mistake]:
     """Yield the locations of a dataflow's sources that the settings do not allow."""
     for source in dataflow.sources.values():
-        if source.location and (why := allowed.refusal(BucketLocation.parse(source.location))):
+        if source.location and (why := allowed.refusal(BucketPrefix.parse(source.location))):
             yield Mistake("location_refused", f"sources.{source.name}.location", why)
 
 
@@ -252,7 +252,7 @@ class BucketListing:
         failure: The error of the first that could not be read.
     """
 
-    location: BucketLocation
+    location: BucketPrefix
     listed_at: datetime
     index: ObjectIndex
     new: deque[tuple[str, StoredObject]] = field(default_factory=deque)
@@ -276,7 +276,7 @@ class BucketListing:
 
 
 def list_location(
-    location: BucketLocation,
+    location: BucketPrefix,
     increments: str,
     *,
     store: ObjectStore,

@@ -8,7 +8,7 @@ import pytest
 
 from cbp import DataflowBuilder
 from cbp.errors import DataflowInvalidError
-from cbp.model.source.location import BucketLocation
+from cbp.model.source.location import BucketPrefix
 from cbp.sdk.document import dataflow_from_document
 from stages.translators.count_per_key import CountPerKey
 
@@ -43,9 +43,9 @@ def test_a_source_of_any_format_of_files_may_have_a_location(format_: str):
 )
 def test_a_location_names_the_objects_below_a_folder(location: str, bucket: str, prefix: str):
     """So `orders` has nothing of `orders-old`, with and without the last slash."""
-    made = BucketLocation.parse(location)
+    made = BucketPrefix.parse(location)
     assert (made.bucket, made.prefix) == (bucket, prefix)
-    assert BucketLocation.parse(str(made)) == made
+    assert BucketPrefix.parse(str(made)) == made
 
 
 @pytest.mark.parametrize(
@@ -103,4 +103,4 @@ def test_a_delta_table_has_no_location():
 )
 def test_a_location_is_below_a_folder_and_below_no_name(inner: str, outer: str, expected: bool):
     """A prefix of the text alone says nothing."""
-    assert BucketLocation.parse(inner).is_below(BucketLocation.parse(outer)) is expected
+    assert BucketPrefix.parse(inner).is_below(BucketPrefix.parse(outer)) is expected

@@ -10,14 +10,14 @@ import pytest
 
 from cbp.engine.storage.files import LocalFiles
 from cbp.errors import FileDamagedError, FileLostError
-from cbp.model.source.location import BucketLocation
+from cbp.model.source.location import BucketPrefix
 from controller.ingest.folder.bucket_listing import BucketListing, ObjectIndex, list_location
 from controller.ingest.folder.object_store import StoredObject
 from controller.ingest.limits import FetchLimits
 from tests.controller.ingest.folder.located import Located
 from tests.controller.ingest.harness import lines
 
-LOCATION = BucketLocation("bucket", "orders/")
+LOCATION = BucketPrefix("bucket", "orders/")
 AT = datetime(2026, 1, 1, tzinfo=UTC)
 MANY = 12_000
 
@@ -54,7 +54,7 @@ def listed(root: Path, names: Sequence[str], new_max: int = 1 << 20) -> BucketLi
     )
 
 
-def load(root: Path, location: BucketLocation = LOCATION) -> ObjectIndex:
+def load(root: Path, location: BucketPrefix = LOCATION) -> ObjectIndex:
     return ObjectIndex.load(str(root), str(location), LocalFiles())
 
 
@@ -130,7 +130,7 @@ def test_records_that_a_crash_left_before_a_whole_one_are_not_read(tmp_path: Pat
 def test_objects_of_another_location_are_not_known(tmp_path: Path):
     """The same key elsewhere is another object; its content decides."""
     put(tmp_path, "a")
-    other = BucketLocation("bucket", "elsewhere/")
+    other = BucketPrefix("bucket", "elsewhere/")
     index = load(tmp_path, other)
     assert not index.has("a", stored("a"))
     index.put([("b", stored("b"))])
