@@ -90,7 +90,9 @@ def _no_watch(self: Any, function: Any, **_: Any) -> None:
 
 CHECKS: dict[str, Callable[[], Any]] = {
     "returned, read twice": lambda: patch.object(bucket, "calling_loop", _unchecked_loop),
-    "state of another key": lambda: patch.object(bucket.GroupwiseRun, "_is_foreign", lambda *_: False),
+    "state of another key": lambda: patch.object(
+        bucket.GroupwiseRun, "_is_foreign", lambda *_: False
+    ),
     "kept on the translator": _unwatched,
 }
 

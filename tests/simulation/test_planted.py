@@ -60,13 +60,13 @@ from tests.simulation.world import Bench
 
 def connectors_move_first(patch: pytest.MonkeyPatch) -> None:
     """The store commits a run before its record is put."""
-    finish = Finisher.finish
+    finish = Finisher._finish
 
-    def planted(self: Any, record: Any, node: Any, intention: Any) -> bool:
-        self._store.commit(intention, finished_at=self._clock())
-        return finish(self, record, node, intention)
+    def planted(self: Any, run: Any) -> bool:
+        self._store.commit(run.intention, finished_at=self._clock())
+        return finish(self, run)
 
-    patch.setattr(Finisher, "finish", planted)
+    patch.setattr(Finisher, "_finish", planted)
 
 
 def records_outlive_their_age(patch: pytest.MonkeyPatch) -> None:

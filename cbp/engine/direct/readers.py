@@ -209,7 +209,7 @@ class WholeTables:
     cache: str
     limits: EngineLimits
 
-    def copy_state(
+    def take_over(
         self, folder: str, tables: Mapping[str, int], records: Sequence[Intention], into: str
     ) -> tuple[TableChange, ...]:
         """Copy the records of versions of tables; see `VerificationReader.take_over`."""

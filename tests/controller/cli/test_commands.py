@@ -111,7 +111,7 @@ def test_with_json_an_error_is_a_document(cbp: Cbp, tmp_path: Path) -> None:
         ),
         (
             {"format": "csv", "location": "s3://landing/orders/", "options": {}},
-            "source a takes in what is put below s3://landing/orders/",
+            "source a takes in files below s3://landing/orders/",
         ),
     ],
 )
