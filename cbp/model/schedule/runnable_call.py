@@ -1,6 +1,6 @@
 """Call a Runnable and check its decision: the only place where rules are called.
 
-Engines and controller use `call_runnable`, so every decision is checked before a run starts:
+Every engine and the controller use `consult`, so every decision is checked before a run starts:
 
 - it names existing inputs and increments that wait there, each once;
 - a decision that reads nothing removes nothing;
@@ -36,7 +36,7 @@ from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
 
 
-def call_runnable(
+def consult(
     stage: str, runnable: RunnableSpec, connectors: Mapping[str, Connector], memo: Any
 ) -> Decision:
     """Return what a stage would read now.

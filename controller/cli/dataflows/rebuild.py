@@ -1,7 +1,7 @@
-"""The command `cbp rebuild`: rebuild all tables beside the current ones, then swap them in.
+"""The command `cbp rebuild`: build all tables anew beside the present ones, then swap them in.
 
 cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
-cbp rebuild clicks                    the same with the current version: tables that were damaged
+cbp rebuild clicks                    the same with the present version: tables that were damaged
 cbp rebuild clicks --swap             swaps in what is ready
 cbp rebuild clicks --cancel
 cbp rebuild clicks --back             shows the tables from before the swap again
@@ -26,10 +26,12 @@ from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
 
+__all__ = ["rebuild_command"]
+
 Document = Annotated[
     str | None,
     typer.Argument(
-        help="JSON or YAML file of the version to build; by default the current one.",
+        help="JSON or YAML file of the version to build; by default the present one.",
         show_default=False,
     ),
 ]
@@ -53,9 +55,9 @@ def rebuild_command(
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
-    """Rebuild all tables from retained input, beside the current ones, and swap them in.
+    """Build all tables anew from retained input, beside the present ones, and swap them in.
 
-    Readers see the current tables, which are still updated, until the swap; then the new ones,
+    Readers see the present tables, which go on being updated, until the swap; then the new ones,
     all at one time. The old tables stay for a day (CBP_KEEP_HOURS): --back shows them again.
     """
     with session(context).connect() as service:
@@ -87,7 +89,7 @@ def rebuild_command(
         print_json(job)
         return
     if job["status"] == "ready":
-        print_text(f"ready: cbp rebuild {dataflow} --swap, or --cancel")
+        print_text(f"ready; swap: cbp rebuild {dataflow} --swap; or --cancel")
     elif job["status"] == "swapped":
         print_text(f"{dataflow} shows the new tables, at version {job['version']}", "green")
         print_text(f"the old ones stay for a while: cbp rebuild {dataflow} --back")
@@ -131,7 +133,7 @@ def _print_differences(job: Mapping[str, Any]) -> None:
     columns = ("table", "records now", "then", "added", "gone", "changed")
     print_table(columns, rows, empty="no tables")
     if not job["exact"]:
-        text = "the dataflow was still running: some differences are input that one side lacks"
+        text = "the dataflow did not come to rest: some differences are input that one side lacks"
         print_text(text, "yellow")
 
 

@@ -1,4 +1,4 @@
-"""Rebuilds beside: rebuild all tables of a version, see what differs, swap them in, or back."""
+"""Rebuilds beside: build all tables of a version anew, see what differs, swap them in, or back."""
 
 from __future__ import annotations
 
@@ -21,13 +21,15 @@ from controller.loop.beside.rebuild_jobs import RebuildJob
 from controller.loop.controller import Controller
 from controller.store.base import Store
 
+__all__ = ["routes"]
+
 routes = router("rebuilds")
 
 _OBJECT = {"type": "object", "description": "As for `PUT /dataflows/{name}`."}
 _BODY: dict[str, Any] = {
     "requestBody": {
         "required": False,
-        "description": "The version to build; without it, the current one is built again.",
+        "description": "The version to build; without it, the present one is built again.",
         "content": {
             "application/json": {"schema": _OBJECT},
             "application/yaml": {"schema": _OBJECT},
@@ -54,7 +56,7 @@ class RebuildJobOut(JobOut):
     version: int
     status: Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
     tables: list[TableDifferenceOut] = Field(
-        description="What differs between the current tables and the new ones, once it is ready."
+        description="What differs between the present tables and the new ones, once it is ready."
     )
     exact: bool = Field(
         description="Whether both had applied the same input when they were compared. Otherwise "
@@ -69,7 +71,7 @@ class RebuildsOut(Model):
     items: list[RebuildJobOut]
     back_until: datetime | None = Field(
         description="Until when the tables before the last swap stay, so that it can be taken "
-        "back; `null`: the current version did not begin with a swap."
+        "back; `null`: the present version began by no swap."
     )
 
 
@@ -90,10 +92,10 @@ class SwappedBackOut(Model):
 async def start(
     name: str, request: Request, controller: ControllerDep, store: StoreDep, jobs: RebuildJobsDep
 ) -> RebuildJobOut:
-    """Begin to rebuild all tables beside the current ones, from all retained input.
+    """Begin to build all tables anew beside the present ones, from all retained input.
 
     The dataflow goes on, and readers see its tables, until the swap. Refused before anything
-    happens if input that it needs is no longer retained.
+    happens if input that it needs is not retained any more.
     """
     given = request.headers.get("content-type") is not None
     body = await read_document_body(request) if given else b""
@@ -123,7 +125,7 @@ def show(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
 )
 @needs(Scope.ADMIN)
 def swap(name: str, rebuild: str, jobs: RebuildJobsDep) -> RebuildJobOut:
-    """Begin to show the new tables in place of the current ones, all at one time.
+    """Begin to show the new tables in place of the present ones, all at one time.
 
     Ask for the rebuild until it has ended. What came meanwhile is applied first.
     """

@@ -16,7 +16,7 @@ from cbp.model.dataflow.runnable import Align
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.flow.increment import Increment
-from cbp.model.schedule.runnable_call import call_runnable
+from cbp.model.schedule.runnable_call import consult
 
 CONNECTORS = {"a": Connector("a").append(Increment("flow", 3, "x")), "b": Connector("b")}
 
@@ -24,7 +24,7 @@ CONNECTORS = {"a": Connector("a").append(Increment("flow", 3, "x")), "b": Connec
 def ask(function: Callable[..., Any], memo: Any = None) -> Decision:
     code = function.__code__
     place = f"{code.co_filename}:{code.co_firstlineno}"
-    return call_runnable("count", RunnableSpec(function, place), CONNECTORS, memo)
+    return consult("count", RunnableSpec(function, place), CONNECTORS, memo)
 
 
 @pytest.mark.parametrize(
@@ -92,7 +92,7 @@ def test_a_function_that_fails_names_its_line() -> None:
 def test_keys_that_go_backwards_name_the_stage() -> None:
     """A rule's own error gets stage, rule and place from whoever asked."""
     with pytest.raises(AlignmentError) as refused:
-        call_runnable("diff", RunnableSpec(Align(("a",)), "diff.py:7"), CONNECTORS, "y")
+        consult("diff", RunnableSpec(Align(("a",)), "diff.py:7"), CONNECTORS, "y")
     assert "stage 'diff'" in refused.value.message
     assert "diff.py:7" in refused.value.message
     assert refused.value.details["framing_key"] == "x"
@@ -102,4 +102,4 @@ def test_read_marks_may_be_read_again() -> None:
     """An increment that was read and kept may be read, and removed, by a later run."""
     kept = {"a": CONNECTORS["a"].after((3,), ()), "b": CONNECTORS["b"]}
     spec = RunnableSpec(lambda c, m: Decision({"a": (3,)}, {"a": [3]}))  # type: ignore[dict-item]
-    assert call_runnable("s", spec, kept, None).read == {"a": (3,)}
+    assert consult("s", spec, kept, None).read == {"a": (3,)}
