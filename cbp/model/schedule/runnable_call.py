@@ -87,15 +87,15 @@ def consult(
 
 def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) -> Decision:
     """Read a frame that came too late, by itself; its records are set aside."""
-    failure = error.at(stage=stage, function=runnable.name, place=runnable.place)
+    told = error.at(stage=stage, function=runnable.name, place=runnable.place)
     assert error.index is not None, "asked for such a frame only"
     late = {str(error.details["input"]): (error.index,)}
-    return Decision(late, late, memo, late=(failure.code, failure.message))
+    return Decision(late, late, memo, late=(told.code, told.message))
 
 
 def _check(decision: Any, connectors: Mapping[str, Connector]) -> None:
     if not isinstance(decision, Decision):
-        message = f"it must return a Decision, but returned {_shown(decision)}"
+        message = f"it must return a Decision, and returned {_shown(decision)}"
         raise DecisionInvalidError(message)
     indexes_by_verb: tuple[tuple[str, Any], ...] = (
         ("reads", decision.read),
