@@ -12,8 +12,6 @@ from __future__ import annotations
 import time
 from datetime import UTC, datetime, timedelta
 
-__all__ = ["MACHINE", "Clock"]
-
 _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 
 

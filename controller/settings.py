@@ -427,7 +427,7 @@ class Settings(BaseSettings):
         if not (self.allow_remote or _is_loopback(self.host)):
             message = (
                 f"host {self.host!r} can be reached from other machines; "
-                "set CBP_ALLOW_REMOTE=true if that is meant, or use 127.0.0.1"
+                "set CBP_ALLOW_REMOTE=true if that is intended, or use 127.0.0.1"
             )
             raise ValueError(message)
         return self

@@ -147,7 +147,7 @@ def test_a_planted_sleep_is_found(tmp_path: Path) -> None:
 
 PRODUCT = {
     "cbp/engine/run/preparer.py": 4,
-    "cbp/engine/state/damaged_copies.py": 1,
+    "cbp/engine/state/copies.py": 1,
     "cbp/engine/state/index_cache.py": 1,
     "cbp/engine/storage/files.py": 1,
     "cbp/engine/task/writers.py": 2,

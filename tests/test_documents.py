@@ -5,8 +5,10 @@ What the READMEs execute is held by `test_readme.py`.
 
 from __future__ import annotations
 
+import io
 import json
 import re
+import tokenize
 from functools import cache
 from pathlib import Path
 
@@ -52,6 +54,8 @@ ROOMS = (
 FENCED = re.compile(r"^```\w*\n.*?^```$", re.DOTALL | re.MULTILINE)
 LINK = re.compile(r"\]\(([^)\s]+)\)")
 QUOTED = re.compile(r"`([\w./-]+\.(?:py|md|sh|toml|yaml|txt)|[\w.-]+(?:/[\w.-]+)+/?)`")
+# Words that readers had to read twice; each has a plain one, such as reports, shows, is, any.
+READ_TWICE = re.compile(r"\b(?:told|tells|lies|stands|whoever|whom)\b", re.IGNORECASE)
 # A path of ours inside of a command.
 COMMANDED = re.compile(
     r"(?<![\w/.])((?:cbp|controller|stages|deploy|tests)/[\w./-]+\.(?:py|md|sh))\b"
@@ -144,7 +148,7 @@ def test_the_code_map_has_every_room():
 
 
 def test_the_table_of_scopes_has_every_route_that_changes_something():
-    """Each stands in its scope's row of deploy/README.md; the document says what a route needs."""
+    """Each is in its scope's row of deploy/README.md; the document says what a route needs."""
     text = (REPO / "deploy" / "README.md").read_text(encoding="utf-8")
     table = text.partition("\n## Who may do what\n")[2].partition("\n\nThe ones that")[0]
     rows = dict(re.findall(r"^\| `(viewer|operator|admin)` \|(.*)$", table, re.MULTILINE))
@@ -156,6 +160,33 @@ def test_the_table_of_scopes_has_every_route_that_changes_something():
             if method != "get" and "x-cbp-scope" in operation:
                 needed[operation["x-cbp-scope"]].add(operation["operationId"])
     assert told == needed
+
+
+def words_of(path: Path) -> str:
+    """Return what people read of a file: of Python, comments and strings, not names."""
+    text = path.read_text(encoding="utf-8")
+    if path.suffix != ".py" or not READ_TWICE.search(text):
+        return text
+    tokens = tokenize.generate_tokens(io.StringIO(text).readline)
+    return "\n".join(t.string for t in tokens if t.type in (tokenize.COMMENT, tokenize.STRING))
+
+
+def test_the_product_uses_plain_words():
+    """No text of the product, its page or its guides has a word that must be read twice."""
+    texts = [
+        path
+        for package in ("cbp", "controller", "deploy")
+        for ending in ("py", "md", "ts", "tsx")
+        for path in (REPO / package).rglob(f"*.{ending}")
+        if "node_modules" not in path.parts and path.name != "schema.d.ts"
+    ]
+    found = {
+        f"{path.relative_to(REPO)}: {line.strip()}"
+        for path in [REPO / "README.md", *texts]
+        for line in words_of(path).splitlines()
+        if READ_TWICE.search(line)
+    }
+    assert found == set()
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)

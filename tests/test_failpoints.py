@@ -41,7 +41,7 @@ NOT_DURABLE = {
     "controller/store/database/damage.py:put_damaged_aside": "a damaged database, found so again",
     "controller/ingest/reader/increment_parts.py:discard": "temporaries; a named part: the port",
     "cbp/engine/state/copies.py:write_copy": "a cache",
-    "cbp/engine/state/damaged_copies.py:note_dropped": "a note that nothing needs",
+    "cbp/engine/state/copies.py:note_dropped": "a note that nothing needs",
     "cbp/engine/state/cache_eviction.py:_remove_boot": "a cache",
     "cbp/engine/state/cache_eviction.py:evict": "a cache",
     "cbp/engine/state/cache_eviction.py:remove_older": "scratch of killed tasks",

@@ -90,7 +90,7 @@ class DataflowCalls(Calls):
             name: Name of the dataflow.
             document: The new version.
             keep: Stages whose state is kept although their code changed.
-            rebuild: Stages that begin anew with all retained input.
+            rebuild: Stages that start again with all retained input.
             expected_version: Refuse at any other version.
             dry_run: Change nothing; return the plan.
 

@@ -2,7 +2,7 @@
 
 ServiceProblemError            the service refused; `error_code` says why, and never changes
 AccessRefusedError           401, 403: no token, or one that may not do this
-ResourceMissingError         404, 410: there is none of this name, or none any more
+ResourceMissingError         404, 410: there is none of this name, or no longer
 ConflictRefusedError         409, 412: not as things stand now
 RequestRefusedError          other 4xx: the request itself is wrong
 ServiceBusyError             429, 503: not now; repeated by the client before it is raised
@@ -64,7 +64,7 @@ class AccessRefusedError(ServiceProblemError):
 
 
 class ResourceMissingError(ServiceProblemError):
-    """There is no resource of this name, or none any more."""
+    """There is no resource of this name, or it is gone."""
 
 
 class ConflictRefusedError(ServiceProblemError):

@@ -26,7 +26,7 @@ Read = Callable[[str | None], tuple[list[T], str | None]]
 
 
 class Pages(Generic[T]):
-    """A list of the service; each iteration reads it anew, from its begin.
+    """A list of the service; each iteration reads it again, from its beginning.
 
     Args:
         read: Returns the page at a cursor (`None`: the first), and the cursor of the next one.

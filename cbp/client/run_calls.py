@@ -198,8 +198,8 @@ class RunCalls(Calls):
 
 def _failure(error: Any) -> Exception:
     """Return what a job failed with, as a refused request raises it."""
-    told = error or {}
-    return problem_of(told, int(told.get("status", 500)))
+    failure = error or {}
+    return problem_of(failure, int(failure.get("status", 500)))
 
 
 def _where(to: int | str | datetime, *, drop_later: bool, without: Sequence[str]) -> dict[str, Any]:

@@ -39,14 +39,14 @@
     |  |  '- TableReleasedError   the table's fence was removed
     |  |- RepairImpossibleError   a table cannot be restored to what it showed before
     |  |- LookupTooLargeError     a table that every group is given has too many records
-    |  |- VersionGoneError        a version of a table is not kept any more
+    |  |- VersionGoneError        a version of a table is no longer kept
     |  |- IncrementCollectedError  an increment is older than its flow is kept
     |  |- VersionUnreadableError  a version was written before its stage was changed
     |  |- TableFeatureError       a table uses a Delta feature that we refuse to write
     |  |- ForeignWriterError      another program wrote into a managed table
     |  |- FileSystemUnsafeError   the file system cannot stop two writers of one name
     |  |- LogConflictError        another controller wrote the same log entry
-    |  |- LeaseLostError          this controller does not lead (any more)
+    |  |- LeaseLostError          this controller does not lead, or no longer
     |  |- DiskFullError           no space left while writing
     |  |- AddressSpaceError       a task can neither map nor hold its spilled records
     |  |- RunCancelledError       the run was cancelled

@@ -41,7 +41,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
         TypeError,
         r"offset-naive and offset-aware",
         "the time of a TIMESTAMP has the zone UTC: give the other one a zone, as in "
-        "value.replace(tzinfo=UTC), and take the present from group.run.time",
+        "value.replace(tzinfo=UTC), and take the current time from group.run.time",
     ),
     (
         TypeError,
@@ -86,7 +86,7 @@ _BY_TEXT: tuple[tuple[type[Exception], str, str], ...] = (
     (
         RecursionError,
         r"",
-        "a function calls itself without an end, or too deeply: write a loop",
+        "a function recurses endlessly, or too deeply: write a loop",
     ),
 )
 
@@ -125,8 +125,9 @@ def _absolute(name: object) -> str:
     if not isinstance(name, str) or Path(name).is_absolute():
         return ""
     return (
-        "the path begins in the folder of the process that runs the stage, which is another one on "
-        "each machine: give the translator an absolute path as a parameter, or read a file of its "
+        "the path is relative to the folder of the process that runs the stage, which differs from "
+        "machine to machine: give the translator an absolute path as a parameter, or read a file "
+        "of its "
         "package in __init__, as in Path(__file__).with_name(...)"
     )
 

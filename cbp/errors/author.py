@@ -296,5 +296,5 @@ class CycleUndrainedError(AuthorCodeError):
         cause = f"the cycle {shown} does not drain: {turns} epochs without new input"
         super().__init__(cause=cause, cycle=list(cycle), turns=turns, **code)
         writer = f"{code['function']} ({code['place']}) of stage {code['stage']!r}"
-        self.message = f"{cause}; {writer} writes on into it; pause a stage of it to stop it"
+        self.message = f"{cause}; {writer} is still writing to it; pause one of its stages"
         self.args = (self.message,)

@@ -63,10 +63,10 @@ class Place:
         """How to repair damage at this place, as a sentence; `cbp help damage` says more."""
         stage = f"{self.dataflow} {self.stage}".strip() or "DATAFLOW STAGE"
         dataflow = self.dataflow or "DATAFLOW"
-        backup = "put the file back from a backup"
-        again = f"{backup}, or `cbp backfill {stage}` makes the state again from retained input"
-        back = f"{backup}, or `cbp rollback {dataflow}` goes behind it and lets runs make it again"
-        anew = f"{backup}, or delete {dataflow} and let it begin anew from its sources"
+        backup = "restore the file from a backup"
+        again = f"{backup}, or `cbp backfill {stage}` recomputes the state from retained input"
+        back = f"{backup}, or `cbp rollback {dataflow}` goes back before it, and runs rewrite it"
+        anew = f"{backup}, or delete {dataflow} and let it start again from its sources"
         steps = {
             "state": again,
             "record": again,

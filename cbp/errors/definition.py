@@ -128,9 +128,9 @@ class CodeNotLoadedError(CbpError):
         self, module: str, name: str, sent: str, loaded: str, difference: str = ""
     ) -> None:
         super().__init__(
-            f"a worker has loaded another {module}.{name} than the service "
-            f"({difference or 'its code'}): its file was changed after the service started, or is "
-            "another one on the worker's machine; bring back the file, or restart the service and "
+            f"a worker has loaded a different {module}.{name} than the service "
+            f"({difference or 'its code'}): its file was changed after the service started, or "
+            "differs on the worker's machine; restore the file, or restart the service and "
             "register the document again",
             module=module,
             name=name,
@@ -149,7 +149,7 @@ class CodeDriftedError(DataflowInvalidError):
         self.message = (
             f"the loaded code differs from version {version} of {dataflow!r}: {self._lines}. "
             "Register the document again (`cbp register FILE --plan` shows what that does), or "
-            "bring the old code back: save the file's old text again, or reinstall the old package "
+            "restore the old code: save the file's old text again, or reinstall the old package "
             "and restart the service"
         )
         self.args = (self.message,)

@@ -40,7 +40,7 @@ class PlacementDiffersError(TableForeignError):
         OperatingError.__init__(
             self,
             f"{path} was made with {setting}={found}, the stage expects {setting}={expected}; "
-            f"give the stage {found} again, or let the dataflow begin anew in another folder",
+            f"give the stage {found} again, or let the dataflow start again in another folder",
             path=path,
             setting=setting,
             found=found,
@@ -56,8 +56,8 @@ class TableReleasedError(TableForeignError):
     def __init__(self, path: str) -> None:
         OperatingError.__init__(
             self,
-            f"{path} was released, so the service writes it no more; "
-            "`cbp repair TABLE` takes it back",
+            f"{path} was released, so the service no longer writes it; `cbp repair TABLE` takes it "
+            "back",
             path=path,
         )
 
@@ -69,7 +69,9 @@ class RepairImpossibleError(OperatingError):
     retryable = False
 
     def __init__(self, path: str, why: str, next_step: str = "") -> None:
-        step = next_step or "move the dataflow's folder away and let it begin anew from its sources"
+        step = (
+            next_step or "move the dataflow's folder away and let it start again from its sources"
+        )
         super().__init__(
             f"{path} cannot be repaired: {why}; {step}",
             path=path,
@@ -98,14 +100,14 @@ class TableFeatureError(OperatingError):
 
 
 class VersionGoneError(OperatingError):
-    """The requested version of a table is not kept any more."""
+    """The requested version of a table is no longer kept."""
 
     code = "version_gone"
     retryable = False
 
     def __init__(self, path: str, version: int) -> None:
         super().__init__(
-            f"version {version} of {path} is not kept any more; read a newer one, or begin again "
+            f"version {version} of {path} is no longer kept; read a newer one, or begin again "
             "at the first page (`keep_hours` says how long versions stay)",
             path=path,
             version=version,

@@ -75,8 +75,8 @@ no table can be compared with either.
 """
 
 _CHANGED = (
-    "an earlier version, a correction, the time of a run or what is set aside is in it, or in what "
-    "it reads"
+    "an earlier version, a correction, the time of a run or records that are set aside affect it, "
+    "or what it reads"
 )
 
 
@@ -336,7 +336,7 @@ def _timed(dataflow: Dataflow, split: Split, settled: Collection[str]) -> dict[s
             if not rule.timeless:
                 why = f"what {rule.name} lets a run read depends on when runs were started"
             elif split == "at_once":
-                why = f"the windows of {rule.name} have other records when all input comes at once"
+                why = f"the windows of {rule.name} hold other records when all input comes at once"
             elif stage not in settled:
                 why = f"the windows of {rule.name} have other records "
                 why += "when earlier runs start otherwise"

@@ -146,7 +146,7 @@ class DataflowBuilder:
             buckets: Number of hash partitions of its groups and state; a power of two.
             fuse: Whether the stage can run together with its neighbours, as one job.
             any_order: Whether a group's answer depends on nothing but its records, whatever their
-                order and epochs, so that it can be computed anew if a file of a source is replaced.
+                order and epochs, so that it can be recomputed if a file of a source is replaced.
                 `cbp.testing.check_any_order` tests it.
             on_error: `"stop"`, or `"set_aside"`: what the code fails on is set aside
                 (`cbp.model.dataflow.set_aside`).

@@ -361,7 +361,7 @@ class Timers(State):
     first, and those up to `group.run.time` are due. The run may read input as well.
 
     Timers are a state: a called group keeps those that it emits, and loses the others, due or not.
-    So a group that is called for another reason sets its timer anew, or drops it by emitting
+    So a group that is called for another reason sets its timer again, or drops it by emitting
     none. To keep what is pending: `for timer in group.wake: out.wake(*timer)`. A time that has
     passed already calls the group in the next epoch. The table has the columns of the key and `at`.
     """

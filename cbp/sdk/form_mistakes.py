@@ -43,8 +43,8 @@ def run_mistakes(
     for spec in inputs:
         if spec.loopback or spec.has_several or spec.in_sql or spec.combine is not None:
             message = (
-                "an input of TranslateRun is no Loopback, has one group for each record, and no "
-                "combine: the call itself goes on until nothing is left to do; use route_by columns"
+                "an input of TranslateRun is not a Loopback, is routed by columns, and has no "
+                "combine: the call itself loops until nothing is left to do; use route_by columns"
             )
             yield spec.name, "run_shape", message
     for name, declared in declarations.items():
@@ -79,7 +79,7 @@ def sql_mistakes(
     has_state = any(isinstance(declared, State) for declared in declarations.values())
     if has_state and isinstance(declarations.get("keys"), Input | State):
         # Without state no groups are looked up, so an input of this name hides nothing.
-        message = "in SQL with state the name 'keys' is taken: it would hide the groups' keys"
+        message = "in SQL with state the name 'keys' is reserved: it would hide the groups' keys"
         yield "keys", "name_invalid", f"{message}; use another"
     for spec in inputs:
         in_python = isinstance(spec.route_by, Computed) or spec.combine is not None

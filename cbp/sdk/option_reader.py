@@ -84,7 +84,11 @@ class OptionReader:
         columns = self.plain(name, "not_compared", declared.not_compared, schema)
         for column in columns:
             if column in key:
-                self.fail("not_compared_invalid", name, f"{column!r} is of the key; name others")
+                self.fail(
+                    "not_compared_invalid",
+                    name,
+                    f"{column!r} is part of the key; name other columns",
+                )
         if not 0 <= declared.tolerance < 1:
             message = f"tolerance={declared.tolerance!r}; give a number from 0 to below 1"
             self.fail("tolerance_invalid", name, message)

@@ -29,7 +29,10 @@ def latest_by_mistakes(
         yield "latest_by_invalid", message
     for column in latest_by:
         if column in key:
-            yield "latest_by_invalid", f"{column!r} is of the key, so all its records have it alike"
+            yield (
+                "latest_by_invalid",
+                f"{column!r} is part of the key, so it is the same in all records of a key",
+            )
         elif schema[column].type.arguments:
             message = f"{column!r} is {schema[column].type}, whose values have no order"
             yield "latest_by_invalid", message

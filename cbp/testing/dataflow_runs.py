@@ -134,5 +134,5 @@ def _require_rising(times: Sequence[datetime]) -> None:
             message = f"times[{at}] is {time!r}; give a time with a time zone, such as tzinfo=UTC"
             raise ValueError(message)
         if at and time < times[at - 1]:
-            message = f"times[{at}] is {time}, earlier than {times[at - 1]}; times of runs rise"
+            message = f"times[{at}] is {time}, earlier than {times[at - 1]}; times must rise"
             raise ValueError(message)

@@ -87,7 +87,7 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     if woken:
         others = {name: table for name, table in tables.items() if name not in woken}
         splits["the tables before all input"] = [woken, everything], False, others
-        splits["the tables behind all input"] = [everything, woken], False, others
+        splits["the tables after all input"] = [everything, woken], False, others
     for how, (parts, at_once, first) in splits.items():
         split = run_epochs(translator, parts, at_once=at_once, lookups=first)
         if problem := batch.difference(split):

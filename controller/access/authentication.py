@@ -161,7 +161,7 @@ class Authentication:
         return self._remember(sha256, caller, changes)
 
     def forget(self) -> None:
-        """Look everything up anew: a token or a session was ended."""
+        """Look everything up again: a token or a session was ended."""
         with self._lock:
             self._changes += 1
             self._remembered.clear()

@@ -39,7 +39,7 @@ class IdentityProviderError(OperatingError):
     code = "oidc_unavailable"
 
     def __init__(
-        self, issuer: str, why: str = "it does not answer, or nothing that can be used"
+        self, issuer: str, why: str = "it does not answer, or its answer cannot be used"
     ) -> None:
         super().__init__(
             f"the keys of {issuer} cannot be read ({why}), so its tokens cannot be checked; tokens "
@@ -98,7 +98,7 @@ class CodeRefusedError(CbpError):
 
     def __init__(self) -> None:
         super().__init__(
-            "this sign-in code was used before, has expired, or was never made; `cbp link` prints "
+            "this sign-in code was used before, has expired, or never existed; `cbp link` prints "
             "a new link"
         )
 
@@ -148,6 +148,6 @@ class TokenEndedError(CbpError):
 
     def __init__(self, name: str) -> None:
         super().__init__(
-            f"the token {name!r} is revoked, and stays so; make another one with: cbp tokens new",
+            f"the token {name!r} is revoked for good; make another one with: cbp tokens new",
             name=name,
         )

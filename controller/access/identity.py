@@ -19,7 +19,7 @@ class Identity:
         scope: What it may do.
         token: The name of its token; `""` means the token file.
         mark: Beginning of the token's digest.
-        subject: Whom the identity provider names, if it sent a token of that.
+        subject: The subject that the identity provider names, if it sent such a token.
         session: The id of its session; `""` if it sent the token itself.
         dataflows: The only dataflows that it may touch; `None` means all.
         expires_at: When its credential ends; `None` means never.

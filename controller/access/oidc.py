@@ -10,7 +10,7 @@ lists the dataflows that it may touch, `*` for all; without the claim none.
 
 The signing keys of an identity provider: found by discovery, kept, and renewed on rotation.
 
-A token names the key that signed it. Keys are fetched anew each hour, and when a token names one
+A token names the key that signed it. Keys are fetched again each hour, and when a token names one
 that is not known: the provider may have begun to use a new one. Anybody can send tokens with
 unknown names, so that happens at most every `REFETCH_SECONDS`, by one thread, while tokens with
 known keys go on. A provider that does not answer changes nothing for `KEPT_SECONDS`.

@@ -3,7 +3,7 @@
 A webhook gets one POST for all notices of a moment:
 
     {"service": "http://127.0.0.1:8420",
-     "text": "clicks has stopped: a stage does not go on by itself",
+     "text": "clicks has stopped: one of its stages needs an operator",
      "alerts": [{"status": "firing", "kind": "stopped", "severity": "critical",
                  "dataflow": "clicks", "summary": "...", "detail": "...", "action": "...",
                  "since": "2026-11-23T04:00:00+00:00", "link": "http://.../ui/dataflows/clicks"}]}

@@ -78,9 +78,9 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
             "stopped",
             "critical",
             name,
-            f"{name} has stopped: a stage does not go on by itself",
+            f"{name} has stopped: one of its stages needs an operator",
             health.reason,
-            f"`cbp status {name}` has the error; mend its cause, then `cbp retry {name} STAGE`",
+            f"`cbp status {name}` has the error; fix its cause, then `cbp retry {name} STAGE`",
         )
     elif health.state == "broken":
         yield Alert(
@@ -100,7 +100,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
             name,
             f"{name} fails and is tried again",
             health.reason,
-            f"nothing, if it ends by itself; else `cbp doctor`, and `cbp status {name}`",
+            f"nothing, if the retry succeeds; else `cbp doctor`, and `cbp status {name}`",
         )
     if lag_seconds and health.state != "paused" and (health.lag_seconds or 0) > lag_seconds:
         yield Alert(
@@ -108,7 +108,7 @@ def _of_dataflow(health: DataflowHealth, lag_seconds: float) -> Iterable[Alert]:
             "late",
             "warning",
             name,
-            f"{name} is late: its oldest increment waits for more than {lag_seconds:.0f} s",
+            f"{name} is late: its oldest increment has waited for more than {lag_seconds:.0f} s",
             health.reason or "the stages run, but do not keep up",
             f"`cbp status {name}` shows where increments wait, `cbp runs` how long runs take",
         )
@@ -127,8 +127,8 @@ def _of_quarantine(dataflow: str, source: str, count: int) -> Alert:
         "warning",
         dataflow,
         f"in quarantine: {format_count(count, 'file')} of the source {source} of {dataflow}",
-        "their records are in no table; the other files go on",
-        f"`cbp quarantine list {dataflow} {source}` has the reasons; mend the files, then "
+        "their records are in no table; other files are processed",
+        f"`cbp quarantine list {dataflow} {source}` has the reasons; correct the files, then "
         "`cbp quarantine readmit`",
         size=count,
     )
@@ -141,8 +141,8 @@ def _of_set_aside(dataflow: str, stage: str, count: int) -> Alert:
         "warning",
         dataflow,
         f"set aside: {format_count(count, 'record')} by the stage {stage} of {dataflow}",
-        "its code fails on them, so they are in no table; other groups go on",
-        f"`cbp set-aside {dataflow} {stage}` has the errors; mend the code and register it, then "
+        "its code fails on them, so they are in no table; other groups are processed",
+        f"`cbp set-aside {dataflow} {stage}` has the errors; fix the code and register it, then "
         f"`cbp give-back {dataflow} {stage}`",
         size=count,
     )

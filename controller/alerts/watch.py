@@ -110,7 +110,7 @@ class AlertWatch:
         return [self._deliver(channel, [notice]) for channel in self.channels]
 
     def standing(self) -> list[Standing]:
-        """Look anew, and return the alerts that hold, longest first; sends nothing.
+        """Look again, and return the alerts that hold, longest first; sends nothing.
 
         An instance that follows returns none.
         """

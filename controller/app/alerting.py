@@ -81,7 +81,7 @@ def _healths(
         state: HealthState = "ok" if one is None else one.state
         reason = "" if one is None else one.reason
         if name in gauges.unreadable and state != "broken":
-            state, reason = "broken", "its queues cannot be read; `cbp doctor` may help"
+            state, reason = "broken", "its queues cannot be read; run `cbp doctor`"
         elif record.is_paused and state != "broken":
             state, reason = "paused", ""
         waits_since = oldest.get(name)

@@ -19,8 +19,6 @@ import structlog
 
 from cbp.model.schedule.places import ActiveRun, Places
 
-__all__ = ["Rounds"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -1,4 +1,7 @@
-"""Constructs the drop folder and the controller's environment from the settings of a service."""
+"""Constructs the drop folder and the controller's environment from the settings of a service.
+
+Also the feed of ended runs: which systems are notified, and what a run belongs to.
+"""
 
 from __future__ import annotations
 
@@ -28,16 +31,45 @@ from controller.ingest.reader.file_reader import read_files
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import Environment, LoopLimits, RetryPolicy
 from controller.loop.assembly import Parts
+from controller.loop.controller import Controller
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.threads import Threads
 from controller.outbound.addresses import AddressRules
 from controller.registry import Registry
 from controller.settings import Settings
-from controller.sinks import SinkNotes, SinkPlaces, Sinks
+from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.mirroring import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import Store
+from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
+
+
+def run_feed_for(
+    settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]
+) -> RunFeed:
+    """Return the feed; without a receiver in the settings it has no exporter.
+
+    Raises:
+        TelemetryPackagesMissingError: A receiver is set, and its packages are not installed.
+    """
+
+    def describe(dataflow: str, stage: str) -> tuple[Dataflow, tuple[str, ...]]:
+        members = controller.members(dataflow)
+        return controller.dataflow(dataflow), members.get(stage, (stage,))
+
+    return RunFeed(store, describe=describe, leads=leads, exporters=_exporters(settings))
+
+
+def _exporters(settings: Settings) -> Iterator[RunExporter]:
+    if settings.otlp_endpoint:
+        yield TraceExporter(settings.otlp_endpoint, instance=settings.advertise_url)
+    if settings.openlineage_url:
+        key = settings.openlineage_api_key
+        yield LineageExporter(
+            settings.openlineage_url, api_key=key.get_secret_value() if key else ""
+        )
+
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads so much Parquet at most takes a fraction of a second, as a rule."""
@@ -131,7 +163,7 @@ def sink_places_for(settings: Settings) -> SinkPlaces:
     return SinkPlaces(settings.sink_roots, settings.sink_secrets, _own_folders(settings))
 
 
-def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> Sinks:
+def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> SinkPublishing:
     """Return what publishes to sinks.
 
     Args:
@@ -140,7 +172,7 @@ def sinks_for(settings: Settings, parts: Parts, *, faults: Faults) -> Sinks:
         faults: Called at every durable effect.
     """
     given, places = parts.given, sink_places_for(settings)
-    return Sinks(
+    return SinkPublishing(
         store=given.store,
         catalog=parts.catalog,
         increments=given.engine.increments,

@@ -48,7 +48,7 @@ from controller.loop import Controller
 from controller.loop.runs.threads import Threads
 from controller.run_logs import run_logs_of
 from controller.settings import Settings
-from controller.sinks import Sinks
+from controller.sinks import SinkPublishing
 from controller.store.base import DataflowRecord, Store
 
 CLEAN_SECONDS = 600.0
@@ -111,7 +111,7 @@ class LeaderDuties:
         scan_threads: Threads,
         clean_threads: Threads,
         fetch_threads: Threads,
-        sinks: Sinks,
+        sinks: SinkPublishing,
         sink_threads: Threads,
         stopped: threading.Event,
     ) -> None:
@@ -163,7 +163,7 @@ class LeaderDuties:
             scheduler.shutdown(wait=False)  # its jobs only submit work
 
     def wait(self, timeout: float) -> bool:
-        """Wait for the reading of files to end; return whether none is under way any more.
+        """Wait for the reading of files to end; return whether none is still under way.
 
         Args:
             timeout: In seconds.
@@ -257,7 +257,7 @@ class LeaderDuties:
 
     @contextmanager
     def _registered(self, record: DataflowRecord) -> Iterator[None]:
-        """Hold a dataflow as it is; raises `NotFoundError` if it was deleted, or made anew."""
+        """Hold a dataflow as it is; raises `NotFoundError` if it was deleted, or created again."""
         with self._controller.exclusive(record.name, "has its objects noted"):
             if self._store.dataflow(record.name).created_at != record.created_at:
                 raise NotFoundError(kind="dataflow", name=record.name)

@@ -13,7 +13,7 @@ import structlog
 from cbp.errors.author import AuthorCodeError
 from cbp.errors.masks import Masker, keep_secret
 from controller.access.secret_text import mask_tokens
-from controller.run_logs import RunLogHandler, run_logs_of
+from controller.run_logs import RunLogCapture, run_logs_of
 from controller.settings import Settings
 
 Entry = MutableMapping[str, Any]
@@ -59,7 +59,7 @@ def configure_logging(settings: Settings) -> None:
             processors=[structlog.stdlib.ProcessorFormatter.remove_processors_meta, *renderer],
         )
     )
-    run_log_handler = RunLogHandler(run_logs_of(settings), shared, as_values)
+    run_log_handler = RunLogCapture(run_logs_of(settings), shared, as_values)
     logging.basicConfig(handlers=[handler, run_log_handler], level=settings.log_level, force=True)
     # These log every listing, every statement, every connection that ends, and every request that
     # this process sends, with its address, which is a secret if it is that of a webhook.

@@ -33,8 +33,13 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
 from controller.app.alerting import alert_watch_for
-from controller.app.construction import drop_folder_for, engine_for, environment_for, sinks_for
-from controller.app.exporting import run_feed_for
+from controller.app.construction import (
+    drop_folder_for,
+    engine_for,
+    environment_for,
+    run_feed_for,
+    sinks_for,
+)
 from controller.app.leader_duties import LeaderDuties
 from controller.clock import SteadyClock
 from controller.ingest.reader.reader_pool import ReaderPool
@@ -42,7 +47,7 @@ from controller.loop import (
     DEFAULT_LOOP_LIMITS,
     Controller,
     Fence,
-    Leadership,
+    LeaseKeeper,
     LoopLimits,
     Parts,
 )
@@ -96,7 +101,7 @@ class Service:
             settings.sink_roots[0].mkdir(exist_ok=True)  # others may be mounts that are missing
         # The store has its own fence: followers write there what operators want.
         self.store = open_store(settings.database_url, faults=faults)
-        self.leadership = Leadership(
+        self.leadership = LeaseKeeper(
             store=self.store,
             address=settings.advertise_url,
             seconds=settings.lease_seconds,

@@ -24,7 +24,10 @@ Stdlib = Annotated[bool, typer.Option("--stdlib", help="Read the standard librar
 Port = Annotated[
     int,
     typer.Option(
-        min=1, max=65535, envvar="CBP_PORT", help="Port of the service; another one if it is taken."
+        min=1,
+        max=65535,
+        envvar="CBP_PORT",
+        help="Port of the service; another one if it is in use.",
     ),
 ]
 

@@ -59,9 +59,8 @@ OnSave = Annotated[
     typer.Option(
         "--on-change",
         metavar="rebuild|keep",
-        help="What becomes of the state of a stage whose code was saved: computed anew from the "
-        "retained input, or kept as it is. An added stage reads the retained input, or new input "
-        "only.",
+        help="Whether the state of a stage whose code was saved is recomputed from the retained "
+        "input, or kept as it is. An added stage reads the retained input, or new input only.",
     ),
 ]
 
@@ -220,7 +219,7 @@ class DevelopmentLoop:
                 break
             chosen = following
         if plan["refused"]:
-            self._say(f"{saved}: {name} goes on with its old code:", "red")
+            self._say(f"{saved}: {name} keeps running its old code:", "red")
             for reason in plan["refused"]:
                 self._say(f"  {reason['where']}: {reason['message']}", "red")
             return True
@@ -236,7 +235,7 @@ class DevelopmentLoop:
         try:
             return do(*arguments)
         except CbpError as error:
-            self._say(f"{what}: not taken; what is registered goes on", "red")
+            self._say(f"{what}: not registered; the registered version keeps running", "red")
             for line in _lines(error):
                 self._say(f"  {line}", "red")
         except OSError as error:

@@ -40,9 +40,9 @@ from controller.cli.dataflows import (
 from controller.cli.maintenance import (
     alerts,
     doctor,
-    fence,
     gc,
     recover,
+    repair,
     sbom,
     scrub,
     settings,
@@ -68,11 +68,11 @@ _STATUSES = """
 \b
 Exit status:
   0  done
-  1  refused, failed, or not as it should be: one panel on stderr, with --json a document
-  2  a wrong call
+  1  refused, failed, or a check failed: one panel on stderr, with --json a document
+  2  a usage error
   3  serve could not start; drop: a file repeats an earlier one; verify: not finished;
      status: not up to date yet
-  4  serve had to end itself, since something hung; status: something waits for a person
+  4  serve had to end itself, since something hung; status: something needs an operator
 Settings are environment variables CBP_<NAME>, such as CBP_PORT; see deploy/README.md.
 """
 
@@ -186,9 +186,9 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "support-bundle": support_bundle.support_bundle_command,
     },
     "After damage": {
-        "repair": fence.repair_command,
+        "repair": repair.repair_command,
         "recover": recover.recover_command,
-        "release": fence.release_command,
+        "release": repair.release_command,
         "recoveries": recover.recoveries_command,
         "intentions": recover.intentions_command,
     },

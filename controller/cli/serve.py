@@ -144,7 +144,8 @@ def _in_the_clear(settings: Settings) -> str:
         return ""
     return (
         "other machines may connect without TLS, so tokens and records can be read on the way: set "
-        "CBP_TLS_CERT and CBP_TLS_KEY, or CBP_SECURE_COOKIES=true behind a proxy that ends TLS"
+        "CBP_TLS_CERT and CBP_TLS_KEY, or CBP_SECURE_COOKIES=true behind a proxy that terminates "
+        "TLS"
     )
 
 
@@ -158,4 +159,4 @@ def _print_translators(settings: Settings, files: TranslatorFiles) -> None:
         print_text(f"translators   none: {where} has no class that is a translator", "red")
     for problem in problems:
         print_text(f"translators   {problem.message}", "red")
-        print_text("              (mend the file, and register: no restart is needed)")
+        print_text("              (fix the file, and register: no restart is needed)")

@@ -3,7 +3,7 @@
     plan without a choice  ->  choice  ->  plan  ->  choice  ->  ...  until nothing more is chosen
 
 The plan of a change names the stages that differ, and refuses until each has a choice. `rebuild`
-computes a stage anew from its retained input, with all stages behind it: the tables are then what
+recomputes a stage from its retained input, with all stages behind it: the tables are then what
 the new code makes of the whole input. `keep` goes on from the state that is there. Neither is a
 second mechanism: each is the choice that an author would give to `cbp register`. A stage that a
 document adds reads the retained input too if the choice is `rebuild`, where that can be read.
@@ -132,8 +132,8 @@ def _fate(node: Mapping[str, Any], on_change: OnChange) -> str:
     if node["kind"] != "replaced":
         return str(node["kind"])
     if on_change == "rebuild":
-        return "computed anew from its retained input"
+        return "recomputed from its retained input"
     return {
-        "kept": "goes on from its state; what was computed before stays as it is",
-        "none": "new input only; what was computed before stays as it is",
+        "kept": "continues from its state; earlier results stay as they are",
+        "none": "new input only; earlier results stay as they are",
     }.get(node["state"], f"state {node['state']}")

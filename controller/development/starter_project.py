@@ -119,9 +119,9 @@ In another terminal, same folder:
     cbp drop $name visits records/*.jsonl --wait
     cbp state $name count.pages
 
-Change `$name/visits.py` and save it: `cbp dev` registers the new version, counts the input anew
+Change `$name/visits.py` and save it: `cbp dev` registers the new version, counts the input again
 with it, and says so. Without `cbp dev`: `cbp serve --engine local`, `cbp register dataflow.yaml`,
-and that again after a change, with `--rebuild count` (count anew) or `--keep count` (go on).
+and that again after a change, with `--rebuild count` (count again) or `--keep count` (continue).
 
 For production install the package into the service's environment, and allow it:
 

@@ -19,14 +19,14 @@ class EventStreamsExhaustedError(OperatingError):
 
 
 class EventsGoneError(OperatingError):
-    """Events behind a place in the stream are not kept any more, or never were."""
+    """Events behind a place in the stream are no longer kept, or never were."""
 
     code = "events_gone"
     retryable = False
 
     def __init__(self, after: str) -> None:
         super().__init__(
-            f"the events after {after[:40]!r} are not kept any more; read everything anew, then "
+            f"the events after {after[:40]!r} are no longer kept; read everything again, then "
             "follow from the newest event (leave `after` out)",
             after=after[:40],
         )

@@ -53,7 +53,7 @@ class Guide:
     """One guide.
 
     Attributes:
-        name: By which it is asked for, such as `roll-back`.
+        name: Name to ask for it by, such as `roll-back`.
         group: What it is about: a key of `GROUPS`.
         title: Its first heading.
         about: Its first paragraph, on one line: which task it is for.

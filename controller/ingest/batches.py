@@ -71,7 +71,7 @@ class _Judged:
             refused, error = self.refused[0]
             reason = manifest_refused(refused.path, error)
         else:
-            gone = FileRejectedError(rule="file_gone", message="is gone, or was settled before")
+            gone = FileRejectedError(rule="file_gone", message="is gone, or was decided before")
             reason = manifest_refused(missing[0], gone)
         rest = [claim for claim, _ in self.accepted]
         accepted = {claim.id for claim in rest}

@@ -43,8 +43,8 @@ class SourceFailedError(OperatingError):
 
     def __init__(self, source: str, *, cause: str, place: str) -> None:
         super().__init__(
-            f"source {source!r} could not be looked through: {cause} (at {place}). Its files stay "
-            "where they are and it is tried again by itself; the log has the stack",
+            f"source {source!r} could not be listed: {cause} (at {place}). Its files stay "
+            "where they are and it is retried automatically; the log has the stack",
             source=source,
             cause=cause,
             place=place,
@@ -67,7 +67,7 @@ class UploadTooLargeError(OperatingError):
 
 
 class FileDecidedError(OperatingError):
-    """A file is not in quarantine any more, or what was admitted in its place counts."""
+    """A file is no longer in quarantine, or what was admitted in its place counts."""
 
     code = "file_decided"
     retryable = False
@@ -80,7 +80,7 @@ class FileDecidedError(OperatingError):
             else "look at its claims"
         )
         super().__init__(
-            f"{file!r} is {status}{became}: this cannot be decided again; {step}",
+            f"{file!r} is {status}{became}: this decision is final; {step}",
             file=file,
             status=status,
             claim=claim,
@@ -151,7 +151,7 @@ class TableGoneError(OperatingError):
     def __init__(self, source: str, table: str) -> None:
         super().__init__(
             f"there is no Delta table in {table}, which source {source!r} reads; mount its disk, "
-            "put it back, or correct `table` in the document",
+            "restore it, or correct `table` in the document",
             source=source,
             path=table,
         )
@@ -165,8 +165,8 @@ class TableReplacedError(OperatingError):
 
     def __init__(self, source: str, table: str, why: str) -> None:
         super().__init__(
-            f"{table} is another table than the one that source {source!r} has read: {why}. Put "
-            f"the former back. {_ANEW}",
+            f"{table} is not the table that source {source!r} has read: {why}. Restore that one. "
+            f"{_ANEW}",
             source=source,
             path=table,
             cause=why,
@@ -238,8 +238,8 @@ class FeedHaltedError(OperatingError):
     def __init__(self, source: str, file: str, claim: str) -> None:
         super().__init__(
             f"source {source!r} waits: {file} is in quarantine, and later versions of its table "
-            "come behind it. See its reason there; admit it again once that is mended, or discard "
-            "it to go on without these versions",
+            "must follow it. The quarantine shows the reason; admit it again once that is fixed, "
+            "or discard it to continue without these versions",
             source=source,
             file=file,
             claim=claim,
@@ -290,7 +290,7 @@ class BucketDeniedError(OperatingError):
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
-            f"{what} may not be read: {why}. Allow ListBucket and GetObject to the key of "
+            f"{what} may not be read: {why}. Grant ListBucket and GetObject to the key "
             "CBP_S3_ACCESS_KEY_ID, or correct the key",
             object=what,
             cause=why,
@@ -304,8 +304,8 @@ class BucketFailedError(OperatingError):
 
     def __init__(self, what: str, why: str) -> None:
         super().__init__(
-            f"{what} could not be read: {why}. It is tried again by itself; if this goes on, look "
-            "after the service that has the bucket, or correct CBP_S3_ENDPOINT",
+            f"{what} could not be read: {why}. It is retried automatically; if it keeps failing, "
+            "check the service that hosts the bucket, or correct CBP_S3_ENDPOINT",
             object=what,
             cause=why,
         )
@@ -318,8 +318,8 @@ class ObjectSlowError(OperatingError):
 
     def __init__(self, what: str, seconds: float) -> None:
         super().__init__(
-            f"{what} had not come after {seconds:.0f} s; it is tried again by itself. Look after "
-            "the network, or raise CBP_FILE_SECONDS_MAX",
+            f"{what} had not come after {seconds:.0f} s; it is retried automatically. Check the "
+            "network, or raise CBP_FILE_SECONDS_MAX",
             object=what,
             seconds=seconds,
         )
@@ -335,12 +335,12 @@ class ObjectGoneError(OperatingError):
 
 
 class ObjectChangedError(OperatingError):
-    """An object was written anew since it was listed."""
+    """An object was rewritten since it was listed."""
 
     code = "object_changed"
 
     def __init__(self, what: str) -> None:
         super().__init__(
-            f"{what} was written anew since it was listed; the next listing takes it in as it is",
+            f"{what} was rewritten after it was listed; the next listing takes in the new content",
             object=what,
         )

@@ -349,7 +349,7 @@ class Intake:
             earlier: Id of the claim of the file that it would replace.
 
         Raises:
-            FileRejectedError: The file cannot be read, or the earlier one is not kept any more.
+            FileRejectedError: The file cannot be read, or the earlier one is no longer kept.
         """
         index = self._store.next_index(place.dataflow, place.name)
         names = self.names(place, index, claim.id)

@@ -337,7 +337,7 @@ class Quarantine:
         try:
             stream = open_regular(path)
         except (FileNotFoundError, FileRejectedError) as error:
-            why = "it is not there, or is no regular file; send it again"
+            why = "it is not there, or is not a regular file; send it again"
             raise ReadmitRefusedError(claim.path, why) from error
         with stream:
             yield stream

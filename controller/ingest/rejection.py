@@ -148,7 +148,7 @@ def manifest_refused(file: str, error: FileRejectedError) -> FileRejectedError:
     """Return why a sound file is rejected together with another one that its manifest names."""
     message = (
         "files of a manifest become one increment or none, and one of them is not taken in: "
-        f"{error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Mend that file, then drop "
+        f"{error.reason(file=file, claim='')['message'][:_SAID_MAX]}. Fix that file, then drop "
         "all of them again with the manifest"
     )
     return FileRejectedError(rule="manifest_refused", message=message)

@@ -38,7 +38,7 @@ REJECTS_SCHEMA = Schema.parse(
     "message STRING, text STRING, rejected_at TIMESTAMP"
 )
 """`line` counts from 1; `column_name` is null where the whole record is wrong; `text` is the
-record as it came, cut to a limit (a CSV record is written anew, on one line if it can be)."""
+record as it came, cut to a limit (a CSV record is rewritten, on one line if it can be)."""
 
 _APP = "rejects"
 

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.row_difference import rows_left
+from cbp.engine.columnar.row_codes import rows_left
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -128,7 +128,7 @@ class Replacements:
             waiting: By id, claims that are accepted with it, before it, and what they brought.
 
         Raises:
-            FileRejectedError: Rule `inputs_not_kept`: the earlier file is not kept any more.
+            FileRejectedError: Rule `inputs_not_kept`: the earlier file is no longer kept.
         """
         schema = arrow_schema(place.source.schema)
         count = pa.concat_tables([schema.empty_table(), *(_table(path, schema) for path in new)])

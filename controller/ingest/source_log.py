@@ -237,7 +237,7 @@ class SourceLog:
             if group := [entry for entry in entries if entry.increment.index >= index]:
                 yield group
             start += len(entries)
-        # Looked up anew: entries may have been sealed since.
+        # Looked up again: entries may have been sealed since.
         if start < index and all(end <= start for _, end, _ in self._sealed()):
             raise FileLostError(path, f"entries up to {index - 1} of the same log were read before")
 
@@ -250,7 +250,7 @@ class SourceLog:
         later = [number for number in self._singles() if number > index]
         later += [end - 1 for _, end, _ in self._sealed() if end > index]
         if later:
-            why = f"entry {max(later)} of the same log is there"
+            why = f"entry {max(later)} of the same log exists"
             raise FileLostError(self._path(index), why)
 
     def seal(self, below: int, *, entries: int) -> int:
@@ -315,7 +315,7 @@ class SourceLog:
         try:
             data = self._files.read(path)
         except NotFoundError as error:
-            raise FileLostError(path, "later entries of the same log are there") from error
+            raise FileLostError(path, "later entries of the same log exist") from error
         self._parsed(data, start)
         return data.splitlines()
 

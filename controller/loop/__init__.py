@@ -3,7 +3,7 @@
 from controller.loop.assembly import Environment, Parts
 from controller.loop.controller import Controller
 from controller.loop.leadership.fence import Fence
-from controller.loop.leadership.lease_keeper import Leadership
+from controller.loop.leadership.lease_keeper import LeaseKeeper
 from controller.loop.loop_limits import DEFAULT_LOOP_LIMITS, LoopLimits
 from controller.loop.operations.registration import Arrivals
 from controller.loop.runs.retry import RetryPolicy
@@ -14,7 +14,7 @@ __all__ = [
     "Controller",
     "Environment",
     "Fence",
-    "Leadership",
+    "LeaseKeeper",
     "LoopLimits",
     "Parts",
     "RetryPolicy",

@@ -35,7 +35,7 @@ from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.schedule.places import Places
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.author.runnables import Answers
+from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.counts.lane_counts import LaneCounts
 from controller.loop.counts.run_counts import RunCounts
@@ -56,7 +56,7 @@ from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.operations.version_change import Changes
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
-from controller.loop.reading.reader import Reading
+from controller.loop.reading.reader import Reader
 from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.reading.set_aside_counts import SetAsideCounts
 from controller.loop.reading.snapshots import Snapshots
@@ -68,13 +68,13 @@ from controller.loop.recovery.corrections import Corrections
 from controller.loop.recovery.journal import Journal
 from controller.loop.recovery.redo import Recovery
 from controller.loop.recovery.rollback import Rollbacks
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight, RunPhases
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.output_retention import Keeping
+from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retained_inputs import RetainedInputs
 from controller.loop.runs.retry import RetryPolicy
@@ -91,11 +91,9 @@ from controller.loop.tick.run_starts import RunStarts
 from controller.loop.tick.stage_views import StageViews
 from controller.loop.tick.ticker import Ticker, TickSteps
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
-from controller.loop.verification.jobs import Verifications
+from controller.loop.verification.verifications import Verifications
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Environment", "Parts"]
 
 T = TypeVar("T")
 
@@ -172,7 +170,7 @@ class Parts:
 
     def __init__(self, given: Environment) -> None:
         self.given = given
-        self.woken, self.exclusion, self.term = threading.Event(), Exclusion(), CurrentTerm()
+        self.woken, self.exclusion, self.term = threading.Event(), DataflowLocks(), CurrentTerm()
         self.parked, self.holds = ParkedRuns(), Holds()
         self.lane_counts, self.run_counts = LaneCounts(), RunCounts()
         self.wake = self.woken.set
@@ -238,9 +236,9 @@ class Parts:
         )
 
     @cached_property
-    def answers(self) -> Answers:
+    def answers(self) -> RunnableAnswers:
         return self._make(
-            Answers,
+            RunnableAnswers,
             threads=self.given.answerers or Here(),
             seconds_max=self.given.runnable_seconds_max,
         )
@@ -276,8 +274,8 @@ class Parts:
         return self._make(SinkReads)
 
     @cached_property
-    def keeping(self) -> Keeping:
-        return self._make(Keeping, log=self.open_log, sinks=self.sink_reads)
+    def keeping(self) -> OutputRetention:
+        return self._make(OutputRetention, log=self.open_log, sinks=self.sink_reads)
 
     @cached_property
     def finisher(self) -> Finisher:
@@ -304,9 +302,9 @@ class Parts:
         return self._make(Rebuilding)
 
     @cached_property
-    def reading(self) -> Reading:
+    def reading(self) -> Reader:
         return self._make(
-            Reading, records=self.given.engine.records, increments=self.given.engine.increments
+            Reader, records=self.given.engine.records, increments=self.given.engine.increments
         )
 
     @cached_property

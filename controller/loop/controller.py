@@ -31,11 +31,11 @@ from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
 from controller.loop.counts.lane_counts import LaneCount
 from controller.loop.counts.run_counts import Counts
-from controller.loop.operations.rebuild import bring_back
+from controller.loop.operations.rebuild import rebuild_missing
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions
 from controller.loop.reading.rebuilding import Rebuild
-from controller.loop.reading.recovery_preview import Outlook, look_out
+from controller.loop.reading.recovery_preview import RecoveryPreview, preview_recovery
 from controller.loop.reading.stage_facts import read_compactions
 from controller.loop.records.dataflow_folder import left_aside, remove_purged
 from controller.loop.recovery.redo import ignore
@@ -45,8 +45,6 @@ from controller.loop.runs.isolation import RECOVERED, Trouble
 from controller.loop.runs.threads import Here
 from controller.loop.tick.announcements import Announcements
 from controller.store.base import PAUSED_BY_HAND, DataflowRecord
-
-__all__ = ["Controller"]
 
 DRAIN_CANCEL_SECONDS = 5.0
 
@@ -66,7 +64,7 @@ class Controller:
         give_back_jobs: Give back what stages had set aside, in the same way.
         set_aside_counts: Count what stages have set aside.
         rebuild_jobs: Build new tables beside the old ones, and swap them.
-        housekeeping: Removes files and records that nothing needs any more.
+        housekeeping: Removes files and records that nothing needs.
         explaining: Explains plans and past runs.
         isolation: Knows which dataflows are in trouble.
         snapshots: Finds versions of all tables that belong together.
@@ -193,9 +191,9 @@ class Controller:
         finally:
             self.wake()
 
-    def outlook(self) -> list[Outlook]:
+    def outlook(self) -> list[RecoveryPreview]:
         """Return what is open in every dataflow, and what recovery would do; reads only."""
-        return look_out(self._store, self._files, self._root)
+        return preview_recovery(self._store, self._files, self._root)
 
     def rebuild(
         self,
@@ -204,7 +202,7 @@ class Controller:
         on_dataflow: Callable[[str], None] = lambda name: None,
         on_record: Callable[[Intention], object] = ignore,
     ) -> list[str]:
-        """Register dataflows that a folder describes and the store does not know; see `bring_back`.
+        """Register dataflows that a folder describes and the store lacks; see `operations.rebuild`.
 
         Args:
             only: Bring back these and no others; by default all.
@@ -214,7 +212,7 @@ class Controller:
         Returns:
             The names, sorted.
         """
-        return bring_back(
+        return rebuild_missing(
             self._store,
             self._files,
             self._root,
@@ -382,7 +380,7 @@ class Controller:
 
     @property
     def problem(self) -> str:
-        """Why this controller starts nothing any more; `""` while it leads."""
+        """Why this controller no longer starts anything; `""` while it leads."""
         return self._term.deposed
 
     @property
@@ -405,7 +403,7 @@ class Controller:
         return self._ticker.waits
 
     def stop_leading(self, reason: str) -> None:
-        """Start nothing any more: another controller has taken over."""
+        """Start nothing from now on: another controller has taken over."""
         self._term.depose(reason)
 
     def follow(self, reason: str) -> None:

@@ -11,8 +11,6 @@ from dataclasses import dataclass
 from cbp.engine.commit.intention_log import POSITIONS_KEPT, RECORDS_KEPT
 from cbp.model.schedule.scheduler import TURNS_MAX
 
-__all__ = ["DEFAULT_LOOP_LIMITS", "LoopLimits"]
-
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class LoopLimits:

@@ -1,7 +1,7 @@
 """An empty database in memory, into which the tables of one query are put as views on their files.
 
 Guaranteed: it reads only files below the folders of these tables, writes nothing, and reaches no
-network; no setting can be changed any more. A view reads only the columns that a query names.
+network; settings can no longer be changed. A view reads only the columns that a query names.
 """
 
 from __future__ import annotations
@@ -89,7 +89,7 @@ def add_table(
 
 
 def lock(database: duckdb.DuckDBPyConnection) -> None:
-    """Let no setting be changed any more."""
+    """Lock the settings."""
     database.execute("SET lock_configuration=true")
 
 

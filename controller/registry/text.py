@@ -137,7 +137,7 @@ class _YamlReader:
                 _fail(
                     "document_syntax",
                     event_place(event.start_mark),
-                    "a second document begins; send one",
+                    "there is a second document; send only one",
                 )
             elif isinstance(event, yaml.CollectionStartEvent):
                 self._open(event)
@@ -236,7 +236,7 @@ class _Plain:
     def read(self, value: Any, path: tuple[str, ...]) -> Any:
         self._values += 1
         if len(path) > DEPTH_MAX or self._values > VALUES_MAX:
-            self._too_large(path, f"is above {DEPTH_MAX} levels or {VALUES_MAX} values")
+            self._too_large(path, f"exceeds {DEPTH_MAX} levels or {VALUES_MAX} values")
         if isinstance(value, _Pairs):
             return self._mapping(value, path)
         if isinstance(value, list):

@@ -4,7 +4,7 @@
     flows/                  the same for each file in it that imports `cbp`
     shop/pyproject.toml     a project: the names of its entry points `cbp.translators`
 
-A file is loaded when a name is first asked for. It is loaded anew when a document is checked and a
+A file is loaded when a name is first asked for. It is loaded again when a document is checked and a
 file has changed, so that a registration takes the code that is on disk. What is registered goes on
 with the code that it has. If the new code cannot be loaded, the old one stays, and documents
 that name it are refused with the author's file and line.
@@ -169,7 +169,7 @@ class _Folder:
             self.problem = _import_problem(self.root, self.given[0].shown, error)
 
     def _load(self, targets: dict[str, str]) -> DefinitionError | None:
-        """Load the modules anew; return which name has no object there, if one has none."""
+        """Load the modules again; return which name has no object there, if one has none."""
         roots = sorted({target.partition(":")[0] for target in targets.values()})
         self.sources = load_sources(str(self.root), partial(read_module, self.root), roots)
         self._targets = targets

@@ -14,12 +14,12 @@ from typing import Any
 
 import structlog
 
-from controller.run_logs.files import RunLogs
+from controller.run_logs.files import RunLogFiles
 
 Entry = MutableMapping[str, Any]
 
 
-class RunLogHandler(logging.Handler):
+class RunLogCapture(logging.Handler):
     """Appends each entry of a run to the run's file; a disk that fails stops nothing.
 
     Args:
@@ -28,7 +28,7 @@ class RunLogHandler(logging.Handler):
         processors: Make an entry a dictionary of JSON values.
     """
 
-    def __init__(self, logs: RunLogs, before: list[Any], processors: list[Any]) -> None:
+    def __init__(self, logs: RunLogFiles, before: list[Any], processors: list[Any]) -> None:
         super().__init__()
         self._logs = logs
         self.setFormatter(

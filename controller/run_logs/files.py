@@ -52,7 +52,7 @@ class RunLogPage:
     place: int
 
 
-class RunLogs:
+class RunLogFiles:
     """The files; safe to use from several threads, as each line is one write.
 
     Args:
@@ -146,14 +146,14 @@ class RunLogs:
         return self._folder / dataflow / f"{run}.jsonl"
 
 
-def run_logs_of(settings: Settings) -> RunLogs:
+def run_logs_of(settings: Settings) -> RunLogFiles:
     """Return the log files of the service with these settings."""
     limits = RunLogLimits(
         runs_max=settings.keep_log_runs,
         bytes_max=settings.keep_log_bytes,
         seconds_max=settings.keep_log_hours * 3600,
     )
-    return RunLogs(settings.root / FOLDER, limits)
+    return RunLogFiles(settings.root / FOLDER, limits)
 
 
 def _encoded(line: Mapping[str, Any]) -> bytes:

@@ -2,7 +2,7 @@
 
 A client that sends half of a request head and then nothing would hold a connection for ever.
 Enough such clients, without any token, would use up all file descriptors of this process, and the
-service could open no file any more. So a head has a time limit. If there are too many connections,
+service could no longer open a file. So a head has a time limit. If there are too many connections,
 the one that has waited longest for a head is closed. So complete requests are served, however many
 clients send halves. Only if all connections are being served, a new one is answered with 503.
 """

@@ -22,7 +22,7 @@ from controller.api.routing.dependencies import Parts
 from controller.app import create_app
 from controller.registry import Registry
 from controller.server.readers.protocols import ServiceProtocol, adopt
-from controller.server.readers.supervisor import Readers, readers_count
+from controller.server.readers.supervisor import ReaderSupervisor, readers_count
 from controller.server.tls import TlsFiles
 from controller.settings import Settings
 from controller.terminal import print_text
@@ -106,7 +106,7 @@ class _Server(uvicorn.Server):
         readers: The readers; `None` if there are none.
     """
 
-    def __init__(self, config: uvicorn.Config, readers: Readers | None) -> None:
+    def __init__(self, config: uvicorn.Config, readers: ReaderSupervisor | None) -> None:
         super().__init__(config)
         self._readers = readers
 
@@ -136,7 +136,7 @@ class _Server(uvicorn.Server):
         return made
 
 
-def _readers(settings: Settings, app: FastAPI) -> Readers | None:
+def _readers(settings: Settings, app: FastAPI) -> ReaderSupervisor | None:
     """Return the readers that the settings ask for, not started; `None` for none."""
     linux = sys.platform == "linux"
     count = readers_count(settings, cores=os.cpu_count() or 1, linux=linux)
@@ -146,7 +146,7 @@ def _readers(settings: Settings, app: FastAPI) -> Readers | None:
     changes, descriptor = SharedChanges.make()
     parts.access.authentication.on_forget = changes.note
     state, store = OwnState(parts.controller, parts.drop_folder), parts.store
-    return Readers(
+    return ReaderSupervisor(
         settings,
         count=count,
         changes=descriptor,

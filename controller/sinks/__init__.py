@@ -6,6 +6,6 @@
 
 from controller.sinks.notes import SinkNotes
 from controller.sinks.places import SinkPlaces
-from controller.sinks.publishing import Sinks
+from controller.sinks.publishing import SinkPublishing
 
-__all__ = ["SinkNotes", "SinkPlaces", "Sinks"]
+__all__ = ["SinkNotes", "SinkPlaces", "SinkPublishing"]

@@ -8,11 +8,11 @@ increment whose transaction is in the table is not committed again. A commit is 
 version that was looked at, or not at all, so of two writers at one moment one is refused.
 
 A mirror can be replaced as a whole, in one commit, by the view as it is: when it begins, after a
-roll-back, and when its stage began anew. Each replacement begins a new name of transactions. A
+roll-back, and when its stage started again. Each replacement begins a new name of transactions. A
 table that has more commits of this sink than its note knows of is not believed, either.
 
 Commits of others are found by the log entries behind the version that this sink wrote last. What
-only lays files out anew (OPTIMIZE, VACUUM) is let pass.
+only rewrites the layout of files (OPTIMIZE, VACUUM) is let pass.
 
 Guaranteed: a commit is on the disk before the note names it. Not guaranteed: that a loss of power
 in the middle of a commit leaves a table that can be read; delta-rs does not sync files.
@@ -80,20 +80,20 @@ class _DeltaTarget:
     def claim(self, note: SinkNote) -> SinkNote:
         """Make the table, or check that it is this sink's and nobody else's; see `Target`."""
         if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or make it, and the sink goes on by itself"
+            why = "the folder is missing; mount or make it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)
         if not self.files.list_names(f"{self.folder}/{LOG}"):
             return self._make(note)
         with _delta_errors(self.folder):
             table = DeltaTable(self.folder)
         if table.metadata().description != self._owner(note):
-            why = "is a table of something else, or of an earlier life of this sink"
+            why = "was not written by this sink, or was written before the sink was last removed"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return self._seen(replace(note, claimed=True), table.version())
 
     def _make(self, note: SinkNote) -> SinkNote:
         if note.claimed:
-            why = "the table is gone; bring it back, or give the sink another path"
+            why = "the table is gone; restore it, or give the sink another path"
             raise SinkTargetError(self.folder, why)
         others = self.files.list_names(self.folder)
         if [name for name in others if name != LOG]:

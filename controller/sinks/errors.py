@@ -26,7 +26,7 @@ CHOICES = ("rewrite", "keep")
 
 
 class SinkTargetError(OperatingError):
-    """The target of a sink cannot be written; nothing is lost, and it is tried again by itself."""
+    """The target of a sink cannot be written; nothing is lost, and it is retried automatically."""
 
     code = "sink_target_failed"
 
@@ -66,7 +66,7 @@ class SinkRolledBackError(OperatingError):
             f"{format_count(len(stale), 'item')} in its target "
             f"{'is' if len(stale) == 1 else 'are'} no longer true ({listed([*stale])}). Choose: "
             "`resume --rewrite` removes them and publishes what took their place; `resume --keep` "
-            "leaves them and goes on",
+            "leaves them and continues",
             sink=sink,
             first=first,
             stale=[*stale],
@@ -113,7 +113,7 @@ class SinkRefusedError(OperatingError):
     def __init__(self, sink: str, delivery: str, status: int) -> None:
         super().__init__(
             f"sink {sink!r}: delivery {delivery} was refused with {status}, and the later ones "
-            "wait. Mend the receiver, the address or the secret; `resume --keep` goes on without "
+            "wait. Fix the receiver, the address or the secret; `resume --keep` continues without "
             "this delivery",
             sink=sink,
             delivery=delivery,

@@ -5,8 +5,8 @@
 
 A name says what a file holds, and an increment never changes: a redo would write the same bytes
 under the same name. A file appears under its name when it is whole and durable. The generation is
-in the name because a roll-back numbers increments anew: a reader that remembers names sees that the
-file is another one.
+in the name because a roll-back numbers increments again: a reader that remembers names sees that
+the file is another one.
 
 Memory holds one batch of records.
 """
@@ -92,10 +92,10 @@ class IncrementFiles:
         marker = f"{self.folder}/{MARKER}"
         owner = f"{self.dataflow}/{self.sink}"
         if not os.path.isdir(self.root):
-            why = "the folder is missing; mount or make it, and the sink goes on by itself"
+            why = "the folder is missing; mount or make it, and the sink continues automatically"
             raise SinkTargetError(self.root, why)
         if note.claimed and not self.files.exists(marker):
-            why = f"{MARKER} is gone; bring the folder back, or give the sink another path"
+            why = f"{MARKER} is gone; restore the folder, or give the sink another path"
             raise SinkTargetError(self.folder, why)
         if not note.claimed:
             others = [name for name in self.files.list_names(self.folder) if name != MARKER]
@@ -110,7 +110,7 @@ class IncrementFiles:
         else:
             found = self.files.read(marker)
         if found != data:
-            why = f"is the folder of another sink, or of an earlier life of it ({MARKER} says so)"
+            why = f"is the folder of another sink, or of this one before it was removed ({MARKER})"
             raise SinkForeignError(self.folder, f"{why}; give the sink another path")
         return replace(note, claimed=True)
 
@@ -168,7 +168,7 @@ class IncrementFiles:
         self._write(draft, batches)
         same = filecmp.cmp(path, draft, shallow=False)
         if not (same or (self.to == "parquet" and _same_records(path, draft))):
-            why = "is there already, and is not what this sink writes; remove it"
+            why = "already exists, and was not written by this sink; remove it"
             raise SinkForeignError(path, why)
 
     def _write(self, path: str, batches: Iterable[pa.RecordBatch]) -> None:

@@ -2,7 +2,7 @@
 
     when it begins                         its changes may be collected, or not add up to the view
     a roll-back undid what is published    there are no changes that take it back
-    its stage began anew                   it writes no deletions of what it wrote before
+    its stage started again                   it writes no deletions of what it wrote before
     increments are missing                 the changes in between are lost
     the view has other columns
     an operator chose `rewrite`            somebody else wrote into the table

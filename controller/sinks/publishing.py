@@ -35,7 +35,7 @@ from cbp.model.flow.generation import Generation, home_of_increment
 from cbp.model.schedule.rest import next_in_turn
 from controller.loop.reading.flow_increments import FlowIncrements
 from controller.loop.records.catalog import Catalog
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.sinks.delta_table import DeltaMirror
 from controller.sinks.errors import (
     SinkFailedError,
@@ -81,7 +81,7 @@ _NEVER: tuple[int, tuple[str, ...]] = (-1, ())
 MakeTarget = Callable[[DataflowRecord, Dataflow, SinkNode, str], Target]
 
 
-class Sinks:
+class SinkPublishing:
     """Publishes; different threads may call it for different sinks.
 
     Args:
@@ -101,7 +101,7 @@ class Sinks:
         catalog: Catalog,
         increments: IncrementReader,
         open_log: Callable[[str], IntentionLog],
-        exclusion: Exclusion,
+        exclusion: DataflowLocks,
         notes: SinkNotes,
         make_target: MakeTarget,
         mirrors: Mirrors,
@@ -125,7 +125,7 @@ class Sinks:
     def all(self) -> list[tuple[str, str]]:
         """Return the (dataflow, sink) pairs of all dataflows that can be loaded.
 
-        Rows of sinks that are in no document any more are removed; their notes stay.
+        Rows of sinks that are no longer in any document are removed; their notes stay.
         """
         rows = self._store.sinks()
         return [
@@ -193,7 +193,7 @@ class Sinks:
             stopping: Asked between two increments.
 
         Raises:
-            LeaseLostError: If this instance does not lead any more.
+            LeaseLostError: If this instance no longer leads.
         """
         # Of before the pass: what changes while it goes on is looked at by the next one.
         revision = self._revisions.get(dataflow)

@@ -3,7 +3,7 @@
 States, in the order of what an operator should know first:
 
     stopped    it waits for a choice, or for the target to be mended by a person; still tried again
-    retrying   its last try failed, and it is tried again by itself
+    retrying   its last try failed, and it is retried automatically
     paused     by an operator, or by the document
     behind     increments wait
     current    everything is published

@@ -20,7 +20,7 @@ class Shipment:
     Attributes:
         generation: The generation that the increment belongs to.
         index: Its index; for the flow of a stage, the epoch.
-        created_at: When it came; `None` if that is not known any more.
+        created_at: When it came; `None` if that is no longer known.
     """
 
     flow: str

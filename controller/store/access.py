@@ -95,7 +95,7 @@ class AuditRecord:
         actor: Whose credential it was: `token-file`, `token:NAME`, or `""` if none was recognised.
         session: The session of the page, which was made from that token; `""` for a program.
         scope: The scope of the token or the session.
-        user: What the client says about its user; nobody checked it.
+        user: What the client says about its user; not verified.
         action: The operationId of the OpenAPI document, such as `dataflows_pause`.
         dataflow: The dataflow that it was about; `""` if there is none.
         target: Further names in the request's path, such as `stage` or `run`.

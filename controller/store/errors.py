@@ -2,7 +2,7 @@
 
     OperatingError
     |- CursorInvalidError      a cursor that this listing did not hand out
-    |- DatabaseDamagedError    a SQLite file that is no database any more
+    |- DatabaseDamagedError    a SQLite file that is no longer a database
     |- DatabaseSilentError     PostgreSQL accepted a request and answered nothing
     |- DatabaseUrlError        a URL that names no usable database
     |- DatabaseInUseError      another process serves this SQLite database
@@ -39,7 +39,7 @@ class DatabaseDamagedError(OperatingError):
     def __init__(self, database: str, why: str) -> None:
         super().__init__(
             f"the database {database} is damaged: {why}. No record is lost: stop the service and "
-            "run `cbp recover --rebuild`, which puts the damaged file aside and fills a new "
+            "run `cbp recover --rebuild`, which moves the damaged file aside and fills a new "
             "database from the folders of the tables",
             database=database,
             why=why,

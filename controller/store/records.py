@@ -311,7 +311,7 @@ def _is_number(text: str) -> bool:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Event:
-    """Something that changed, for clients to read anew; carries no data of records.
+    """Something that changed, for clients to read again; carries no data of records.
 
     Attributes:
         dataflow: `""` if the change concerns no dataflow.

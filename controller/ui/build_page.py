@@ -23,18 +23,6 @@ from typing import Any
 
 from setuptools import build_meta
 
-__all__ = [
-    "build_editable",
-    "build_page",
-    "build_sdist",
-    "build_wheel",
-    "get_requires_for_build_editable",
-    "get_requires_for_build_sdist",
-    "get_requires_for_build_wheel",
-    "prepare_metadata_for_build_editable",
-    "prepare_metadata_for_build_wheel",
-]
-
 UI = Path(__file__).resolve().parent
 BUNDLE = UI / "bundle"
 STAMP = BUNDLE / "stamp.txt"

@@ -27,7 +27,7 @@ from cbp.engine.kernel import groupwise as bucket
 from cbp.engine.workers import shipping, task_worker
 from cbp.model.author.fingerprint import fingerprint
 from cbp.model.author.process_state import ProcessWatch
-from cbp.model.author.translator_state import Watch
+from cbp.model.author.translator_state import StateWatch
 from tests.driver import Driver
 
 LOADED = shipping, task_worker
@@ -73,7 +73,10 @@ def _unchecked_loop(flows: tuple[str, ...], states: tuple[str, ...], *_: Any) ->
 
 @contextmanager
 def _unwatched() -> Iterator[None]:
-    with patch.object(Watch, "__init__", _no_watch), patch.object(Watch, "check", _nothing):
+    with (
+        patch.object(StateWatch, "__init__", _no_watch),
+        patch.object(StateWatch, "check", _nothing),
+    ):
         yield
 
 
@@ -87,7 +90,9 @@ def _no_watch(self: Any, function: Any, **_: Any) -> None:
 
 CHECKS: dict[str, Callable[[], Any]] = {
     "returned, read twice": lambda: patch.object(bucket, "calling_loop", _unchecked_loop),
-    "state of another key": lambda: patch.object(bucket.BucketRun, "_is_foreign", lambda *_: False),
+    "state of another key": lambda: patch.object(
+        bucket.GroupwiseRun, "_is_foreign", lambda *_: False
+    ),
     "kept on the translator": _unwatched,
 }
 

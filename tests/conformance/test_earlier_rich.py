@@ -27,7 +27,7 @@ from cbp.clock import MACHINE
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import stage_tables
 from controller.app import Service
-from controller.loop.reading.recovery_preview import look_out
+from controller.loop.reading.recovery_preview import preview_recovery
 from controller.store.base import open_store
 from tests.conformance.earlier_folders import moved, unpack
 from tests.fixtures.earlier.rich import CORRECTED, MESSAGES, NAME, document, expected
@@ -81,7 +81,7 @@ def test_one_of_everything_is_kept() -> None:
 def test_a_service_goes_on(left: Path) -> None:
     """Migrated and recovered, the tables are what was written; then on, and back."""
     with closing(open_store(f"sqlite:///{left}/cbp.db")) as store:
-        (seen,) = look_out(store, LocalFiles(), f"{left}/tables")
+        (seen,) = preview_recovery(store, LocalFiles(), f"{left}/tables")
     redo = {stage.stage: stage.redo for stage in seen.stages}
     assert redo == {"split": 1, "differ": 0, "gossip": 0}, "it died behind a record"
     with opened(left) as service:

@@ -14,7 +14,7 @@ from dataclasses import dataclass
 __all__ = ["DAMAGES", "Damage"]
 
 _FROM_BACKUP = (
-    "put back a backup of the file; else cbp delete DATAFLOW --purge, register it, and drop its "
+    "restore a backup of the file; else cbp delete DATAFLOW --purge, register it, and drop its "
     "files again"
 )
 
@@ -40,15 +40,15 @@ DAMAGES = (
     Damage(
         "an index copy (cache folder)",
         "a line in the log and in damaged.jsonl of the cache folder; `cbp doctor` warns",
-        "nothing: a damaged copy is never used; it is removed and made again",
+        "nothing: the damaged copy is discarded and rebuilt",
         "nothing to do; check the disk",
     ),
     Damage(
         "a state's data file or vector (state/STAGE.STATE)",
         "file_damaged or file_lost: the stage that reads it stops; requests for a key answer 500",
         "nothing, while the inputs are retained",
-        "cbp backfill DATAFLOW STAGE (it emits its outputs again; readers that shall keep their "
-        "state are named by --keep)",
+        "cbp backfill DATAFLOW STAGE (it emits its outputs again; name readers that keep "
+        "their state with --keep)",
     ),
     Damage(
         "a run's record (_intentions/STAGE)",
@@ -59,8 +59,8 @@ DAMAGES = (
     Damage(
         "an output's data file (flows/STAGE.OUTPUT)",
         "file_damaged, file_lost, or increment_damaged at a stage that has yet to read it",
-        "the records of its epochs, unless they are made again",
-        "cbp rollback DATAFLOW (to before the epoch); runs make it again",
+        "the records of its epochs, unless runs write them again",
+        "cbp rollback DATAFLOW (to before the epoch); runs write it again",
     ),
     Damage(
         "an increment of a source (sources/SOURCE)",
@@ -75,10 +75,10 @@ DAMAGES = (
         _FROM_BACKUP,
     ),
     Damage(
-        "a wrong file was put back: an old copy, another file, a folder restored only in part",
+        "a wrong file was restored: an old copy, another file, a folder restored only in part",
         'as damage of its kind ("written as ..."), or: a table shows less than was published',
         "as for its kind",
-        "put back the right files, all of the same backup; else as for its kind",
+        "restore the right files, all of the same backup; else as for its kind",
     ),
     Damage(
         "a checkpoint of a table's log",
@@ -90,7 +90,7 @@ DAMAGES = (
         "a position (_intentions/_positions)",
         "nothing, while an older one is kept; else file_damaged at the start of the service",
         "roll-backs to it",
-        "remove the file if the database is sound; else put back a backup of it",
+        "remove the file if the database is sound; else restore a backup of it",
     ),
     Damage(
         "a description (_description)",
@@ -118,7 +118,7 @@ DAMAGES = (
     ),
     Damage(
         "what a source has fetched of a bucket (sources/SOURCE/_objects)",
-        "the source takes in no more objects, and `cbp status` says why",
+        "the source takes in no new objects, and `cbp status` says why",
         "nothing",
         "remove the folder _objects: the objects are known by their claims, none counts twice",
     ),
@@ -126,7 +126,7 @@ DAMAGES = (
         "a close, or the note of a correction",
         "file_damaged once it is read; `cbp scrub` finds it earlier",
         "its content, which is stored nowhere else",
-        "put back a backup of the file",
+        "restore a backup of the file",
     ),
     Damage(
         "a dropped file, the reason of a rejected one, a manifest",

@@ -162,7 +162,7 @@ class Replay(ReferenceEngine):
         return actual
 
     def copy(self) -> Replay:
-        """Return one that goes on by itself."""
+        """Return one that continues automatically."""
         shared: list[Any] = [self._dataflow, self.units, self._schemas, self._order]
         shared += [stage.spec for stage in self._stages.values()]
         kept = {id(one): one for one in shared}

@@ -21,7 +21,7 @@ from cbp.model.flow.generation import Generation, home_of_increment
 from controller.loop import Parts
 from controller.loop.records.description_log import Descriptions
 from controller.outbound.addresses import AddressRules
-from controller.sinks import SinkNotes, SinkPlaces, Sinks
+from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.delta_table import GENERATION, INCREMENT
 from controller.sinks.mirroring import Mirrors
 from controller.sinks.standing import CHOOSING, standing_of, state_of
@@ -52,7 +52,7 @@ class Sinker:
     def __init__(self, world: World) -> None:
         self.world, self.passes, self.rewrites = world, 0, 0
         self._told: dict[str, dict[str, Any]] = {}
-        self._made: tuple[Parts, Sinks] | None = None
+        self._made: tuple[Parts, SinkPublishing] | None = None
 
     def do(self, choice: str) -> None:
         """Make a pass over each sink, after the operator's choice for those that wait for one."""
@@ -129,7 +129,7 @@ class Sinker:
 
     # what publishes
 
-    def _sinks(self) -> Sinks:
+    def _sinks(self) -> SinkPublishing:
         world, parts = self.world, self.world.parts
         if self._made is not None and self._made[0] is parts:
             return self._made[1]
@@ -138,7 +138,7 @@ class Sinker:
         rules = AddressRules.of(())
         receiver = httpx.Client(transport=httpx.MockTransport(self._receive))
         targets = Targets(places, world.files, world.fence, "http://sim", rules, http=[receiver])
-        sinks = Sinks(
+        sinks = SinkPublishing(
             store=world.store,
             catalog=parts.catalog,
             increments=parts.given.engine.increments,

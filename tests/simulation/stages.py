@@ -367,7 +367,7 @@ class Heaped(Translate):
 
 
 class Held(Translate):
-    """What each group has, in any order, so that it can be computed anew."""
+    """What each group has, in any order, so that it can be recomputed."""
 
     items = Input(SCHEMA, route_by="k")
     top = View("k BIGINT, n BIGINT, times BIGINT", key="k")

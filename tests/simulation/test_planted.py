@@ -39,7 +39,7 @@ from controller.ingest.replacement import Replacements
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
 from controller.loop.housekeeping.collector import Housekeeping
-from controller.loop.leadership.lease_keeper import Leadership
+from controller.loop.leadership.lease_keeper import LeaseKeeper
 from controller.loop.leadership.terms import Terms
 from controller.loop.operations.amendments import Amendments
 from controller.loop.operations.priorities import Priorities
@@ -60,13 +60,13 @@ from tests.simulation.world import Bench
 
 def connectors_move_first(patch: pytest.MonkeyPatch) -> None:
     """The store commits a run before its record is put."""
-    finish = Finisher.finish
+    finish = Finisher._finish
 
-    def planted(self: Any, record: Any, node: Any, intention: Any) -> bool:
-        self._store.commit(intention, finished_at=self._clock())
-        return finish(self, record, node, intention)
+    def planted(self: Any, run: Any) -> bool:
+        self._store.commit(run.intention, finished_at=self._clock())
+        return finish(self, run)
 
-    patch.setattr(Finisher, "finish", planted)
+    patch.setattr(Finisher, "_finish", planted)
 
 
 def records_outlive_their_age(patch: pytest.MonkeyPatch) -> None:
@@ -366,7 +366,7 @@ def leases_are_not_asked(patch: pytest.MonkeyPatch) -> None:
     """Who led before goes on as if it still did: no failpoint asks whether it leads."""
     patch.setattr(plan, "LEASED_SHARE", 1.0)
     patch.setattr(plan, "STALLS", {"work": ("log_entry.before",)})
-    patch.setattr(Leadership, "check", lambda self: None)
+    patch.setattr(LeaseKeeper, "check", lambda self: None)
 
 
 def neither_leases_nor_epochs_are_asked(patch: pytest.MonkeyPatch) -> None:

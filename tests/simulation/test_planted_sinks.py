@@ -7,7 +7,7 @@ from typing import Any
 
 import pytest
 
-from controller.sinks import Sinks
+from controller.sinks import SinkPublishing
 from controller.sinks.delta_table import DeltaAppend
 from controller.sinks.increment_files import IncrementFiles
 from tests.sampling import sampled
@@ -18,7 +18,7 @@ from tests.simulation.world import Bench
 
 def notes_come_first(patch: pytest.MonkeyPatch) -> None:
     """A note says that an increment is published before its target has it."""
-    publish_waiting = Sinks._publish_waiting
+    publish_waiting = SinkPublishing._publish_waiting
 
     def planted(self: Any, work: Any, stopping: Any) -> bool:
         note, name = work.note, work.node.name
@@ -27,7 +27,7 @@ def notes_come_first(patch: pytest.MonkeyPatch) -> None:
             self._notes.save(work.record.folder, name, work.row.identity, ahead)
         return publish_waiting(self, work, stopping)
 
-    patch.setattr(Sinks, "_publish_waiting", planted)
+    patch.setattr(SinkPublishing, "_publish_waiting", planted)
 
 
 def tables_are_not_asked_for_transactions(patch: pytest.MonkeyPatch) -> None:

@@ -58,7 +58,7 @@ from controller.loop import (
     Controller,
     Environment,
     Fence,
-    Leadership,
+    LeaseKeeper,
     LoopLimits,
     Parts,
     RetryPolicy,
@@ -354,10 +354,10 @@ class World:
         self._instances += 1
         self.store = self.bench.stores[self._turn]
         self.store.fence(None)
-        self.leadership: Leadership | None = None
+        self.leadership: LeaseKeeper | None = None
         self._clock = Clock(self.bench)
         if self.plan.leased:
-            self.leadership = Leadership(
+            self.leadership = LeaseKeeper(
                 store=self.store,
                 address=f"http://{self._instances}",
                 seconds=LEASE_SECONDS,

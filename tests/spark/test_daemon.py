@@ -9,7 +9,7 @@ from pathlib import Path
 
 import pytest
 
-from cbp.engine.spark.worker_pool import Residents, safe_path
+from cbp.engine.spark.worker_pool import WorkerPool, safe_path
 from tests.fresh import REPOSITORY
 
 WORK = """
@@ -63,7 +63,7 @@ def test_sparks_daemon_imports_nothing_from_the_working_directory(planted: Path)
 
 def test_resident_workers_import_nothing_from_the_working_directory(planted: Path) -> None:
     """They start and answer, whatever lies where the service was started."""
-    pool = Residents(1)
+    pool = WorkerPool(1)
     pool.start()
     assert len(pool.free) == 1
     assert not planted.exists()

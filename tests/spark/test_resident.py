@@ -23,7 +23,7 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.spark.tasks import Work
 from cbp.engine.spark.worker_main import answer
-from cbp.engine.spark.worker_pool import Residents
+from cbp.engine.spark.worker_pool import WorkerPool
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.errors import RunCancelledError
 from cbp.model.plan.lanes import Bypass, Lane, lanes_of
@@ -42,9 +42,9 @@ from tests.waiting import PATIENCE_SECONDS, until
 
 
 @pytest.fixture
-def pool() -> Iterator[Residents]:
+def pool() -> Iterator[WorkerPool]:
     """Give a pool of two workers that starts them when it is first asked."""
-    pool = Residents(2, PATH)
+    pool = WorkerPool(2, PATH)
     yield pool
     pool.close()
 
@@ -60,7 +60,7 @@ def is_gone(pid: int) -> bool:
 
 def test_workers_start_once_runs_come_often() -> None:
     """The first runs, and all of a pool without workers, are Spark's; no process is started."""
-    pool, none = Residents(1, PATH), Residents(0, PATH)
+    pool, none = WorkerPool(1, PATH), WorkerPool(0, PATH)
     often = DEFAULT_LIMITS.resident_after_runs
     assert [asked(pool, told, after=often) for _ in range(often)] == [None] * often
     assert not pool.free
@@ -78,7 +78,7 @@ def test_workers_start_once_runs_come_often() -> None:
 
 def test_all_workers_may_be_started_at_once_and_waited_for() -> None:
     """The very first run has one; who asks twice, or of a pool that is closed, gets no more."""
-    pool, none = Residents(2, PATH), Residents(0, PATH)
+    pool, none = WorkerPool(2, PATH), WorkerPool(0, PATH)
     pool.start()
     pids = pool.free
     assert len(pids) == 2
@@ -92,7 +92,7 @@ def test_all_workers_may_be_started_at_once_and_waited_for() -> None:
     assert not pool.free
 
 
-def test_a_runs_tasks_have_a_worker_each(pool: Residents) -> None:
+def test_a_runs_tasks_have_a_worker_each(pool: WorkerPool) -> None:
     """Side by side, in the order of their numbers; more tasks than workers are Spark's."""
     pids = started(pool, 2)
     actual = asked(pool, told, tasks=2)
@@ -103,7 +103,7 @@ def test_a_runs_tasks_have_a_worker_each(pool: Residents) -> None:
     assert sorted(pool.free) == sorted(pids)
 
 
-def test_what_a_worker_cannot_do_is_left_to_spark(pool: Residents) -> None:
+def test_what_a_worker_cannot_do_is_left_to_spark(pool: WorkerPool) -> None:
     """One that raises stays, one that died is replaced; what the others did counts for nothing."""
     first = started(pool, 2)
     assert asked(pool, raising, tasks=2) is None
@@ -121,7 +121,7 @@ def test_a_worker_that_ended_while_nobody_looked_is_no_error(
     caplog: pytest.LogCaptureFixture,
 ) -> None:
     """As one does that was idle for long, or that the system killed: the next runs are Spark's."""
-    pool = Residents(1, PATH)
+    pool = WorkerPool(1, PATH)
     assert asked(pool, told, after=1) is None
     (pid,) = started(pool, 1)
     os.kill(pid, signal.SIGKILL)
@@ -133,7 +133,7 @@ def test_a_worker_that_ended_while_nobody_looked_is_no_error(
     pool.close()
 
 
-def test_a_cancelled_runs_workers_are_killed(pool: Residents, tmp_path: Path) -> None:
+def test_a_cancelled_runs_workers_are_killed(pool: WorkerPool, tmp_path: Path) -> None:
     """Whatever they do; a run that was cancelled before it began does nothing."""
     started(pool, 2)
     answers: list[Any] = []
@@ -176,7 +176,7 @@ from cbp.engine.spark import worker_pool as resident
 from tests.spark import resident_workers as test
 from tests.spark.resident_work import hanging, told
 
-pool = resident.Residents(1)
+pool = resident.WorkerPool(1)
 (pid,) = test.started(pool, 1)
 assert test.asked(pool, told)
 if sys.argv[1:]:

@@ -20,9 +20,8 @@ import pytest
 from cbp import State
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
-from cbp.engine.spark.sql.batch_limits import TEXT_BYTES_MAX
 from cbp.engine.spark.sql.data_frames import Frames, Results
-from cbp.engine.spark.sql.job import parts_of
+from cbp.engine.spark.sql.job import TEXT_BYTES_MAX, parts_of
 from cbp.engine.storage.checked_parquet import open_parquet
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import (

@@ -8,7 +8,7 @@ from __future__ import annotations
 
 import pytest
 
-from cbp.engine.spark.sql.batch_limits import (
+from cbp.engine.spark.sql.job import (
     BATCH_BYTES_MAX,
     TEXT_BYTES_MAX,
     batch_settings,

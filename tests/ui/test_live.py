@@ -126,7 +126,7 @@ def test_without_a_stream_the_page_asks_in_turns(clicks: Served, viewer: Viewer)
 def test_a_killed_service_is_told_and_followed_again(
     clicks: Served, open_viewer: OpenViewer
 ) -> None:
-    """What is shown is called old while nothing answers; then all goes on by itself, once.
+    """What is shown is called old while nothing answers; then all continues automatically, once.
 
     A screen whose code was not fetched yet opens by itself, too. Nobody signs in again.
     """

@@ -10,8 +10,6 @@ import pyarrow as pa
 
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = ["arrow_schema", "arrow_type", "conform"]
-
 _ATOMS: dict[str, pa.DataType] = {
     "STRING": pa.string(),
     "BIGINT": pa.int64(),

@@ -11,8 +11,6 @@ from cbp.errors import CbpError, author_cause, author_line
 from cbp.model.dataflow.call_rules import emitted_columns, error_class
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["author_error"]
-
 _SHOWN_RECORDS = 3
 
 

@@ -15,16 +15,6 @@ from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.changes import AFTER, CHANGE_TYPE
 from cbp.model.flow.increment import DataFile
 
-__all__ = [
-    "InputShare",
-    "Share",
-    "file_columns",
-    "records_expected",
-    "records_read",
-    "share_of",
-    "windows",
-]
-
 
 @dataclass(frozen=True, slots=True)
 class Share:

@@ -17,8 +17,6 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-__all__ = ["FlowKeys", "group_keys", "positive_zeros", "span_rows"]
-
 Int64s = npt.NDArray[np.int64]
 
 

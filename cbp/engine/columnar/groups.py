@@ -23,8 +23,6 @@ from cbp.engine.columnar.row_codec import Row, decode_columns, decode_lists
 from cbp.engine.columnar.values import unify
 from cbp.model.flow.schema import DataType
 
-__all__ = ["FlowRun", "Int64s", "Ranges", "group_ranges", "key_rows", "union", "window_ends"]
-
 _FLOATS = ("DOUBLE", "FLOAT")
 
 Int64s = npt.NDArray[np.int64]

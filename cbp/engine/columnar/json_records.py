@@ -20,8 +20,6 @@ from typing import Any
 from cbp.engine.columnar.values import Row, typed_row
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = ["read_record", "record_text"]
-
 
 def record_text(row: Sequence[Any], schema: Schema) -> str:
     """Return a record, whose values have their declared types, as a JSON object."""

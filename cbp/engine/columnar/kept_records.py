@@ -26,18 +26,6 @@ from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.attributes import attribute, by_attribute
 from cbp.model.flow.schema import Field, Schema
 
-__all__ = [
-    "Bound",
-    "Deletion",
-    "KeptReader",
-    "KeptRecords",
-    "KeptShape",
-    "changes_of",
-    "kept_shape",
-    "key_reader",
-]
-
-
 _FLOATS = ("DOUBLE", "FLOAT")
 
 _REVERSE = "reverse"
@@ -161,7 +149,7 @@ class KeptShape:
             return False
         given = named.pop(_REVERSE, False)
         if not isinstance(given, bool):
-            message = f"group.{self.name}.range() got reverse={given!r}: it is True or False"
+            message = f"group.{self.name}.range() got reverse={given!r}: it must be True or False"
             raise TypeError(message)
         return given
 

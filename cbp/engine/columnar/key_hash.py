@@ -30,8 +30,6 @@ from xxhash import xxh64_intdigest
 from cbp.engine.columnar.xxh64 import P1, P2, P3, P4, P5, avalanche, rotate, xxh64
 from cbp.model.flow.schema import DataType
 
-__all__ = ["SEED", "bucket_of", "bucket_shift", "first_bucket", "hash_columns", "key_hash"]
-
 SEED = 42
 _MASK = (1 << 64) - 1
 _LONG_DIGITS = 18

@@ -13,8 +13,6 @@ from typing import Any
 
 from cbp.errors import AuthorMisuse, LookupSeveralError
 
-__all__ = ["LookedUp", "WholeTable"]
-
 
 class LookedUp:
     """The records of one group, for its author."""

@@ -24,21 +24,6 @@ from cbp.engine.columnar.values import emitted_row, typed
 from cbp.model.flow.attributes import attribute, by_attribute, record_class
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = [
-    "ENCODE_ERRORS",
-    "EXACT",
-    "Row",
-    "check_row",
-    "copies_maker",
-    "decode_columns",
-    "decode_lists",
-    "emit_function",
-    "encode_column",
-    "encode_rows",
-    "floats_rounder",
-    "rows_maker",
-]
-
 Row = tuple[Any, ...]
 
 ENCODE_ERRORS = (pa.ArrowException, OverflowError, TypeError, ValueError)

@@ -15,8 +15,6 @@ import pyarrow as pa
 import pyarrow.compute as pc
 import pyarrow.types as pt
 
-__all__ = ["inner_arrays", "why_not_held"]
-
 _EPOCH_DAY = date(1970, 1, 1).toordinal()
 _DAY_MICROS = 86_400_000_000
 _DAYS = (date.min.toordinal() - _EPOCH_DAY, date.max.toordinal() - _EPOCH_DAY)

@@ -30,21 +30,6 @@ from cbp.errors import text_of
 from cbp.model.dataflow.routing import KeyMismatch
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = [
-    "INT_BITS",
-    "NAN",
-    "Row",
-    "bound_key",
-    "emitted_row",
-    "order_key",
-    "own_row",
-    "row_order",
-    "typed",
-    "typed_key",
-    "typed_row",
-    "unify",
-]
-
 Row = tuple[Any, ...]
 
 NAN = float("nan")
@@ -258,8 +243,8 @@ def _timestamp(value: Any, _: DataType) -> datetime:
         raise TypeError(message)
     if value.tzinfo is None:
         message = (
-            "a time without a zone names no instant; give it one, such as "
-            "value.replace(tzinfo=UTC); the present is group.run.time"
+            "a time without a zone is ambiguous; give it one, such as value.replace(tzinfo=UTC); "
+            "the current time is group.run.time"
         )
         raise TypeError(message)
     if getattr(value, "nanosecond", 0):

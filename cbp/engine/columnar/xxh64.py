@@ -19,8 +19,6 @@ import numpy as np
 import numpy.typing as npt
 from xxhash import xxh64_intdigest
 
-__all__ = ["P1", "P2", "P3", "P4", "P5", "avalanche", "rotate", "xxh64"]
-
 P1 = np.uint64(0x9E3779B185EBCA87)
 P2 = np.uint64(0xC2B2AE3D27D4EB4F)
 P3 = np.uint64(0x165667B19E3779F9)

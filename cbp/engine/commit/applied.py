@@ -79,7 +79,9 @@ def require_shown(folder: str, files: Files, intention: Intention) -> None:
             shown = snapshot.txns.get(name, -1)
             if shown < intention.epoch:
                 published = f"epoch {intention.epoch} of {intention.stage!r} was published"
-                why = f"{published}, and the table shows none behind {shown}, as an old copy would"
+                why = (
+                    f"{published}, and the table shows nothing after {shown}, as an old copy would"
+                )
                 raise FileLostError(log.entry_path(snapshot.version + 1), why)
 
 

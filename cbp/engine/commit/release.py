@@ -10,7 +10,7 @@ from cbp.engine.delta.tables import open_table, release
 from cbp.engine.storage.files import Files
 
 
-def hand_over(path: str, *, files: Files, now_ms: int) -> int:
+def release_table(path: str, *, files: Files, now_ms: int) -> int:
     """Publish the recorded runs of one table, and release it; see `cbp.engine.delta.tables`.
 
     Args:

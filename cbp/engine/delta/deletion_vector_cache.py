@@ -65,7 +65,7 @@ class VectorCache:
         return bitmap
 
     def put(self, table: str, vector: DeletionVector, bitmap: BitMap64) -> None:
-        """Cache a vector that was just read or written; `bitmap` must not be modified any more."""
+        """Cache a vector that was just read or written; `bitmap` must not change afterwards."""
         with self._lock:
             if (table, vector) in self._vectors or _bytes(vector) > self._bytes_max:
                 return

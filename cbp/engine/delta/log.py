@@ -287,8 +287,8 @@ class DeltaLog:
             raise TableFeatureError(
                 self.path,
                 ["checkpoints other than classic ones"],
-                next_step=f"put the log's entries before {first} back from a backup, or delete the "
-                "dataflow and let it begin anew from its sources",
+                next_step=f"restore the log's entries before {first} from a backup, or delete the "
+                "dataflow and let it start again from its sources",
             )
         why = f"{self.folder} begins with version {first}, and has no checkpoint"
         raise FileLostError(self.entry_path(first - 1), why)

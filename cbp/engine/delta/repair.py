@@ -94,7 +94,7 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
         NotFoundError: There is no table.
         TableForeignError: The table never belonged to this service.
         TableFeatureError: Others gave the table a feature that cannot be removed.
-        RepairImpossibleError: Our newest version cannot be read any more.
+        RepairImpossibleError: Our newest version can no longer be read.
         LogConflictError: Somebody wrote at the same moment; try again.
     """
     log = DeltaLog(path, files)
@@ -106,7 +106,7 @@ def repair(path: str, *, files: Files, now_ms: int, feed: Feed = no_feed) -> Rep
     if refused := foreign_features(newest.protocol):
         step = (
             "a repair cannot remove them: drop them with the program that added them (ALTER TABLE "
-            "... DROP FEATURE), then repair again; or delete the dataflow and let it begin anew "
+            "... DROP FEATURE), then repair again; or delete the dataflow and let it start again "
             "from its sources"
         )
         raise TableFeatureError(path, refused, next_step=step)
@@ -142,7 +142,7 @@ def _last_of_ours(log: DeltaLog, newest: Snapshot) -> tuple[Snapshot, tuple[Undo
         raise RepairImpossibleError(log.path, why) from exc
     if not is_ours(newest):
         raise TableForeignError(log.path, "a Delta table that this service does not manage")
-    raise RepairImpossibleError(log.path, "its log has no entry of this service any more")
+    raise RepairImpossibleError(log.path, "its log no longer has an entry of this service")
 
 
 def _require_files(path: str, good: Snapshot, files: Files) -> None:

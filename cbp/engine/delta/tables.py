@@ -159,7 +159,7 @@ def release(path: str, *, files: Files | None = None, now_ms: int = 0) -> int:
 
     In-commit timestamps are switched off too, because delta-rs does not write them. Time travel
     by timestamp then uses the times of the log's files, as in any other table.
-    Idempotent. Recorded runs must be published before: `cbp.engine.commit.release.hand_over`
+    Idempotent. Recorded runs must be published before: `cbp.engine.commit.release.release_table`
     does both.
 
     Returns:

@@ -22,8 +22,8 @@ from cbp.engine.outputs.locate import located
 from cbp.engine.read.columns import read_columns
 from cbp.engine.read.contents import ListedContents, OutputContents, StateContents
 from cbp.engine.read.lookup import look_up, read_records, read_state_rows, recalled
-from cbp.engine.read.pages import VersionReader
-from cbp.engine.read.state_copy import take_over
+from cbp.engine.read.pages import PageReader
+from cbp.engine.read.state_copy import copy_state
 from cbp.engine.run.framing import frame_increment
 from cbp.engine.run.set_aside import read_set_aside
 from cbp.engine.run.table_cache import OpenTables
@@ -154,10 +154,10 @@ class RecordTables:
         table = self.tables.table(f"{folder}/{set_aside_table(node.name)}")
         return read_set_aside(table.path, table.refresh().live.values())
 
-    def versions(self, folder: str, node: StageNode) -> VersionReader:
+    def versions(self, folder: str, node: StageNode) -> PageReader:
         """Return a reader of a stage's tables as of a version; see `RecordReader.versions`."""
         cache = index_cache(self.cache, self.limits)
-        return VersionReader(self.tables.table, folder, node, cache, hash_mask=self.hash_mask)
+        return PageReader(self.tables.table, folder, node, cache, hash_mask=self.hash_mask)
 
 
 @dataclass
@@ -214,7 +214,7 @@ class WholeTables:
     ) -> tuple[TableChange, ...]:
         """Copy the records of versions of tables; see `VerificationReader.take_over`."""
         return tuple(
-            take_over(
+            copy_state(
                 self.tables.table(f"{folder}/{name}").log.snapshot(version),
                 name,
                 records,

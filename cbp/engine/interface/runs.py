@@ -273,7 +273,7 @@ class RunPreparer(Protocol):
                 code is called without them.
 
         Raises:
-            DefinitionError: A record does not fit its input any more.
+            DefinitionError: A record no longer fits its input.
             CbpError: As in `prepare`.
         """
         ...

@@ -103,7 +103,7 @@ class TableAdministration(Protocol):
             epoch: The stage's next epoch.
 
         Raises:
-            NotFoundError: If a version, or a file of it, is not there any more.
+            NotFoundError: If a version, or a file of it, is gone.
         """
         ...
 

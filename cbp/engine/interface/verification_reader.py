@@ -49,7 +49,7 @@ class VerificationReader(Protocol):
             The changes that give the recomputation's empty tables the same records.
 
         Raises:
-            NotFoundError: A version, or a file of it, cannot be read any more.
+            NotFoundError: A version, or a file of it, can no longer be read.
         """
         ...
 
@@ -59,6 +59,6 @@ class VerificationReader(Protocol):
         """Return the records of one table as of a version; `None` means the newest.
 
         Raises:
-            NotFoundError: The version cannot be read any more.
+            NotFoundError: The version can no longer be read.
         """
         ...

@@ -34,8 +34,6 @@ from cbp.model.dataflow.run_context import HIDDEN, RunContext
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Emitted", "calling_loop", "new_group"]
-
 
 class _Namespace:
     """The object on which an author calls functions by name; it holds only these functions."""

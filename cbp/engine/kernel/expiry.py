@@ -2,7 +2,7 @@
 
     window -> idle groups -> the author is called for the others
                           -> states: what the author emitted; for idle groups, what stays
-           -> hidden timers: set anew for called groups, gone for those that fired
+           -> hidden timers: set again for called groups, gone for those that fired
 
 What a run emits in place of the author is compared with the state as an author's records are
 (`cbp.engine.kernel.state_diff`): what stays costs nothing, what expired dies, and is a change of a
@@ -27,8 +27,6 @@ from cbp.engine.kernel.window import Source, Window
 from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.run_context import microseconds
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
-
-__all__ = ["Expiry", "Timers", "settled_timers"]
 
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]

@@ -18,8 +18,6 @@ from cbp.engine.state.large_groups import LargeGroup, large_groups, without
 from cbp.engine.state.timers import Woken
 from cbp.model.dataflow.stage import TranslatorSpec
 
-__all__ = ["large_group_ranges", "look_up", "look_up_large", "rows_that_fit"]
-
 
 def look_up(
     spec: TranslatorSpec,

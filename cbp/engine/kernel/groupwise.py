@@ -44,11 +44,9 @@ from cbp.engine.columnar.row_codec import (
 from cbp.engine.kernel.author_call import Emitted, calling_loop, new_group
 from cbp.engine.kernel.expiry import Expiry
 from cbp.engine.kernel.groups_to_call import large_group_ranges, look_up_large, rows_that_fit
-from cbp.engine.kernel.large_state_writer import LargeState
-from cbp.engine.kernel.large_view import LargeView
-from cbp.engine.kernel.output_keys import OutputKeys
+from cbp.engine.kernel.large_state import LargeState, LargeView
 from cbp.engine.kernel.state_settlement import StateSettlement
-from cbp.engine.kernel.view_changes import ViewChanges
+from cbp.engine.kernel.view_changes import OutputKeys, ViewChanges
 from cbp.engine.kernel.window import Source, Window, WindowReader
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
@@ -62,11 +60,9 @@ from cbp.model.dataflow.expiry import authored
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["BucketRun"]
-
 
 @dataclass
-class BucketRun:
+class GroupwiseRun:
     """One bucket of a run; see the module header. `run` is called once.
 
     Attributes:
@@ -261,7 +257,7 @@ class BucketRun:
             self._settlement.settle_timers(hidden, window, timers)
 
     def _forgets(self, source: Source) -> bool:
-        """Return whether the author is given nothing of a state, since its groups begin anew."""
+        """Return whether the author is given nothing of a state, since its groups start again."""
         return bool(self.spec.anew) and (source.origin is not None or source.stream is not None)
 
     def _translate(self, window: Window) -> Callable[..., object]:

@@ -32,14 +32,11 @@ from cbp.engine.columnar.values import row_order
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.named_records import Named, NamedRecords, Place
 from cbp.engine.kernel.whole_groups import WholeGroups
-from cbp.engine.state.bucket_batches import bucket_edges
-from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.bucket_state import BucketState, RecordPositions, bucket_edges
 from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
-
-__all__ = ["KeptSource"]
 
 Int64s = npt.NDArray[np.int64]
 

@@ -21,8 +21,6 @@ from cbp.engine.columnar.row_codec import Row
 from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.state.bucket_state import RecordPositions
 
-__all__ = ["KeptChanges", "settle_kept"]
-
 Int64s = npt.NDArray[np.int64]
 
 
@@ -102,5 +100,5 @@ def _require_key(
 ) -> None:
     puts = operations if exact else [one for one in operations if not isinstance(one, Deletion)]
     if any(map(ne, map(source.key_of, cast("Sequence[Row]", puts)), repeat(key))):
-        message = f"state {source.name!r} was emitted for another key than its group's"
+        message = f"state {source.name!r} was emitted for a key other than its group's"
         raise ValueError(message)

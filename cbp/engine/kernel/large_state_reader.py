@@ -19,8 +19,6 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.model.dataflow.stage import StateSpec
 
-__all__ = ["StateStream"]
-
 
 class StateStream:
     """The records of one large group of a state; see the module header.

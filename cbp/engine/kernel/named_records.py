@@ -26,8 +26,6 @@ from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.dataflow.stage import InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Named", "NamedRecords", "named_by"]
-
 Int64s = npt.NDArray[np.int64]
 
 Named = tuple[Int64s, pa.Table]

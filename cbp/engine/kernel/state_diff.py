@@ -19,8 +19,6 @@ from cbp.engine.columnar.row_codec import Row
 from cbp.engine.kernel.window import Source
 from cbp.model.dataflow.equality import identity
 
-__all__ = ["Settled", "settle"]
-
 Int64s = npt.NDArray[np.int64]
 _NESTED = (list, tuple, dict)
 

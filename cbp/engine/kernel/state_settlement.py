@@ -25,8 +25,6 @@ from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.run_files import state_file_schema
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-__all__ = ["StateSettlement"]
-
 
 class StateSettlement:
     """Writes the changed records of the states of one bucket.
@@ -61,7 +59,7 @@ class StateSettlement:
             ends: Where each group's emitted records end.
         """
         settled = settle(source, emitted, ends)
-        assert source.origin is not None, "state records know where they lie"
+        assert source.origin is not None, "state records have a location"
         died = source.origin.at(settled.died)
         self._states[spec.name].kill(died)
         columns = self._write_state(spec, settled, window) if settled.born else []
@@ -106,7 +104,7 @@ class StateSettlement:
             timers: What became of them.
         """
         (source,) = (one for one in window.states if one.name == spec.name)
-        assert source.origin is not None, "state records know where they lie"
+        assert source.origin is not None, "state records have a location"
         self._states[spec.name].kill(source.origin.at(timers.died))
         groups = timers.groups
         if not len(groups):
@@ -143,7 +141,7 @@ class StateSettlement:
         """Write new records of a state, each with the hash of its group; return their columns."""
         columns, groups = encode_rows(settled.born, spec.schema), settled.groups
         if self._is_foreign(spec, groups, columns, window):
-            message = f"state {spec.name!r} was emitted for another key than its group's"
+            message = f"state {spec.name!r} was emitted for a key other than its group's"
             raise ValueError(message)  # the caller finds the group
         if len(groups):
             hashes = pa.array(window.hashes[groups])

@@ -21,8 +21,6 @@ from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Part", "WholeGroups"]
-
 Part = tuple[int, SecondOrder, int, int]
 """Where a file has rows of a group: index of the file, order, first and last place + 1."""
 

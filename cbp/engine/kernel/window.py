@@ -31,8 +31,6 @@ from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.run_context import microseconds
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-__all__ = ["Source", "Window", "WindowReader", "state_order"]
-
 _SHOWN_ROWS = 3
 
 _OTHERS_MAX = 0.25

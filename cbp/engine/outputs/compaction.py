@@ -32,19 +32,6 @@ from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
 from cbp.errors import InvariantError
 from cbp.model.run.intention import TableChange
 
-__all__ = [
-    "WHOLE",
-    "Grain",
-    "blocks",
-    "came_ms",
-    "choose",
-    "due",
-    "epochs_of",
-    "live_of",
-    "merge",
-    "merged_change",
-]
-
 _TIER_ZERO_BYTES = 16 << 10
 _TIERS = 4
 """Files of this tier, 8 MB and more, are large enough and are not merged."""

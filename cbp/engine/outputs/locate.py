@@ -26,8 +26,6 @@ from cbp.engine.storage.checked_parquet import open_parquet
 from cbp.engine.storage.table_names import flow_table
 from cbp.model.flow.increment import DataFile, Increment
 
-__all__ = ["located"]
-
 _NONE = np.empty(0, np.int64)
 
 

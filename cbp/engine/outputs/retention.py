@@ -26,8 +26,6 @@ from cbp.engine.outputs.compaction import Grain, blocks, came_ms, epochs_of
 from cbp.model.flow.retention import Expiry, Held, KeptFlow, expire
 from cbp.model.run.intention import TableChange
 
-__all__ = ["expired", "expired_change", "grain_of"]
-
 PARTS = 8
 """Merges are limited so that the kept records are in about this many files or more."""
 

@@ -11,7 +11,7 @@ has to be known:
   neighbors, and every record is read and written once, in order.
 - An *output* that got columns keeps its files, since readers take a missing column as null. An
   output whose types were widened is rewritten, file by file: not every reader can widen.
-- A table that begins anew, of a state or of an output, loses its files in the same entry. That of
+- A table that starts again, of a state or of an output, loses its files in the same entry. That of
   an output also says that its older increments are gone, as a retention does.
 - A table that was *built* elsewhere is copied, and shown in place of all that was there.
 - A *view* that was an output before is filled with the last record of each key of its flow
@@ -60,8 +60,6 @@ from cbp.engine.storage.parquet_writer import ParquetSink, sync_files
 from cbp.errors import FileDamagedError, FileLostError, InvariantError, TableForeignError
 from cbp.model.flow.schema import Schema
 from cbp.model.run.intention import TableChange
-
-__all__ = ["Rewriter", "alter", "shown_again"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -310,7 +308,7 @@ def alter(
         epoch: The stage's next epoch; the entry says that the one before is published.
         cause: Shown in the table's history.
         timestamp_ms: In-commit timestamp, in milliseconds since 1970.
-        files: Writes the change files of a view's table that begins anew.
+        files: Writes the change files of a view's table that starts again.
         limits: How many records are in memory for that.
 
     Returns:
@@ -350,7 +348,7 @@ def alter(
 def _difference(
     feed: ChangeFeed, gone: Mapping[str, AddFile], new: Mapping[str, AddFile]
 ) -> tuple[ChangeFile, ...]:
-    """Return the change files of a table that begins anew; none if a file that goes is damaged.
+    """Return the change files of a table that starts again; none if a file that goes is damaged.
 
     The table is made again because of such a file, so that must not fail. Without change files a
     reader of changes reads the files themselves, and meets the damage at this version.

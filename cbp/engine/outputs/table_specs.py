@@ -17,8 +17,6 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.flow.schema import Schema
 
-__all__ = ["EPOCH", "HASH", "DeclaredTable", "declared_tables"]
-
 HASH, BUCKET, EPOCH = ("_hash", "BIGINT"), ("_bucket", "INT"), ("_epoch", "BIGINT")
 
 

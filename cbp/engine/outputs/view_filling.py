@@ -27,8 +27,6 @@ from cbp.engine.storage.external_sort import sorted_tables
 from cbp.model.dataflow.stage import StateSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["ViewFilling"]
-
 _UNSIGNED, _PLACE = "_unsigned", "_place"
 """The hash as buckets are ordered by it; the place of a record in its flow."""
 

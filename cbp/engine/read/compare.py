@@ -49,20 +49,6 @@ from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.changes import change_splitter, split_change
 from cbp.model.verification import Comparison, Differing
 
-__all__ = [
-    "SHOWN_MAX",
-    "Batches",
-    "Counting",
-    "DifferenceCounts",
-    "column_names",
-    "compare",
-    "compare_changes",
-    "compare_multisets",
-    "compare_near",
-    "compare_views",
-    "count_differences",
-]
-
 SHOWN_MAX = 100
 """Maximum number of differing keys that are returned per table."""
 

@@ -58,7 +58,7 @@ def missing_numbers(folder: str, there: Collection[str]) -> Iterator[ScrubbedFil
         start = 1 if log == _GENERATIONS else min(numbers)
         for number in sorted(set(range(start, max(numbers))) - set(numbers)):
             path = f"{folder}/{log}/{number:020d}.json"
-            yield _lost(path, "a later record of the same log is there")
+            yield _lost(path, "a later record of the same log exists")
 
 
 def missing_entries(
@@ -74,11 +74,11 @@ def missing_entries(
         end = 0
         for start, stop in _entries_of(folder, f"{source}/_log", there, files):
             if start > end:
-                why = f"entry {start} of the same log is there"
+                why = f"entry {start} of the same log exists"
                 yield _lost(f"{folder}/{source}/_log/{end:020d}.json", why)
             end = max(end, stop)
         if waiting.get(source, -1) >= end:
-            yield _lost(f"{folder}/{source}/_log/{end:020d}.json", "its increment waits to be read")
+            yield _lost(f"{folder}/{source}/_log/{end:020d}.json", "its increment is still queued")
 
 
 def is_entry(path: str) -> bool:

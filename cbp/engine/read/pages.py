@@ -45,7 +45,7 @@ from cbp.errors import (
 from cbp.model.dataflow.dataflow import StageNode
 
 
-class VersionReader:
+class PageReader:
     """Reads versions of the tables of one stage; keeps no state between calls.
 
     Args:

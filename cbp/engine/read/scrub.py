@@ -91,7 +91,7 @@ def scrub(
     yield from missing_ends(folder, there, files, shown)
     for path in sorted(set(needed) - there.keys() - live.keys()):
         full = f"{folder}/{path}"
-        if (error := _unreadable(full, "an increment that waits holds it", files)) is not None:
+        if (error := _unreadable(full, "a queued increment has it", files)) is not None:
             yield ScrubbedFile(full, 0, Damage.of(error, full))
     for path in sorted(there):
         if f"{folder}/{path}" > after:

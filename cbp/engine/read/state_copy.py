@@ -19,7 +19,7 @@ from cbp.errors import NotFoundError
 from cbp.model.run.intention import Intention, TableChange
 
 
-def take_over(
+def copy_state(
     snapshot: Snapshot,
     table: str,
     records: Sequence[Intention],

@@ -35,7 +35,7 @@ from cbp.model.flow.schema import Schema
 Emitted = dict[str, list[Any]]
 
 
-def call_vectorised(
+def call_arrow(
     stage: str,
     spec: TranslatorSpec,
     groups: Mapping[Row, Mapping[str, Sequence[Row]]],

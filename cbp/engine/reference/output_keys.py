@@ -1,6 +1,6 @@
 """The keys of records that groups emit to outputs of which the last record counts, one by one.
 
-In the other engines: `cbp.engine.kernel.output_keys`.
+In the other engines: `cbp.engine.kernel.view_changes`.
 """
 
 from __future__ import annotations

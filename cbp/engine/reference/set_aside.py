@@ -105,7 +105,7 @@ class SetAside:
         every = [*self.before, *self.new]
         if self._error is not None and self.most is not None and len(every) > self.most:
             raise self._error
-        self._error = None  # an error cannot be copied, and whoever keeps the stage may copy it
+        self._error = None  # an error cannot be copied, and callers may copy the stage
         return sorted(every, key=lambda one: one.place)
 
     def _fail(self, error: AuthorCodeError) -> None:

@@ -26,7 +26,7 @@ from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, own_row, row_order, typed_row
 from cbp.engine.interface.form_checks import require_no_spark
-from cbp.engine.reference.arrow import call_vectorised
+from cbp.engine.reference.arrow import call_arrow
 from cbp.engine.reference.call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference.kept_state import ListedRecords, put_and_delete
 from cbp.engine.reference.loop import Superstep, run_supersteps
@@ -101,7 +101,7 @@ class ReferenceStage:
             epochs: Loopback name to the epochs of this stage that wrote its increments.
             context: What the author's code may know of the run.
             lookups: Look-up name to key to the records of that key, as tuples of its columns.
-            anew: The keys of groups that are computed anew: each is given no state, and one without
+            anew: The keys of groups that are recomputed: each is given no state, and one without
                 records has none afterwards. `None`: an ordinary epoch.
             gives_back: Whether the inputs are what is set aside (`aside`).
             refused: Framed input to each of its records: with code and message if it has no framing
@@ -360,7 +360,7 @@ class ReferenceStage:
     def _call_vectorised(self, groups: Mapping[Key, dict[str, list[Any]]], done: _Epoch) -> None:
         """Call the author once for all groups."""
         spec = authored(self.spec)
-        emitted, written = call_vectorised(
+        emitted, written = call_arrow(
             self.name, replace(spec, translate=self._translate), groups, self._context
         )
         for output in self.spec.emitted:

@@ -265,8 +265,8 @@ class Preparer:
         for one in dict.fromkeys(Reported.of(reports).changed):
             _logger.warning(
                 "stage %r: %s %s (%s) changed %s of the process that runs it. No other stage sees "
-                "it, since that process runs no other one; to start another costs time. Put such "
-                "things back before the function returns, or keep values in the translator",
+                "it, since that process runs no other one; to start another costs time. Restore "
+                "such things before the function returns, or keep values in the translator",
                 one.stage,
                 "loading the code of" if one.by == "loading" else "a call of",
                 one.function,

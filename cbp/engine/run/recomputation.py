@@ -1,4 +1,4 @@
-r"""Recomputation: the groups of a run that reads a replacement are computed anew.
+r"""Recomputation: the groups of a run that reads a replacement are recomputed.
 
     gone, files of the run --> hashes of its groups --\
     increments that the inputs read before ------------> their records, less those that are gone
@@ -7,11 +7,11 @@ r"""Recomputation: the groups of a run that reads a replacement are computed ane
 
 Every group of the run is given all of its records that count: those from before, those that came
 now, and none that is gone. Its state is replaced by what it emits, so the run writes what an
-ordinary one writes, and views change by their difference. A group that has no record any more is
+ordinary one writes, and views change by their difference. A group that no longer has a record is
 not called, and loses its state (`TranslatorSpec.anew`).
 
-Groups are found by the hash of their key. Keys of one hash are all computed anew, so none needs
-to be told from another.
+Groups are found by the hash of their key. Keys of one hash are all recomputed, so none needs
+to be distinguished from another.
 
 The records from before are written to one file an input, below a state's table, where the files of
 attempts are collected. It is removed when the run is prepared: no record names it.
@@ -36,8 +36,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.file_slices import Share, file_columns, records_read, share_of
 from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.columnar.row_codes import row_codes
-from cbp.engine.columnar.row_difference import rows_left
+from cbp.engine.columnar.row_codes import row_codes, rows_left
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
@@ -58,7 +57,7 @@ _Read = Callable[[Sequence[str]], pa.Table]
 
 @contextmanager
 def computing_anew(plan: RunPlan, *, files: Files, faults: Faults) -> Iterator[RunPlan]:
-    """Give the plan of a run; if it reads a replacement, one that computes its groups anew.
+    """Give the plan of a run; if it reads a replacement, one that recomputes its groups.
 
     Args:
         plan: The run, with `retained` if it reads a replacement.
@@ -101,7 +100,7 @@ class _Recomputation:
 
     def plan_anew(self) -> RunPlan:
         """Write what the groups had read before, and return the plan that reads it."""
-        assert self._spec.key is not None, "only groups are computed anew"
+        assert self._spec.key is not None, "only groups are recomputed"
         self._hashes = self._hashes_of_run()
         gone = {spec.name: self._gone(spec) for spec in self._spec.inputs}
         # Keys of which no record was found yet; those that remain have none.
@@ -209,19 +208,19 @@ class _Recomputation:
             yield keys, self._hash(keys)
 
     def _key_columns(self, spec: InputSpec) -> list[str]:
-        assert isinstance(spec.route_by, tuple), "an input that is computed anew has key columns"
+        assert isinstance(spec.route_by, tuple), "an input that is recomputed has key columns"
         return list(spec.route_by)
 
     def _keys(self, records: pa.Table, spec: InputSpec) -> pa.Table:
         """Return the keys of records, with the names of the stage's key."""
-        assert self._spec.key is not None, "only groups are computed anew"
+        assert self._spec.key is not None, "only groups are recomputed"
         names = self._key_columns(spec)
         schema = arrow_schema(spec.schema.select(tuple(names)))
         keys = conform(records, schema)
         return keys.rename_columns(list(self._spec.key.names)).cast(arrow_schema(self._spec.key))
 
     def _hash(self, keys: pa.Table) -> _Hashes:
-        assert self._spec.key is not None, "only groups are computed anew"
+        assert self._spec.key is not None, "only groups are recomputed"
         if not keys.num_rows:
             return np.empty(0, np.int64)
         return hash_columns(keys.columns, [column.type for column in self._spec.key.fields])

@@ -121,12 +121,12 @@ class SetAsideTable:
         """Write the records as increments of the stage's inputs, in their order; durable.
 
         Raises:
-            TypeError, ValueError, ArithmeticError: A record does not fit its input any more.
+            TypeError, ValueError, ArithmeticError: A record no longer fits its input.
         """
         increments: dict[str, tuple[Increment, ...]] = {}
         names = [input_.name for input_ in plan.node.translator.inputs]
         if gone := [one["input"] for one in self.records if one["input"] not in (None, *names)]:
-            message = f"records of the input {gone[0]!r} wait, which the stage has no more"
+            message = f"records of {gone[0]!r} are set aside, and the stage has no such input now"
             raise ValueError(message)
         for input_ in plan.node.translator.inputs:
             texts = [one["record"] for one in self.records if one["input"] == input_.name]
@@ -270,7 +270,7 @@ class SettingAside:
     def _error_of(self, key: str | None, own: Failed | None = None) -> dict[str, str]:
         error = own or (None if key is None else self.failed.get(key))
         if error is None:
-            message = "earlier records of its group are set aside; it is given back behind them"
+            message = "earlier records of its group are set aside; it is given back after them"
             return {"code": BEHIND_CODE, "message": message}
         code = error.details.get("code") or error.error().code
         return {"code": code, "message": error.message}
@@ -316,7 +316,7 @@ class SettingAside:
         details: Mapping[str, Any] = {} if first is None else first.details
         cause = f"more than {self._most} records would be set aside (set_aside_max)"
         if first is None:
-            cause += ", since earlier records of their groups are: mend the code and give them back"
+            cause += ", since earlier records of their groups are: fix the code and give them back"
         else:
             cause += f": {details.get('cause', first.message)}"
         raise SetAsideFullError(

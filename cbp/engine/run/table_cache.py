@@ -93,7 +93,7 @@ class OpenTables:
         """Return the live files of a looked-up table as of its moment; see `pinned`.
 
         Raises:
-            VersionGoneError: The version that was read then is not kept any more.
+            VersionGoneError: The version that was read then is no longer kept.
         """
         assert one.moment is not None, "the table is pinned"
         with self._lock:

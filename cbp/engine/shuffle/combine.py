@@ -26,7 +26,7 @@ from cbp.engine.shuffle.layout import ShuffleLayout
 from cbp.engine.shuffle.routing_keys import slot_columns
 from cbp.errors import is_authors
 from cbp.errors.counts import format_count
-from cbp.model.author.translator_state import Watch
+from cbp.model.author.translator_state import StateWatch
 from cbp.model.dataflow.equality import identity
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 
@@ -46,7 +46,7 @@ def combined(
     input_ = spec.inputs[flow]
     assert input_.combine is not None, "only called for inputs that combine"
     name, line = f"{spec.name}.{input_.name}.combine", input_.combine.place
-    fresh = Watch(input_.combine.function, stage=stage, name=name, place=line)
+    fresh = StateWatch(input_.combine.function, stage=stage, name=name, place=line)
     input_ = replace(input_, combine=replace(input_.combine, function=fresh.function))
     names, types = input_.schema.names, [f.type for f in input_.schema.fields]
     rows = rows_maker(input_.name, names)(decode_columns(table, names, types))

@@ -16,8 +16,6 @@ from pathlib import Path
 
 from cbp.errors import SparkUnauthenticatedError
 
-__all__ = ["authentication", "spark_defaults"]
-
 _ON = "spark.authenticate"
 _SECRET = "spark.authenticate.secret"
 _GIVEN_BY_SPARK = "_SPARK_AUTH_SECRET"

@@ -33,8 +33,6 @@ from cbp.engine.spark import executor
 from cbp.engine.spark.sql import job as sql
 from cbp.model.author.process_state import watch_process
 
-__all__ = ["ended_quietly"]
-
 PREPARED = (worker_code, executor, sql, numpy.random)
 
 

@@ -24,8 +24,6 @@ from cbp.errors import CbpError, RunCancelledError, SparkUnstartedError
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.plan.lanes import Bypass
 
-__all__ = ["DeferredExecutor"]
-
 _log = logging.getLogger(__name__)
 
 

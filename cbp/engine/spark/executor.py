@@ -35,7 +35,7 @@ from cbp.engine.spark.session import require_safe
 from cbp.engine.spark.shuffle import shuffled
 from cbp.engine.spark.sql.job import SqlJob, SqlSession, parts_of
 from cbp.engine.spark.sql.query_check import Queries
-from cbp.engine.spark.sql_keys import Expressions, failed_expression
+from cbp.engine.spark.sql_keys import SqlKeys, failed_expression
 from cbp.engine.spark.tasks import (
     RESULT,
     Work,
@@ -47,7 +47,7 @@ from cbp.engine.spark.tasks import (
     numbered,
     shared_out,
 )
-from cbp.engine.spark.worker_pool import Residents
+from cbp.engine.spark.worker_pool import WorkerPool
 from cbp.engine.task.record_task import record_shares
 from cbp.engine.task.reports import JobLane, TaskReport, decode, encode
 from cbp.engine.task.stage_task import StageTask
@@ -72,8 +72,6 @@ from cbp.errors.message_limits import shortened
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.flow.increment import DataFile
 from cbp.model.plan.lanes import JOB_START_SECONDS, Bypass, Lane, work_seconds
-
-__all__ = ["SparkExecutor"]
 
 _EXECUTOR_ENV = "spark.executorEnv."
 
@@ -118,9 +116,9 @@ class SparkExecutor:
         self._placement = Placement(spark.sparkContext)
         most = min(resident_workers, self.slots) if self._placement.is_local else 0
         self.bypass = Bypass(most, job_start_seconds)
-        self.residents = Residents(most, _environment(spark))
+        self.residents = WorkerPool(most, _environment(spark))
         self._variables = WorkerVariables.of(spark.sparkContext)
-        self._expressions, self._queries = Expressions(spark), Queries(spark)
+        self._expressions, self._queries = SqlKeys(spark), Queries(spark)
         self._sessions: dict[tuple[str, str], list[SqlSession]] = {}
         self._plan_optimisations = plan_optimisations
 

@@ -24,8 +24,6 @@ from pyspark.errors import PySparkException
 from cbp.engine.interface.runs import RunPlan
 from cbp.errors import OperatingError
 
-__all__ = ["WorkerVariables", "is_unreadable", "jobs_of", "starved"]
-
 _POOL = "spark.scheduler.pool"
 _UNREADABLE = ("FAILED_READ_FILE", "FILE_NOT_EXIST", "PATH_NOT_FOUND", "is not a Parquet file")
 

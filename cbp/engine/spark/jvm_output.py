@@ -12,8 +12,6 @@ import threading
 from collections import deque
 from contextlib import suppress
 
-__all__ = ["JvmOutput"]
-
 _HELD_MAX = 2_000
 _SHOWN_MAX = 8
 _ERRORS = ("unresolved dependency", "UNRESOLVED DEPENDENCIES", "SERVER ERROR", "Exception", "rror")
@@ -63,6 +61,6 @@ class JvmOutput:
                     if not self._is_passed_on:
                         self._held.append(line)
                         continue
-                with suppress(OSError, ValueError):  # nobody reads any more
+                with suppress(OSError, ValueError):  # the reader is gone
                     sys.stderr.write(line.decode(errors="replace"))
                     sys.stderr.flush()

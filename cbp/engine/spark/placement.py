@@ -17,8 +17,6 @@ from typing import Any
 from pyspark import RDD, SparkContext
 from pyspark.serializers import CPickleSerializer
 
-__all__ = ["Placement", "homes"]
-
 _DRIVER = "driver"
 
 

@@ -21,8 +21,6 @@ from pathlib import Path
 
 from cbp.errors import SparkSettingError
 
-__all__ = ["root_of_user", "take_scratch"]
-
 _PREFIX = "spark-"
 _LOCK = "lock"
 

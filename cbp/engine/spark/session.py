@@ -40,15 +40,6 @@ from cbp.errors import SparkSettingError, SparkUnstartedError
 from cbp.errors.masks import SECRET_NAME, mask_credentials
 from cbp.model.plan.lanes import JOB_START_SECONDS
 
-__all__ = [
-    "SparkSettings",
-    "local_slots",
-    "python_of_workers",
-    "require_safe",
-    "start_session",
-    "with_room",
-]
-
 _ORDER_CHECKED = "spark.sql.shuffle.orderIndependentChecksum"
 _REQUIRED = {
     f"{_ORDER_CHECKED}.enabled": "true",

@@ -33,17 +33,6 @@ from cbp.model.flow.changes import AFTER, CHANGE_TYPE
 from cbp.model.flow.increment import DataFile
 from cbp.model.flow.schema import DataType
 
-__all__ = [
-    "by_task",
-    "ddl",
-    "flow_of",
-    "quoted",
-    "read",
-    "shuffled",
-    "slot_expressions",
-    "within_slots",
-]
-
 
 def shuffled(spark: SparkSession, plan: RunPlan, task: TaskPlan) -> DataFrame:
     """Return all flows in the layout of the shuffle, each task's records in order."""

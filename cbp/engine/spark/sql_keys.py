@@ -19,13 +19,11 @@ from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.schema import DataType, Schema
 
-__all__ = ["Expressions", "failed_expression"]
-
 _BAD_VALUE = re.compile(r"\[([A-Z0-9_.]+)\] (.*?)\s*SQLSTATE: 22\w{3}", re.DOTALL)
 """Spark's error text when a value does not fit: SQL's class 22, data exceptions."""
 
 
-class Expressions:
+class SqlKeys:
     """Checks expressions on one session; each is checked only once."""
 
     def __init__(self, spark: SparkSession) -> None:

@@ -36,23 +36,6 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.workers.carried_errors import carrying_errors
 from cbp.model.author.decimals import author_decimals
 
-__all__ = [
-    "PLACE",
-    "RESULT",
-    "Work",
-    "arranged",
-    "as_task",
-    "group_task",
-    "nothing",
-    "nothing_in_arrow",
-    "numbered",
-    "reported",
-    "route_task",
-    "shared_out",
-    "slots_ddl",
-    "task_identity",
-]
-
 RESULT = "body string"
 PLACE = "_place"
 """Column of a record that several groups share: the first bucket of the task that gets it."""

@@ -26,8 +26,6 @@ from cbp.engine.spark import tasks as work
 from cbp.engine.workers.lifetime import end_with
 from cbp.model.author.process_state import ProcessWatch, watch_process
 
-__all__ = ["IDLE_SECONDS", "answer", "serve"]
-
 IDLE_SECONDS = 600.0
 """A worker that was idle for this long ends, to free its memory."""
 

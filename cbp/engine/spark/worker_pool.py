@@ -30,9 +30,6 @@ from pyspark import cloudpickle
 from cbp.engine.spark.tasks import Work
 from cbp.engine.workers.worker_process import WorkerProcess
 
-__all__ = ["Residents", "safe_path"]
-
-
 _MODULE = "cbp.engine.spark.worker_main"
 _pickled: Callable[[Any], bytes] = cloudpickle.dumps
 _log = logging.getLogger(__name__)
@@ -74,7 +71,7 @@ class _Worker(WorkerProcess):
         return answer
 
 
-class Residents:
+class WorkerPool:
     """The resident workers of one executor; safe to use from several threads.
 
     Args:

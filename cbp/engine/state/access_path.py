@@ -23,8 +23,6 @@ from __future__ import annotations
 
 from typing import Literal
 
-__all__ = ["RowsFrom", "choose_rows", "choose_search", "is_small"]
-
 RowsFrom = Literal["copy", "groups"]
 
 SMALL_BYTES = 256 << 10

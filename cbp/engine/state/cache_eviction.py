@@ -21,15 +21,6 @@ import re
 from collections.abc import Iterator, Sequence
 from pathlib import Path
 
-__all__ = [
-    "BOOT_SECONDS_MAX",
-    "SCRATCH_KINDS",
-    "evict",
-    "other_boots",
-    "remove_boots",
-    "remove_older",
-]
-
 BOOT_SECONDS_MAX = 7 * 86400.0
 """A boot's folder is removed once its newest file is older than this."""
 

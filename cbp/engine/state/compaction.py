@@ -36,8 +36,6 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import order_by_columns, sorted_tables
 from cbp.engine.storage.file_sizes import is_full
 
-__all__ = ["FANOUT_LARGE", "Merged", "compact", "live_records"]
-
 FANOUT_LARGE = 3
 """Number of files of any other tier than the lowest that starts a merge.
 

@@ -15,15 +15,26 @@ it is touched, and as a whole once half of it was touched or it was asked often.
 Guaranteed: bytes that `Guard` accepted are those that `write_copy` wrote under this name
 (tests/cbp/engine/state/test_copies.py flips each). Not guaranteed: that memory or disk leaves
 them unchanged afterwards.
+
+Copies that were found damaged on this machine are noted in a log:
+
+    <cache>/damaged.jsonl     a line per copy: when, which copy, of which data file, and why
+
+Tasks find the damage, in processes that end; users ask the service for it. Nothing needs these
+notes, so a note that cannot be written is skipped. The file is bounded: the newest half stays.
 """
 
 from __future__ import annotations
 
+import contextlib
+import json
 import os
 import struct
+import time
 from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -32,7 +43,33 @@ import xxhash
 
 from cbp.engine.storage.engine_limits import EngineLimits
 
-__all__ = ["CopyDamagedError", "CopyForeignError", "Guard", "MappedCopy", "map_copy", "write_copy"]
+NOTES_BYTES_MAX = 256 << 10
+
+_NOTES_FILE = "damaged.jsonl"
+
+
+def note_dropped(cache: Path, *, copy: Path, source: str, why: str) -> dict[str, Any]:
+    """Record that a copy was dropped; return the note."""
+    note = {"at": round(time.time(), 3), "copy": str(copy), "file": source, "why": why}
+    path = cache / _NOTES_FILE
+    with contextlib.suppress(OSError):
+        if path.exists() and path.stat().st_size > NOTES_BYTES_MAX:
+            lines = path.read_bytes().splitlines(keepends=True)
+            path.write_bytes(b"".join(lines[len(lines) // 2 :]))
+        with path.open("ab") as file:
+            file.write(json.dumps(note, separators=(",", ":")).encode() + b"\n")
+    return note
+
+
+def dropped_copies(cache: Path) -> list[dict[str, Any]]:
+    """Return the notes, oldest first; unreadable lines are skipped."""
+    notes: list[dict[str, Any]] = []
+    with contextlib.suppress(OSError):
+        for line in (cache / _NOTES_FILE).read_bytes().splitlines():
+            with contextlib.suppress(ValueError):
+                notes.append(json.loads(line))
+    return notes
+
 
 Int64s = npt.NDArray[np.int64]
 
@@ -282,12 +319,12 @@ def _read_sums(
         if end.endswith(_ARROW_MAGIC):
             message = "it is of an earlier version"
             raise CopyForeignError(message)
-        message = "its end is not that of a copy"
+        message = "it does not end like an index copy"
         raise CopyDamagedError(message)
     sums = os.pread(handle, max(0, size - _TAIL.size - bytes_), bytes_)
     if seal != _seal(name, bytes_, block, sums):
         # Either damage, or an intact copy that was written under another name: not to be used.
-        message = "its checksums are damaged, or those of another copy"
+        message = "its checksums are damaged, or belong to another copy"
         raise CopyDamagedError(message)
     if block != block_wanted or len(sums) != 8 * -(-bytes_ // block):
         message = f"it has blocks of {block} bytes"

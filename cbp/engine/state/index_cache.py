@@ -49,16 +49,19 @@ import pyarrow as pa
 from cbp.engine.delta.deletion_vector_cache import VectorCache
 from cbp.engine.state.access_path import choose_rows, is_small
 from cbp.engine.state.cache_eviction import evict, other_boots, remove_boots, remove_older
-from cbp.engine.state.copies import CopyDamagedError, CopyForeignError, map_copy, write_copy
-from cbp.engine.state.damaged_copies import note_dropped
+from cbp.engine.state.copies import (
+    CopyDamagedError,
+    CopyForeignError,
+    map_copy,
+    note_dropped,
+    write_copy,
+)
 from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, ascending
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import map_is_refused
 from cbp.errors import DiskFullError, FileDamagedError, InvariantError
 from cbp.errors.counts import format_count
-
-__all__ = ["IndexCache", "index_cache"]
 
 BYTES_MAX_DEFAULT = 20 << 30
 MAPS_MAX = 4096
@@ -328,7 +331,7 @@ class IndexCache:
         with contextlib.suppress(OSError):
             path.unlink(missing_ok=True)
         dropped = note_dropped(self._folder.parent, copy=path, source=wanted.source, why=why)
-        _log.warning("index copy dropped and made anew: %s", dropped)
+        _log.warning("index copy discarded and rebuilt: %s", dropped)
 
     def _make(self, wanted: _Wanted, *, copy: bool) -> IndexedFile:
         name = wanted.name

@@ -19,8 +19,6 @@ import pyarrow as pa
 from cbp.engine.delta.deletion_vectors import live_in
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 
-__all__ = ["LargeGroup", "large_groups", "without"]
-
 Int64s = npt.NDArray[np.int64]
 _READ_BYTES = 16 << 20
 

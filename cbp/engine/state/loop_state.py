@@ -29,8 +29,6 @@ from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec
 
-__all__ = ["LoopState"]
-
 _HASH = "_hash"
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 """As in the index copies: the rows of any file can follow those of any other."""

@@ -29,8 +29,6 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.spill_files import BlockFile
 from cbp.model.dataflow.equality import identity
 
-__all__ = ["Difference"]
-
 _Old = tuple[Row, int, int, int]
 """A record, and its place: hash, file, position."""
 

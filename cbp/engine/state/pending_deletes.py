@@ -26,8 +26,6 @@ from pyroaring import BitMap64
 from cbp.engine.storage.files import Files, LocalFiles
 from cbp.errors import FileDamagedError, FileLostError, InvariantError, NotFoundError
 
-__all__ = ["Deletes", "read_deletes", "write_deletes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Deletes:

@@ -22,8 +22,6 @@ from cbp.engine.storage.file_sizes import Cutter
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.model.dataflow.stage import StateSpec
 
-__all__ = ["RunFiles", "WrittenRun", "state_file_schema"]
-
 
 def state_file_schema(spec: StateSpec) -> pa.Schema:
     """Return the schema of a state table's data files: the state's columns and the hash."""

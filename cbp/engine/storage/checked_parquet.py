@@ -324,7 +324,7 @@ def _read_seal(source: pa.NativeFile, path: str) -> tuple[Sums | None, int]:
     if own != int.from_bytes(xxhash.xxh3_64_digest(sums + fixed_part), "little"):
         raise FileDamagedError(path, "its seal is damaged")
     if named and name and name != (_name_sum(path) or name):
-        raise FileDamagedError(path, "it is whole, but was written under another name")
+        raise FileDamagedError(path, "it is undamaged, but was written under another name")
     if sum_ != xxhash.xxh3_64_intdigest(end[len(end) - footer :]):
         raise FileDamagedError(path, "the checksum of its footer is wrong")
     return np.frombuffer(sums, "<u8"), int(pages)

@@ -316,7 +316,7 @@ def _below(root: str, now: float) -> Iterator[StoredFile]:
                 status = os.stat(full)
             except OSError as error:
                 if error.errno in (errno.ENOENT, errno.ELOOP):
-                    continue  # removed meanwhile, or a link that leads nowhere
+                    continue  # removed meanwhile, or a dangling link
                 raise
             path = full.removeprefix(f"{root}/")
             age = now - status.st_mtime

@@ -32,13 +32,12 @@ from cbp.engine.columnar.groups import FlowRun, Int64s, union
 from cbp.engine.columnar.looked_up import WholeTable
 from cbp.engine.kernel.arrow.run import VectorisedRun
 from cbp.engine.kernel.author_call import Emitted
-from cbp.engine.kernel.groupwise import BucketRun
+from cbp.engine.kernel.groupwise import GroupwiseRun
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.delivery import Deliveries
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.shuffle.spool import Spool
-from cbp.engine.state.bucket_batches import neighbors, parted, state_weight
-from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.bucket_state import BucketState, neighbors, parted, state_weight
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.state.timers import Woken, due_groups
@@ -289,7 +288,7 @@ def _calls(
     woken: Woken | None,
     lookups: Lookups,
     write_state: WriteState,
-) -> BucketRun | VectorisedRun:
+) -> GroupwiseRun | VectorisedRun:
     """Return the kernel of the translator's form."""
     stage, limits = writers.plan.stage, writers.plan.limits
     if spec.form == "arrow":
@@ -307,7 +306,7 @@ def _calls(
             lookups=lookups,
             whole_tables=writers.whole_arrow_tables,
         )
-    return BucketRun(
+    return GroupwiseRun(
         stage=stage,
         spec=spec,
         runs=runs,

@@ -37,8 +37,7 @@ from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.shuffle.broadcast import Shared
 from cbp.engine.shuffle.replicated_read import arrange_messages
 from cbp.engine.shuffle.spool import Spool
-from cbp.engine.state.bucket_batches import parted
-from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.loop_state import LoopState
 from cbp.engine.state.run_files import state_file_schema
 from cbp.engine.storage.external_sort import order_by_columns

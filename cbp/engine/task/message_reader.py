@@ -43,7 +43,7 @@ class Misplaced(Exception):
 
 
 @dataclass
-class Mail:
+class MessageReader:
     """The messages that one task receives, of all loopbacks that are read in place.
 
     Attributes:
@@ -88,7 +88,7 @@ class _Flow:
     """The messages of one loopback that one task receives."""
 
     def __init__(
-        self, plan: TaskPlan, layout: ShuffleLayout, part: int, at: int, mail: Mail
+        self, plan: TaskPlan, layout: ShuffleLayout, part: int, at: int, mail: MessageReader
     ) -> None:
         self._plan, self._layout, self._at, self._mail = plan, layout, at, mail
         self._input = plan.spec.inputs[at]

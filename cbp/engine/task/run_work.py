@@ -16,8 +16,7 @@ from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState
 from cbp.engine.kernel.arrow.whole_run import call_once
 from cbp.engine.shuffle.spool import Spool
-from cbp.engine.state.bucket_batches import parted
-from cbp.engine.state.bucket_state import BucketState
+from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.run_files import RunFiles
 from cbp.engine.task.bucket_work import count_arrived, flow_runs
 from cbp.engine.task.writers import TaskWriters, count_look_ups

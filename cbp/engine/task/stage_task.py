@@ -43,7 +43,7 @@ from cbp.engine.task.bucket_work import (
     shared_records,
 )
 from cbp.engine.task.loop_work import LoopWork, LoopWriters
-from cbp.engine.task.message_reader import Mail
+from cbp.engine.task.message_reader import MessageReader
 from cbp.engine.task.record_task import RecordRun, SetAsideRecords
 from cbp.engine.task.reports import GroupFailed, GroupsFailed, NextPhase, OutputFile, TaskReport
 from cbp.engine.task.run_work import RunWork
@@ -162,7 +162,7 @@ class StageTask:
     def _mail(self) -> Iterator[pa.RecordBatch]:
         """Yield the messages that this task reads in place."""
         if self.plan.in_place:
-            mail = Mail(self.plan, self.part)
+            mail = MessageReader(self.plan, self.part)
             yield from mail.batches()
             self.writers.counts.update(mail.figures)
 

@@ -90,7 +90,7 @@ class Code:
             return
         if self.interpreter != now.interpreter:
             was, is_ = (f"Python {one.interpreter}" for one in (self, now))
-            yield f"its code: of another interpreter ({was} -> {is_}), so it cannot be compared"
+            yield f"its code: compiled by another interpreter ({was} -> {is_}), so not comparable"
             return
         others = sorted(
             name

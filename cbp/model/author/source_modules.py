@@ -9,7 +9,7 @@ and whatever of them is sent to a worker takes that text along:
 
 So a worker needs no file, on this machine or another, and it never runs other code than the
 service. One *source set* holds the modules of one folder, and is loaded as a whole. If the files
-are loaded anew, objects of the former set still travel with their own text.
+are loaded again, objects of the former set still travel with their own text.
 
 A module of the set is also what it imports from its own folder, as in a script. Names of the
 standard library and of installed packages are not looked for there.

@@ -6,7 +6,7 @@ gets its own copy of the registered instance, made without calling `__init__` ag
 the task, the copy must be as `__init__` left it: its attributes, those of its classes, and the
 default values of its methods.
 
-    with Watch(spec.translate, name="UrlCount.translate", place=spec.place) as fresh:
+    with StateWatch(spec.translate, name="UrlCount.translate", place=spec.place) as fresh:
         fresh.function(...)
 
 Guaranteed: a change of an attribute is found, and so is a change inside a list, dict, set, array or
@@ -44,7 +44,7 @@ _first: dict[int, dict[str, Hashable]] = {}
 """Maps the id of each object to its outline before its first call in this process."""
 
 
-class Watch:
+class StateWatch:
     """Detects changes that an author's function makes to the object that it belongs to.
 
     Args:

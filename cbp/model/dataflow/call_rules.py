@@ -20,7 +20,7 @@ from cbp.errors import (
     ViewRemoteError,
     text_of,
 )
-from cbp.model.author.translator_state import Watch
+from cbp.model.author.translator_state import StateWatch
 from cbp.model.dataflow.routing import misrouting
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.attributes import attribute
@@ -177,7 +177,7 @@ def error_class(exc: BaseException, function: str) -> type[AuthorCodeError]:
     return misrouting(exc) if function.endswith(".route_by") else AuthorCodeError
 
 
-class Fresh(Watch):
+class Fresh(StateWatch):
     """A translator with a fresh instance, for one task of one epoch.
 
     Attributes:
@@ -195,7 +195,7 @@ class Watches:
 
     def __init__(self, spec: TranslatorSpec, *, stage: str) -> None:
         self._spec, self._stage = spec, stage
-        self._by_function: dict[int, Watch] = {}
+        self._by_function: dict[int, StateWatch] = {}
 
     def fresh(self, function: Callable[..., Any], name: str, place: str) -> Callable[..., Any]:
         """Return the function to call instead of a function of the translator.
@@ -208,7 +208,9 @@ class Watches:
         watch = self._by_function.get(id(function))
         if watch is None:
             name = f"{self._spec.name}.{name}"
-            watch = Watch(function, stage=self._stage, name=name, place=place or self._spec.place)
+            watch = StateWatch(
+                function, stage=self._stage, name=name, place=place or self._spec.place
+            )
             self._by_function[id(function)] = watch
         return watch.function
 

@@ -2,7 +2,7 @@
 
     counts = State(..., expire="30 days")   the hidden timers `counts_expiry`: one for each group
 
-Each call of a group sets its timer anew; no author's code sees it. A group that a run calls only
+Each call of a group sets its timer again; no author's code sees it. A group that a run calls only
 for such a timer is *idle*: its author is not called, its records of that state go, and all its
 other records stay. The timers are a state (`cbp.engine.state.timers`), and so durable, undone by a
 roll-back, compacted and compared like any other.

@@ -284,8 +284,8 @@ def _mistake(
     if table not in tables:
         message = (
             f"{table!r} is not a view or state of a stage, which a look-up reads by key; known are "
-            f"{listed(sorted(tables)) or 'none'}. A static table is a source behind a stage that "
-            "keeps it, such as `latest`"
+            f"{listed(sorted(tables)) or 'none'}. For a static table, wire a source to a stage "
+            "that keeps it, such as `latest`"
         )
         return "lookup_table_unknown", message
     writer, state = tables[table]

@@ -102,7 +102,7 @@ class StageNode:
             outputs are kept for good.
         lookups: Maps look-ups to the tables that they read, as `stage.state`.
         any_order: Whether a group's answer depends on nothing but its records, whatever their order
-            and epochs, so that it can be computed anew (`cbp.model.dataflow.replacement`).
+            and epochs, so that it can be recomputed (`cbp.model.dataflow.replacement`).
         set_aside_max: How many records it can set aside, if its code fails on them
             (`cbp.model.dataflow.set_aside`); `None` if it stops instead.
         together: The rule by which its runs read what waits

@@ -7,7 +7,7 @@
 A replacement is an increment of its source like any other. Records that both files have are in
 neither part. A stage that reads the source as signed records is given the sums that it needs: all
 its records are in `files` then, with their signs turned for those that are gone. Any other stage
-computes the groups of the run anew, from all of their records that are kept, as if these had come
+recomputes the groups of the run, from all of their records that are kept, as if these had come
 in one increment and the groups had no state (`cbp.engine.run.recomputation`). That is right if the
 stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
 that it wrote can be replaced. `hindrances` says what of this a stage lacks.
@@ -79,7 +79,7 @@ def hindrances(
 
 
 def _why_not(node: StageNode, sources: Collection[str], altered: Collection[str]) -> str:
-    """Return what keeps a stage from computing groups anew, in words; `""` if nothing does."""
+    """Return what keeps a stage from recomputing groups, in words; `""` if nothing does."""
     spec = node.translator
     if not node.any_order:
         return (
@@ -90,22 +90,26 @@ def _why_not(node: StageNode, sources: Collection[str], altered: Collection[str]
         return "it has an input without groups, and what it wrote of single records stays"
     for one in spec.inputs:
         if one.loopback or node.wiring[one.name] not in sources:
-            return f"its input {one.name!r} reads {node.wiring[one.name]!r}, whose past is not kept"
+            return (
+                f"its input {one.name!r} reads {node.wiring[one.name]!r}, whose history is not kept"
+            )
         if one.frame_by is not None:
             return f"its input {one.name!r} is framed, and frames that closed are not opened again"
         if not isinstance(one.route_by, tuple):
             return f"its input {one.name!r} is routed by a function; route by columns"
     if outputs := [one.name for one in spec.emitted]:
-        return f"its output {outputs[0]!r} is no view, and records that were emitted stay"
+        return f"its output {outputs[0]!r} is not a view, and records that were emitted stay"
     for state in spec.states:
         if state.keep or state.grouping == "outer" or spec.writes_remote:
             return f"its state {state.name!r} is more than what each group emits when it is called"
     if spec.form == "sql":
         return "it is in SQL"
     if node.sets_aside:
-        return "it sets records aside (`on_error`), and what waits there is not computed anew"
+        return (
+            "it sets records aside (`on_error`), and records that are set aside are not recomputed"
+        )
     if spec.lookups or spec.reads_run or spec.timers or spec.expiries:
-        return "it reads look-ups, the time or timers, which are not what they were"
+        return "it reads look-ups, the time or timers, which have changed since"
     if not node.runnable.split_free:
         return f"its rule {node.runnable.name} reads records twice, or leaves some out"
     if node.name in altered:

@@ -350,7 +350,7 @@ class TranslatorSpec:
         reads_run: Whether its code reads `group.run` (`cbp.model.dataflow.run_context`).
         lookups: Tables of other stages that its groups look up.
         writes_remote: Whether its code names `.remote`, so that a group can have records of others.
-        anew: For a run that computes its groups anew (`cbp.engine.run.recomputation`): the author's
+        anew: For a run that recomputes its groups (`cbp.engine.run.recomputation`): the author's
             code is given no state, and groups with a record of this input are not called, so that
             nothing stays of them. `""`: an ordinary run.
     """

@@ -4,7 +4,7 @@
     insert          +1   a key that had no record
     update_before   -1   the record that a key had
     update_after    +1   the record that it has instead; follows its update_before
-    delete          -1   a key that has no record any more
+    delete          -1   a key that no longer has a record
 
 In one epoch a key has at most one insert, one delete, or one pair of updates, and a record that did
 not change has none. So the sum of the signs of all changes of a record is 1 if the view has the

@@ -42,7 +42,7 @@ from cbp.errors import (
 from cbp.model.author.code_fingerprint import UNKNOWN_CODE, Code
 from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
-from cbp.model.author.translator_state import Watch
+from cbp.model.author.translator_state import StateWatch
 from cbp.model.flow.increment import DataFile, FramingKey, Increment
 
 
@@ -242,7 +242,7 @@ def framing_keys(
     keys: list[FramingKey | Refused] = []
     try:
         memo = json_memo(memo)
-        watch = Watch(frame_by.function, stage=stage, name=function, place=frame_by.place)
+        watch = StateWatch(frame_by.function, stage=stage, name=function, place=frame_by.place)
         with author_decimals(), watch as fresh:
             for record in records:
                 if frame_by.memo:
@@ -254,10 +254,10 @@ def framing_keys(
     except AuthorStateError:
         raise
     except DecisionInvalidError as error:
-        told: AuthorCodeError = error.at(stage=stage, function=function, place=frame_by.place)
+        placed: AuthorCodeError = error.at(stage=stage, function=function, place=frame_by.place)
         if isinstance(error, FramingKeyError):
-            told.places = {input_: len(keys)}
-        raise told from error
+            placed.places = {input_: len(keys)}
+        raise placed from error
     except BaseException as error:  # author's code may raise anything
         if not is_authors(error):
             raise

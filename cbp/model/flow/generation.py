@@ -20,7 +20,7 @@ Position of a sink: how far it has published its flow, and what a roll-back undi
     generation 0   0 -- 1 -- 2 -- 3 -- 4            published up to 4: (generation 0, next 5)
     generation 1              '--- 3 -- 4 -- 5      3 and 4 are published, and no longer true
 
-Increments are numbered anew from where a roll-back went. So a position names the generation up to
+Increments are numbered again from where a roll-back went. So a position names the generation up to
 which it takes roll-backs into account.
 
 Invariant: an increment counts as undone exactly if a roll-back went behind it after it was

@@ -221,7 +221,9 @@ class _Parser:
         for name in names:
             if name.lower() in seen:
                 message = f"{what} {name!r} is declared twice"
-                self._fail("column_twice", message, "names differ in more than case; rename one")
+                self._fail(
+                    "column_twice", message, "names must differ in more than case; rename one"
+                )
             seen.add(name.lower())
 
     def _check_attributes(self, names: list[str]) -> None:

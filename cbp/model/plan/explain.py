@@ -260,7 +260,7 @@ def _tasks_max(node: StageNode, limits: PhysicalLimits) -> int:
 
 
 def _lookup(node: StageNode, spec: LookupSpec) -> LookupPlan:
-    words = ["read by the keys that the inputs bring" if spec.by else "every group has all records"]
+    words = ["read by the keys of the inputs" if spec.by else "every group has all records"]
     words.append("as of the newest epoch that the table shows when a run begins")
     if spec.wake:
         words.append("and at least of the changes that the run reads: those call groups")
@@ -282,8 +282,7 @@ def _states(node: StageNode) -> Iterator[StatePlan]:
         words = (
             "scanned: every key in it is called in every epoch"
             if scanned
-            else "looked up by the keys that the inputs bring; by index or scan, whatever is "
-            "cheaper per file"
+            else "looked up by the keys of the inputs; by index or scan, as is cheaper per file"
         )
         if spec.form == "run":
             words = "read in one call: by any keys, or all at once, as the author's code asks"
@@ -336,7 +335,7 @@ def _input(
     if spec.combine is not None:
         words.append("combined before the shuffle")
     if broadcast:
-        words.append("what goes to ALL or to an address reaches each task in one copy")
+        words.append("a record for ALL or for an address reaches each task as one copy")
     if spec.frame_by is not None:
         words.append(_framing(spec.frame_by, spec.close_idle_seconds))
     if spec.supersteps > 1:
@@ -408,8 +407,8 @@ _WORDS: Mapping[Way, str] = {
     "handed_over": "handed on by the task that runs `{by}`; not read again",
     "behind": "read when `{by}` is complete: by the same task if there was one only, "
     "else in a second job of the run",
-    "in_place": "messages lie by the bucket of the group that gets them, and each task reads its "
-    "own; nothing is shuffled (few of a task are read by every task)",
+    "in_place": "messages are stored by the bucket of the receiving group, and each task reads its "
+    "own; nothing is shuffled (if a task wrote few, every task reads them)",
     "by_size": "up to {limit} every task reads it and keeps its buckets; beyond, shuffled",
     "shuffled": "Spark brings records of one key together, whatever their number",
     "every_task": "every task reads it and keeps its buckets; nothing is shuffled",
@@ -434,7 +433,7 @@ def _framing(by: FrameBy, close_idle_seconds: float) -> str:
     order = "in the order of its records" if by.memo else "each output increment grouped by it"
     ends = "one ends where another key follows, or is closed"
     if close_idle_seconds:
-        ends += f" (by itself after {close_idle_seconds:g} s without a record)"
+        ends += f" (automatically after {close_idle_seconds:g} s without a record)"
     return f"cut into frames by {_frame_by(by)}, {order}; {ends}"
 
 

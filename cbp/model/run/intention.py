@@ -58,7 +58,7 @@ class TableChange:
             left out.
         data_change: False if only the layout changes (compaction).
         below: For an output whose oldest records are removed for good, by a retention or because
-            its stage begins anew: the first epoch that is kept. 0 for every other change; below 0
+            its stage starts again: the first epoch that is kept. 0 for every other change; below 0
             if only records from before all increments are removed.
     """
 

@@ -31,7 +31,7 @@ from cbp.errors import (
 )
 from cbp.model.author.decimals import author_decimals
 from cbp.model.author.memo import json_memo
-from cbp.model.author.translator_state import Watch
+from cbp.model.author.translator_state import StateWatch
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
 
@@ -60,7 +60,7 @@ def consult(
         AlignmentError: An aligned input's keys go backwards, unless its stage sets that aside.
     """
     try:
-        watch = Watch(runnable.function, stage=stage, name=runnable.name, place=runnable.place)
+        watch = StateWatch(runnable.function, stage=stage, name=runnable.name, place=runnable.place)
         with author_decimals(), watch as fresh:
             decision: Decision = fresh.function(connectors, json_memo(memo))
         _check(decision, connectors)

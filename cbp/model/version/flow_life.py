@@ -4,7 +4,7 @@
                 records      |  records      |  changes
                 version 1       rebuilt         the output became a view
 
-A stage that is rebuilt, or added again, emits everything anew, and writes no deletions of what it
+A stage that is rebuilt, or added again, emits everything again, and writes no deletions of what it
 wrote before. So a reader that adds up signs begins with the flow's life (`first`). If an output
 became a view that was filled, its changes begin later (`signed`) and do not add up to the view: the
 records with which the view began never came as changes.

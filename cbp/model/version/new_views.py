@@ -6,7 +6,7 @@
 A view that begins with fewer records than the output gave would be wrong silently. So a stage with
 such a view is rebuilt from its retained input, or kept; a kept stage's view is filled:
 
-    rebuilt   the stage reads its input again, and emits all records of the view anew
+    rebuilt   the stage reads its input again, and emits all records of the view again
     filled    the view begins with the last record of each key of the flow
     empty     no output had its name: it gets the records of the groups that are called from then on
 

@@ -271,14 +271,15 @@ def _stage(
     if differences and not chosen:
         shown = "; ".join(differences)
         message = (
-            f"is another translator now ({shown}): say whether to keep its past, its state and "
+            f"has a different translator now ({shown}): say whether to keep its past, its state "
+            "and "
             f"what it wrote, as it is (--keep {name}; REST: keep={name}), or to rebuild it from "
             f"the retained input (--rebuild {name}; REST: rebuild={name})"
         )
         if behind:
             message += (
-                f"; what its earlier code wrote is also in what {listed(behind)} made of it: a "
-                "rebuild asks about each of them, and keeping leaves it there"
+                f"; {listed(behind)} used what its earlier code wrote: a rebuild asks about each "
+                "of them, and keeping leaves their results as they are"
             )
         if made_views:
             message += (

@@ -45,7 +45,7 @@ class BucketOut(Model):
     )
     objects: int
     waiting: int = Field(description="New objects that are not fetched yet.")
-    left_out: int = Field(description="Objects that are not going to be taken in.")
+    left_out: int = Field(description="Objects that will not be taken in.")
     oldest_left_out: list[UnclaimedOut] = Field(description="The first 100 of them.")
 
 
@@ -71,7 +71,7 @@ class SourceFolderOut(Model):
     waiting: int = Field(description="Files that are not claimed yet.")
     waiting_bytes: int
     oldest_at: datetime | None = Field(description="When the oldest of these was last changed.")
-    unclaimed: int = Field(description="Names that are not going to be taken in.")
+    unclaimed: int = Field(description="Names that will not be taken in.")
     oldest_unclaimed: list[UnclaimedOut] = Field(description="The first 100 of them.")
     gone: list[GoneOut] = Field(
         description="Files that disappeared after they were claimed, newest first. Each is listed "

@@ -10,8 +10,6 @@ from pydantic import Field
 from controller.api.answers.problems import problem
 from controller.api.answers.schemas import Model, Problem
 
-__all__ = ["JobOut", "JobStatus"]
-
 JobStatus = Literal["running", "done", "failed"]
 """How an amendment's job is."""
 
@@ -28,7 +26,7 @@ class JobOut(Model):
     unit: str = Field(description="What `done` and `total` count, such as `runs`.")
     began_at: datetime
     seconds: float
-    error: Problem | None = Field(description="Why it failed, as a request would be refused.")
+    error: Problem | None = Field(description="Why it failed, in the form of a refused request.")
 
     @classmethod
     def at(cls, path: str, job: Any, **more: Any) -> Self:

@@ -304,7 +304,9 @@ async def _on_http_error(request: Request, error: Exception) -> JSONResponse:
     if isinstance(error.__cause__, CbpError):  # raised while a body was read
         return await _on_cbp_error(request, error.__cause__)
     if error.status_code == HTTPStatus.METHOD_NOT_ALLOWED:
-        message = f"{path} does not take {request.method}; /api/v1/openapi.json lists what it takes"
+        message = (
+            f"{path} does not support {request.method}; /api/v1/openapi.json lists the methods"
+        )
         response = await _on_cbp_error(request, _MethodError(message))
         response.headers.update(error.headers or {})
         return response

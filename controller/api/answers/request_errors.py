@@ -210,7 +210,7 @@ class NotLeadingError(OperatingError):
     code = "not_leading"
 
     def __init__(self, why: str) -> None:
-        super().__init__(f"this instance starts no more runs: {why}", cause=why)
+        super().__init__(f"this instance no longer starts runs: {why}", cause=why)
 
 
 class LedElsewhereError(RequestError):

@@ -247,7 +247,7 @@ class DataflowSummary(Model):
     name: str
     version: int
     desired: Literal["running", "paused", "draining", "drained"] = Field(
-        description="`draining`: it takes in no more files, and works off what it has; then it is "
+        description="`draining`: it accepts no new files, and processes what it has; then it is "
         "`drained`, and starts no runs."
     )
     state: DataflowState
@@ -285,7 +285,7 @@ class DataflowDetail(Model):
     stages: list[StageOut]
     document: dict[str, Any]
     definition_problem: str | None = Field(
-        description="Why its translators cannot be loaded any more; `null` if they can."
+        description="Why its translators can no longer be loaded; `null` if they can."
     )
 
 
@@ -354,7 +354,7 @@ class PhaseOut(Model):
 
     name: str = Field(description="start, plan, job, assemble, tidy or finish.")
     begin_seconds: float = Field(description="When it began, in seconds since the run began.")
-    end_seconds: float | None = Field(description="`null` if it goes on.")
+    end_seconds: float | None = Field(description="`null` while it is under way.")
 
 
 class BulkItemOut(Model):
@@ -482,7 +482,7 @@ class PunctuationOut(Model):
 
     number: int = Field(description="Number of this close in its dataflow, from 0.")
     flow: str
-    at: int = Field(description="Index of the first increment behind it.")
+    at: int = Field(description="Index of the first increment after it.")
     reason: Literal["request", "marker", "idle"]
     inputs: list[str] = Field(description="The inputs that it is for, as `stage.input`.")
     closed_at: datetime
@@ -501,7 +501,9 @@ class PortOut(Model):
 class PortsOut(Model):
     """What a translator reads, writes and keeps."""
 
-    inputs: list[PortOut] = Field(description="Those to be wired; loopbacks wire themselves.")
+    inputs: list[PortOut] = Field(
+        description="Inputs to be wired; loopbacks are wired automatically."
+    )
     outputs: list[PortOut]
     states: list[PortOut]
 

@@ -16,7 +16,7 @@ from datetime import datetime
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.connector import Connector
 from cbp.model.graph.cycles import components, predecessors
-from cbp.model.plan.wave import Cell, StageProgress, follow
+from cbp.model.plan.increment_progress import Cell, StageProgress, follow
 from cbp.model.run.intention import RunStatus
 from controller.store.base import IncrementRecord, RunRecord, Store
 

@@ -38,7 +38,7 @@ _TOTALS = {
 }
 
 
-class Scrape(Collector):
+class MetricsScrape(Collector):
     """The metrics at one moment.
 
     Args:
@@ -115,7 +115,7 @@ class Scrape(Collector):
         for (dataflow, source), count in sorted(self._quarantined.items()):
             files.add_metric([dataflow, source], count)
         yield files
-        text = "Records that a stage has set aside; mend its code, then `cbp give-back`."
+        text = "Records that a stage has set aside; fix its code, then `cbp give-back`."
         aside = GaugeMetricFamily("cbp_set_aside_records", text, labels=_STAGE)
         for record in self._records:
             for stage, count in self._set_aside.of(record, self._revisions).items():
@@ -130,7 +130,7 @@ class Scrape(Collector):
         )
         text = "Failed tries in a row; `cbp runs` has the error."
         failures = GaugeMetricFamily("cbp_stage_failures", text, labels=_STAGE)
-        text = "1 when it stopped by itself; fix the cause, then `cbp retry`."
+        text = "1 when a failure stopped it; fix the cause, then `cbp retry`."
         stopped = GaugeMetricFamily("cbp_stage_stopped", text, labels=_STAGE)
         text = "Age of the oldest increment that the stage has not read."
         lag = GaugeMetricFamily("cbp_stage_lag_seconds", text, labels=_STAGE)
@@ -145,8 +145,8 @@ class Scrape(Collector):
             stopped.add_metric(labels, float(stage.has_stopped))
             lag.add_metric(labels, oldest.get((stage.dataflow, stage.stage), 0.0))
         text = (
-            "Time that a stage waited for room: `readers` is back-pressure of the stages behind "
-            "it, `place` is CBP_PARALLEL_RUNS_MAX. Its rate is the share of time."
+            "Time that a stage waited for room: `readers` is back-pressure of downstream stages, "
+            "`place` is CBP_PARALLEL_RUNS_MAX. Its rate is the share of time."
         )
         waited = CounterMetricFamily(
             "cbp_stage_waited_seconds", text, labels=["dataflow", "stage", "reason"]
@@ -184,7 +184,7 @@ class Scrape(Collector):
         yield from (waiting, lag, failures)
 
     def _of_runs(self, counts: Counts) -> Iterator[Metric]:
-        text = "Runs that ended, by outcome; `failed` needs a person if it rises."
+        text = "Runs that ended, by outcome; `failed` needs an operator if it rises."
         ended = CounterMetricFamily("cbp_ended_runs", text, labels=["dataflow", "outcome"])
         for (dataflow, outcome), runs in sorted(counts.runs.items()):
             if dataflow in self._names:
@@ -242,7 +242,9 @@ class Scrape(Collector):
         yield from (damages, ended)
 
     def _of_requests(self) -> Iterator[Metric]:
-        text = "Requests, by route; status 5xx: read the log, 401 and 403: somebody tries tokens."
+        text = (
+            "Requests, by route; status 5xx: read the log, 401 and 403: someone is trying tokens."
+        )
         requests = CounterMetricFamily(
             "cbp_http_requests", text, labels=["method", "route", "status"]
         )

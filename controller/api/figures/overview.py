@@ -1,6 +1,6 @@
 """The state of dataflows: figures for the list, and for one dataflow.
 
-The figures are read from the store when they are asked for. Summaries are made anew only of
+The figures are read from the store when they are asked for. Summaries are rebuilt only for
 dataflows that have changed (`controller.api.requests.kept_summaries`). The parts are read one after
 the other, so a run that commits in between may show in only some of them. The figures are for
 people; no decision depends on them.

@@ -1,11 +1,11 @@
 """How many records were put aside: by increment, file, source and dataflow.
 
 A file's increment has the number of its own (`rejected_rows` of its origin), from the moment it is
-accepted. A file of an increment of many, and one whose increment the store does not have any more,
+accepted. A file of an increment of many, and one whose increment the store no longer has,
 is looked up in the source's log. A source's total is that of its table of rejected records, which
 a retention never shortens; it lacks an increment until the pass ends that took it in.
 
-All of it is on disk, so a restart, or a store made anew, changes no figure.
+All of it is on disk, so a restart, or a rebuilt store, changes no figure.
 """
 
 from __future__ import annotations

@@ -35,7 +35,7 @@ class RequestCounts:
             self._seconds[method, route] += seconds
 
     def take(self, counts: Callable[[int], bool]) -> bytes:
-        """Return what was counted, to be merged in another process, and begin anew.
+        """Return what was counted, to be merged in another process, and start again.
 
         Args:
             counts: Returns by the status whether a request counts.

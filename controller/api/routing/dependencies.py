@@ -36,13 +36,13 @@ from controller.loop.operations.give_back_jobs import GiveBackJobs
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.reading.explain import Explaining
 from controller.loop.reading.lineage import Lineages
-from controller.loop.reading.reader import Reading
+from controller.loop.reading.reader import Reader
 from controller.loop.reading.snapshots import Snapshots
 from controller.loop.reading.stage_facts import StageFacts
-from controller.loop.verification.jobs import Verifications
+from controller.loop.verification.verifications import Verifications
 from controller.query import Queries
 from controller.registry import Registry
-from controller.run_logs import RunLogs
+from controller.run_logs import RunLogFiles
 from controller.settings import Settings
 from controller.store.base import Store
 
@@ -75,7 +75,7 @@ class Parts:
     uploads: anyio.CapacityLimiter
     events: EventFeed
     metrics: MetricSources
-    run_logs: RunLogs
+    run_logs: RunLogFiles
     queries: Queries
     present: Callable[[], PresentState]
     now: Now
@@ -121,7 +121,7 @@ HousekeepingDep = Annotated[
     Housekeeping, Depends(_part(lambda parts: parts.controller.housekeeping))
 ]
 LineagesDep = Annotated[Lineages, Depends(_part(lambda parts: parts.controller.lineages))]
-ReadingDep = Annotated[Reading, Depends(_part(lambda parts: parts.controller.reading))]
+ReadingDep = Annotated[Reader, Depends(_part(lambda parts: parts.controller.reading))]
 GiveBackJobsDep = Annotated[
     GiveBackJobs, Depends(_part(lambda parts: parts.controller.give_back_jobs))
 ]
@@ -141,7 +141,7 @@ StoreDep = Annotated[Store, Depends(_part(lambda parts: parts.store))]
 DropFolderDep = Annotated[DropFolder, Depends(_part(lambda parts: parts.drop_folder))]
 NowDep = Annotated[Now, Depends(_part(lambda parts: parts.now))]
 MetricSourcesDep = Annotated[MetricSources, Depends(_part(lambda parts: parts.metrics))]
-RunLogsDep = Annotated[RunLogs, Depends(_part(lambda parts: parts.run_logs))]
+RunLogsDep = Annotated[RunLogFiles, Depends(_part(lambda parts: parts.run_logs))]
 PresentStateDep = Annotated[PresentState, Depends(_part(lambda parts: parts.present()))]
 KeptSummariesDep = Annotated[KeptSummaries, Depends(_part(lambda parts: parts.summaries))]
 EventFeedDep = Annotated[EventFeed, Depends(_part(lambda parts: parts.events))]

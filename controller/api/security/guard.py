@@ -55,7 +55,7 @@ SECURITY_HEADERS = {
 
 HSTS = "max-age=31536000"
 """For a year, browsers use nothing but HTTPS with the host. Not sent for loopback names: there, a
-developer's other services could not be reached any more."""
+developer's other services could no longer be reached."""
 
 ONCE = (
     "authorization",
@@ -73,7 +73,7 @@ _CALLER_FIELDS = ("actor", "session")
 
 _LOOPBACK_NAMES = frozenset({"localhost", "127.0.0.1", "::1"})
 
-# Tells OpenAPI that a token is needed; `Guard` enforces it.
+# Declares to OpenAPI that a token is needed; `Guard` enforces it.
 bearer_scheme = HTTPBearer(
     auto_error=False, description="The content of the token file, or a token of `cbp tokens new`."
 )

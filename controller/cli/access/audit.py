@@ -29,7 +29,7 @@ def audit_command(
     cursor: Cursor = None,
     json_: AsJson = False,
 ) -> None:
-    """List what was changed, by whom and why, newest first; refused requests are counted."""
+    """List what was changed, by which credential and why, newest first; counts refused requests."""
     answer = fetch(
         context,
         json_,

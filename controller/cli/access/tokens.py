@@ -130,7 +130,7 @@ def sessions_command(
         for item in answer["items"]
     ]
     columns = ("session", "token", "scope", "last seen", "ends", "address", "browser")
-    print_table(columns, rows, empty="nobody is signed in")
+    print_table(columns, rows, empty="no one is signed in")
     print_more(answer)
 
 

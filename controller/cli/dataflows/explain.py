@@ -179,7 +179,7 @@ def _print_changes(answer: dict[str, Any]) -> None:
     if not answer["recorded"]:
         versions = [(table, version) for table, version in answer["versions"].items()]
         if versions:
-            print_text("\ntables (the run's record is not in the log any more)", "bold")
+            print_text("\ntables (the run's record is no longer in the log)", "bold")
             print_table(("table", "since version"), versions, empty="")
         return
     rows = [

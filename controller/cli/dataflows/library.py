@@ -34,8 +34,8 @@ Paths = Annotated[
     typer.Option(
         "--translators",
         metavar="PATH",
-        help="Ask no service: those of installed packages, and of this file, folder or project; "
-        "may be repeated.",
+        help="Do not ask a service: list those of installed packages, and of this file, folder or "
+        "project; may be repeated.",
         show_default=False,
     ),
 ]

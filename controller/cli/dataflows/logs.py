@@ -29,10 +29,12 @@ def logs_command(
     ],
     stage: Annotated[
         str | None,
-        typer.Argument(help="The stage, if it is not behind a point.", show_default=False),
+        typer.Argument(
+            help="The stage, unless it is part of the first argument.", show_default=False
+        ),
     ] = None,
     follow: Annotated[
-        bool, typer.Option("--follow", help="Go on with new lines and newer runs.")
+        bool, typer.Option("--follow", help="Follow: print new lines, and those of newer runs.")
     ] = False,
     limit: Limit = 100,
     json_: AsJson = False,
@@ -80,7 +82,7 @@ def _print_page(answer: dict[str, Any], as_json: bool) -> None:
     for line in answer["items"]:
         print_text(_text(line))
     if not answer["items"]:
-        print_text("no lines: nothing is kept of this run here")
+        print_text("no lines: this instance keeps no log of this run")
 
 
 def _text(line: dict[str, Any]) -> str:
@@ -93,7 +95,7 @@ def events_command(
     context: typer.Context,
     follow: Annotated[bool, typer.Option("--follow", help="Go on as it happens.")] = False,
     after: Annotated[
-        str | None, typer.Option(help="Begin behind the event with this id.", show_default=False)
+        str | None, typer.Option(help="Begin after the event with this id.", show_default=False)
     ] = None,
     dataflow: Annotated[str | None, typer.Option(help="Only this dataflow.")] = None,
     limit: Limit = 20,
@@ -109,7 +111,7 @@ def events_command(
             if json_:
                 print_text(json.dumps({"event": message.event, **message.data}))
             elif message.event == "reset":
-                print_text("some events are not kept any more; go on from the newest one")
+                print_text("some events are no longer kept; continue from the newest one")
             else:
                 print_text("  ".join(map(str, _row(message.data))))
 

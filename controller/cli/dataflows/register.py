@@ -27,7 +27,7 @@ Document = Annotated[
 ]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="Keep the state of this stage, which is replaced."),
+    typer.Option(metavar="STAGE", help="Keep the state of this replaced stage."),
 ]
 Rebuild = Annotated[
     list[str] | None,
@@ -85,7 +85,7 @@ def register_command(
         print_text(f"registered {summary['name']} with {stages}", "green")
         epochs = ", ".join(f"{one['name']} {one['epoch']}" for one in answer["stages"])
         if summary["version"] > 1 or any(one["epoch"] for one in answer["stages"]):
-            print_text(f"took up its tables at version {summary['version']} (epochs: {epochs})")
+            print_text(f"resumed its tables at version {summary['version']} (epochs: {epochs})")
         for source in answer["sources"]:
             print_text(arrival_line(summary["name"], source))
     if answer.get("refused"):
@@ -97,7 +97,7 @@ def arrival_line(dataflow: str, source: Mapping[str, Any]) -> str:
     if source["format"] == "delta":
         return f"source {source['name']} follows the Delta table {source['options']['table']}"
     if source["location"]:
-        return f"source {source['name']} takes in what is put below {source['location']}"
+        return f"source {source['name']} takes in files below {source['location']}"
     return f"feed it with: cbp drop {dataflow} {source['name']} FILE..."
 
 
@@ -239,7 +239,7 @@ def _without_effect(answer: dict[str, Any], retained: Collection[str]) -> Iterat
         stage = node["name"]
         if stage in retained and node["kind"] != "added" and not node["rewired"]:
             yield (
-                f"--retained {stage}: is for a stage that this version adds, and {stage} is there "
+                f"--retained {stage}: is for stages that this version adds, and {stage} exists "
                 f"already. To let it read all retained input: --rebuild {stage}, or "
                 f"cbp backfill {answer['name']} {stage}"
             )

@@ -198,7 +198,7 @@ def _print_file_table(files: list[dict[str, Any]]) -> None:
         (
             one["source"],
             one["index"],
-            one["name"] or "not known any more",
+            one["name"] or "no longer known",
             clock(one["accepted_at"]),
             "applied again" if one["again"] else "dropped",
         )

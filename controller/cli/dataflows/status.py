@@ -184,9 +184,8 @@ def _nothing_known(settings: Settings) -> str:
     if not lost:
         return "no dataflow yet; register one with: cbp register FILE"
     return (
-        f"the database knows no dataflow, but {settings.tables} holds: {lost}. Was the database "
-        "lost, or is it another one? Stop the service and bring them back with: "
-        "cbp recover --rebuild"
+        f"the database has no dataflow, but {settings.tables} holds: {lost}. Was the database "
+        "lost, or is it another one? Stop the service and restore them with: cbp recover --rebuild"
     )
 
 
@@ -298,7 +297,7 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
             print_text(text, "yellow")
         elif not job["ended"]:
             done = f"{job['done']:,} of {job['total']:,} {job['unit']}" if job["total"] else ""
-            print_text(f"new tables are built beside: {job['step']} {done}".rstrip(), "yellow")
+            print_text(f"new tables are being built: {job['step']} {done}".rstrip(), "yellow")
     if rebuilds["back_until"]:
         until = clock(rebuilds["back_until"])
         print_text(f"the tables before the swap stay until {until}: cbp rebuild {dataflow} --back")
@@ -306,7 +305,7 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
         if not one["complete"]:
             print_text(
                 f"{one['source']}: input is kept from increment {one['first']:,} on, so a rebuild "
-                f"is refused, and so are corrections that compute groups anew (see: cbp gc "
+                f"is refused, and so are corrections that recompute groups (see: cbp gc "
                 f"{dataflow} --reach)"
             )
 

@@ -26,9 +26,9 @@ from controller.cli.session import AsJson, complete_dataflows, session
 from controller.terminal import age, clock, print_json, print_table, print_text, text
 
 Every = Annotated[
-    float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two looks.")
+    float, typer.Option("--every", min=0.2, max=3600, help="Seconds between two refreshes.")
 ]
-Once = Annotated[bool, typer.Option("--once", help="Print what is now, and end.")]
+Once = Annotated[bool, typer.Option("--once", help="Print the current state once, and exit.")]
 
 Show = Callable[[Text], object]
 WaitForKey = Callable[[float], str]
@@ -79,7 +79,7 @@ def refresh(
         look: Returns the activity; its errors are shown, and it is asked again.
         show: Shows a picture of the whole terminal.
         wait_for_key: Waits for so many seconds; returns the pressed key, or `""`.
-        every: Seconds between two looks.
+        every: Seconds between two refreshes.
         size: Returns columns and lines of the terminal.
     """
     key = ""
@@ -88,7 +88,7 @@ def refresh(
         try:
             show(draw(look(), width, height))
         except CbpError as error:
-            show(text(f"{error.message}\n\ntried again every {every:g} s; q ends it", "red"))
+            show(text(f"{error.message}\n\nretrying every {every:g} s; q quits", "red"))
         key = wait_for_key(every)
 
 

@@ -1,1 +1,1 @@
-"""Commands that check this machine and its folders, and mend or clear them."""
+"""Commands that check this machine and its folders, and repair or clear them."""

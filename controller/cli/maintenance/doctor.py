@@ -89,19 +89,20 @@ def examine(given: Session) -> Iterable[Check]:
         yield _tried(
             name,
             lambda folder=folder: check_folder(folder),  # type: ignore[misc]
-            "choose a folder of your own on a local disk: CBP_ROOT, CBP_TABLES, CBP_DROP_ROOT",
+            "choose a folder on a local disk that this user owns: CBP_ROOT, CBP_TABLES, "
+            "CBP_DROP_ROOT",
         )
     yield from _readers(settings)
     yield _disk(settings)
     yield _tried(
         "port",
         lambda: check_port_free(settings, given.transport),
-        "stop what uses it, or choose another one with CBP_PORT",
+        "stop the program that uses it, or choose another port with CBP_PORT",
     )
     yield _tried(
         "clock",
         lambda: check_clock(settings.root),
-        "set the clock, and let a time service (chrony, systemd-timesyncd) keep it",
+        "set the clock, and run a time service (chrony, systemd-timesyncd)",
     )
     yield _database(settings)
     yield _rights(settings)
@@ -145,7 +146,7 @@ def _database(settings: Settings) -> Check:
     return _tried(
         "database",
         lambda: check_database(settings.database_url),
-        "look at CBP_DATABASE_URL, and whether the server runs and lets you in",
+        "check CBP_DATABASE_URL, and that the server runs and accepts your login",
     )
 
 
@@ -157,13 +158,13 @@ def _lost(settings: Settings) -> Check:
     path = sqlite_path(settings.database_url)
     if there and path is not None and not path.exists():
         text = f"the database {path} is missing, but there are tables of {', '.join(there)}"
-        return Check("tables", "fail", text, "bring them back with: cbp recover --rebuild")
+        return Check("tables", "fail", text, "restore them with: cbp recover --rebuild")
     unknown = sorted(there.keys() - known_dataflows(path)) if path is not None else []
     if unknown:
-        text = f"{path} does not know the tables of {', '.join(unknown)}"
+        text = f"{path} has no entry for the tables of {', '.join(unknown)}"
         remedy = (
             "if they were not deleted on purpose (cbp delete without --purge), stop the service "
-            "and bring them back with: cbp recover --rebuild"
+            "and restore them with: cbp recover --rebuild"
         )
         # A dataflow that was deleted without --purge leaves its tables, so this can be meant.
         return Check("tables", "fail" if len(unknown) == len(there) else "warn", text, remedy)
@@ -197,15 +198,13 @@ def _damages(settings: Settings, seconds: Callable[[], float] = MACHINE.seconds)
 
 
 def _dropped_copies(settings: Settings) -> Check:
-    from cbp.engine.state.damaged_copies import dropped_copies
+    from cbp.engine.state.copies import dropped_copies
 
     notes = dropped_copies(settings.cache)
     if not notes:
         return Check("index copies", "ok", "none was found damaged")
     text = f"{len(notes)} were damaged and rebuilt, last {notes[-1]['copy']}: {notes[-1]['why']}"
-    remedy = (
-        "nothing is lost; look at the disk of the cache folder, then remove damaged.jsonl there"
-    )
+    remedy = "nothing is lost; check the disk of the cache folder, then remove damaged.jsonl there"
     return Check("index copies", "warn", text, remedy)
 
 

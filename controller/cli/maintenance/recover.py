@@ -20,6 +20,7 @@ import os
 import tempfile
 from collections.abc import Iterator, Sequence
 from contextlib import closing, contextmanager
+from dataclasses import asdict
 from pathlib import Path
 from typing import Annotated, Any
 
@@ -37,9 +38,7 @@ _SQLITE = "sqlite:///"
 Names = Annotated[
     list[str] | None, typer.Argument(help="Only these dataflows.", show_default=False)
 ]
-Rebuild = Annotated[
-    bool, typer.Option("--rebuild", help="Restore what the database does not know.")
-]
+Rebuild = Annotated[bool, typer.Option("--rebuild", help="Restore what the database lacks.")]
 
 
 def recover_command(
@@ -90,7 +89,7 @@ def _put_damaged_aside(settings: Settings, *, quiet: bool) -> None:
     moved = put_damaged_aside(settings.database_url)
     if moved is not None and not quiet:
         aside, why = moved
-        print_text(f"the database was damaged ({why}); it was moved to {aside}", "yellow")
+        print_text(f"the database was damaged ({why}) and was moved to {aside}", "yellow")
 
 
 def _rebuild(
@@ -134,9 +133,9 @@ def _looking(settings: Settings) -> Iterator[Any]:
 
 def _outlooks(store: Any, settings: Settings) -> list[Any]:
     from cbp.engine.storage.files import files_for
-    from controller.loop.reading.recovery_preview import look_out
+    from controller.loop.reading.recovery_preview import preview_recovery
 
-    return look_out(store, files_for(settings.tables), settings.tables.rstrip("/"))
+    return preview_recovery(store, files_for(settings.tables), settings.tables.rstrip("/"))
 
 
 def _chosen(outlooks: Sequence[Any], names: Sequence[str] | None) -> list[Any]:
@@ -157,7 +156,7 @@ def _print(outlooks: Sequence[Any], *, as_json: bool) -> None:
     rows = [(one.dataflow, "yes" if one.known else "no", _words(one)) for one in outlooks]
     print_table(("dataflow", "in the database", "what recovery does"), rows, empty="no dataflow")
     if any(not one.known for one in outlooks):
-        print_text("restore what the database does not know with: cbp recover --rebuild")
+        print_text("restore what the database lacks with: cbp recover --rebuild")
 
 
 def _words(outlook: Any) -> str:
@@ -179,24 +178,7 @@ def _words(outlook: Any) -> str:
 
 
 def _document(outlook: Any) -> dict[str, Any]:
-    return {
-        "dataflow": outlook.dataflow,
-        "known": outlook.known,
-        "open": outlook.open,
-        "position": outlook.position,
-        "stages": [
-            {
-                "stage": stage.stage,
-                "epoch": stage.epoch,
-                "recorded": stage.recorded,
-                "redo": stage.redo,
-                "interrupted": list(stage.interrupted),
-            }
-            for stage in outlook.stages
-        ],
-        "arrivals": dict(outlook.arrivals),
-        "problem": outlook.problem,
-    }
+    return {**asdict(outlook), "open": outlook.open}
 
 
 OfStage = Annotated[

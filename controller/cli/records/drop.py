@@ -126,7 +126,7 @@ def _became(item: Mapping[str, Any], source: str) -> str:
         return f", duplicate: a file of this name and content came before{at}; not applied again"
     if item["status"] == "quarantined":
         return f", quarantined: {_why(item)}"
-    counts = f"; it has {earlier}, and is applied as well" if same else ""
+    counts = f"; it has {earlier}; both are applied" if same else ""
     if same.get("by") == "replaced":
         counts = f"; it replaces the file of this name{at}"
     index = item.get("index")
@@ -405,4 +405,4 @@ def _would_change(shown: Mapping[str, Any]) -> str:
         f"{format_count(shown['records_came'], 'record')} would come, "
         f"{format_count(shown['records_gone'], 'record')} would be taken back"
     )
-    return f"{records}; {', '.join(groups) or 'no group'} would be computed anew"
+    return f"{records}; {', '.join(groups) or 'no group'} would be recomputed"

@@ -1,7 +1,7 @@
 """The commands `cbp set-aside` and `cbp give-back`: records that a stage's code failed on.
 
 cbp set-aside clicks count
-cbp register clicks.yaml --keep count              # once the code is mended
+cbp register clicks.yaml --keep count              # once the code is fixed
 cbp give-back clicks count --dry-run
 cbp give-back clicks count --reason "null hours are counted as 0"
 """
@@ -69,7 +69,7 @@ def give_back_command(
     dry_run: DryRun = False,
     json_: AsJson = False,
 ) -> None:
-    """Give back what a stage has set aside, in its order, once its code is mended.
+    """Give back what a stage has set aside, in its order, once its code is fixed.
 
     It is applied as an epoch of its own. What fails again stays set aside; the command then ends
     with 1.

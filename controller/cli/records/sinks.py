@@ -97,10 +97,12 @@ def resume_command(
     sink: SinkName,
     rewrite: Annotated[
         bool,
-        typer.Option("--rewrite", help="Remove what a roll-back undid, and publish it anew."),
+        typer.Option(
+            "--rewrite", help="Remove what a roll-back undid, and publish what replaced it."
+        ),
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave what is no longer true, and go on.")
+        bool, typer.Option("--keep", help="Leave what is no longer true, and continue.")
     ] = False,
     json_: AsJson = False,
 ) -> None:

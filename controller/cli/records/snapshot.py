@@ -68,7 +68,7 @@ def snapshot_command(
 ) -> None:
     """Show the versions of all tables of a dataflow that belong together, at one moment."""
     if latest and (epoch is not None or at is not None):
-        raise typer.BadParameter("--latest goes without --epoch and --at")  # noqa: EM101
+        raise typer.BadParameter("--latest cannot be combined with --epoch or --at")  # noqa: EM101
     with session(context).connect() as service:
         answer = service.get("dataflows", dataflow, "snapshot", **moment(epoch, stage, at))
     if json_:

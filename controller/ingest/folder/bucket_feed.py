@@ -7,7 +7,7 @@ and with growing pauses. This is apart from the passes over drop folders: a serv
 no file of the same source waiting, and one that is full keeps no bucket waiting.
 
 What becomes of a claimed object is decided as for every file: it is an increment, a duplicate or a
-case of quarantine. An object that was written anew under its key is new, and its content decides
+case of quarantine. An object that was rewritten under its key is new, and its content decides
 (`identity`). Objects are claimed in the order of their keys in a listing; nothing in the bucket is
 changed. There is no settle time: S3 shows an object only when it is whole.
 
@@ -141,7 +141,7 @@ class BucketFeed:
             name for name, source in dataflow.sources.items() if source.location and record.takes_in
         ]
         for name in self.troubles.below(folder).keys() - set(located):
-            self.troubles.works(folder / name)  # it has no location any more, or is drained
+            self.troubles.works(folder / name)  # it no longer has a location, or is drained
         return [name for name in located if self._due.get(folder / name, now) <= now]
 
     def fetch(
@@ -218,7 +218,7 @@ class BucketFeed:
             raise LocationRefusedError(place.name, why)
         if self._objects is None:
             self._objects = self.buckets.make_store()
-        # Whatever fails: the index in memory may not be the stored one any more.
+        # Whatever fails: the index in memory may no longer be the stored one.
         listing = self._left.pop(place.root, None)
         if listing is None or listing.location != location:
             listing = self._list(place, location, self._objects, hold, stopping)
@@ -270,7 +270,7 @@ class BucketFeed:
             message = (
                 f"the object has {one.size} bytes, and {self.limits.file_bytes_max} are allowed; "
                 "it was not fetched. Write it in several objects, or raise CBP_FILE_BYTES_MAX and "
-                "restart the service: then it comes by itself"
+                "restart the service: then it is fetched automatically"
             )
             rejection = FileRejectedError(rule="file_too_large", message=message)
             reason = rejection.reason(file=path, claim=identity)
@@ -425,7 +425,7 @@ class _ObjectStream:
         """Return up to `size` bytes; `b""` at the end.
 
         Raises:
-            ObjectGoneError, ObjectChangedError: It is not any more what was listed.
+            ObjectGoneError, ObjectChangedError: It is no longer what was listed.
             ObjectSlowError, BucketDeniedError, BucketFailedError: See the errors.
             IntakeStoppedError: `stopping` returned true.
         """

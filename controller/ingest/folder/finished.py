@@ -4,7 +4,7 @@ A file is taken in as it was at one moment. A producer that stalls for longer th
 and then continues writes into the file in `finished`, which nobody would ever read again.
 
     before it is read   stamp: inode, size, time of last write
-    once it is moved    compared with the stamp, then stamped anew
+    once it is moved    compared with the stamp, then stamped again
     each pass           the next 1,000 files that were finished in the last ten minutes
                         (`RECENT_SECONDS`) are compared again, in turn: of N files each is compared
                         in every N / 1,000-th pass; without events a pass comes after a second
@@ -286,18 +286,18 @@ def _reason(
     claim: ClaimRecord, identity: str, comparison: _Comparison, target: Path, place: SourcePlace
 ) -> Mapping[str, Any]:
     if claim.index is None:
-        became = f"that are no increment ({claim.status})"
+        became = f"that are not an increment ({claim.status})"
     else:
         became = f"that are increment {claim.index} of {claim.source}"
     head = f"the {claim.bytes} bytes {became}"
     advice = (
-        "Producers: write under a name that ends in .part, and rename the file when it is whole"
+        "Producers: write under a name that ends in .part, and rename the file when it is complete"
     )
     if comparison.grew:
         code, more = "file_grew", comparison.bytes - claim.bytes
         said = (
-            f"it was written to after it was taken in: behind {head} came {more} more, which are "
-            f"NOT taken in. {_what_to_do(claim, comparison, target, place)}"
+            f"it was written to after it was taken in: {head} were followed by {more} more, which "
+            f"are NOT taken in. {_what_to_do(claim, comparison, target, place)}"
         )
     else:
         code = "file_rewritten"

@@ -63,8 +63,8 @@ def require_folders(place: SourcePlace, files: Files) -> None:
         return
     if not os.path.isdir(place.root):
         why = (
-            "the source's folder is missing; mount its disk or put it back, or start the service "
-            "again, which makes it anew"
+            "the source's folder is missing; mount its disk or restore it, or restart the "
+            "service, which recreates it"
         )
         raise DropFolderError(str(place.root), why)
     for folder in missing:
@@ -105,7 +105,7 @@ def _real_status(folder: Path) -> os.stat_result | None:
         if stat.S_ISLNK(status.st_mode):
             raise DropFolderError(str(folder), "is a symbolic link; use a real folder")
         if not stat.S_ISDIR(status.st_mode):
-            raise DropFolderError(str(folder), "is no folder; move it away")
+            raise DropFolderError(str(folder), "is not a folder; move it away")
         return status
     return None
 

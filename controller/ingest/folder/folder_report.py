@@ -1,6 +1,6 @@
 """What operators are shown of a source: its folder, lost files, failures, the result of a pass.
 
-No decision depends on the folder's report; each looks at the folder anew and opens no file.
+No decision depends on the folder's report; each looks at the folder again and opens no file.
 
 Files that went away after they were claimed (`GoneFiles`):
 
@@ -65,7 +65,7 @@ def gone_reason(claim: ClaimRecord, missed_at: datetime) -> dict[str, Any]:
     if lost:
         message = (
             "the file was removed after it was claimed and before it was read: its content is NOT "
-            "taken in; its producer drops it again"
+            "taken in; its producer must drop it again"
         )
     rejection = FileRejectedError(rule=_RULE, message=message)
     reason = rejection.reason(file=claim.path, claim=claim.id)

@@ -134,7 +134,7 @@ class IncomingWatch:
             return ""
         return (
             f"its folder is not watched ({why}), so files are found by listings at intervals; the "
-            "watch is tried again by itself"
+            "watch is retried automatically"
         )
 
     def run(self, stop: threading.Event, wake: Callable[[frozenset[str]], None]) -> None:

@@ -29,7 +29,7 @@ class StoredObject:
 
     Attributes:
         key: Its whole name in the bucket.
-        etag: Changes when the object is written anew, as a rule; the content decides.
+        etag: Changes when the object is rewritten, as a rule; the content decides.
         modified: When it was written, by the clock of the service; only compared for equality.
     """
 
@@ -58,7 +58,7 @@ class ObjectStore(Protocol):
             size: 0 for an empty object.
 
         Raises:
-            ObjectGoneError, ObjectChangedError: It is not any more what the listing showed.
+            ObjectGoneError, ObjectChangedError: It is no longer what the listing showed.
         """
 
 

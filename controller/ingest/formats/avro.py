@@ -63,7 +63,7 @@ class AvroContainer:
         codec = metadata.get("avro.codec", b"null").decode("utf-8", "replace")
         if codec not in _CODECS:
             message = (
-                f"blocks are packed by {excerpt(codec)}, which is not taken; use "
+                f"blocks are compressed with {excerpt(codec)}, which is not supported; use "
                 f"{', '.join(_CODECS)}"
             )
             raise FileRejectedError(rule="compression_unsupported", message=message)
@@ -83,7 +83,7 @@ class AvroContainer:
             if count < 0 or size < 0:
                 damaged(f"a block says that it has {count} records in {size} bytes")
             if size > bytes_max:
-                limited(f"a block has {size} bytes, at most {bytes_max} are taken")
+                limited(f"a block has {size} bytes, at most {bytes_max} are allowed")
             packed = self._bytes(size)
             if self._bytes(_SYNC) != self._sync:
                 damaged("a block does not end with the file's marker")
@@ -163,7 +163,7 @@ def _schema(data: bytes) -> Any:
         return json.loads(data)
     except (ValueError, RecursionError) as exc:
         raise FileRejectedError(
-            rule="avro_damaged", message="the file's schema is no JSON", cause=excerpt(str(exc))
+            rule="avro_damaged", message="the file's schema is not JSON", cause=excerpt(str(exc))
         ) from exc
 
 
@@ -311,7 +311,7 @@ class _Records:
             ) from exc
         bytes_max = self._limits.line_bytes_max
         if at - begin > bytes_max:
-            message = f"the record has {at - begin} bytes, at most {bytes_max} are taken"
+            message = f"the record has {at - begin} bytes, at most {bytes_max} are allowed"
             raise FileRejectedError(rule="line_too_long", message=message, line=number)
         return row, at
 

@@ -315,7 +315,7 @@ def record_fields(schema: Any) -> list[tuple[str, AvroType]]:
         FileRejectedError: `avro_damaged`, `avro_limits` or `column_type`.
     """
     if not isinstance(schema, Mapping) or schema.get("type") != "record":
-        message = "the file's schema is no record; each record of a flow has named columns"
+        message = "the file's schema is not a record; each record of a flow has named columns"
         raise FileRejectedError(rule="column_type", message=message)
     fields = _Schema().fields(schema)
     if sum(type_.bytes_min for _, type_ in fields) == 0:

@@ -209,7 +209,7 @@ def unknown_column(name: str, columns: Sequence[str]) -> str:
     near = get_close_matches(name[:50].lower(), [column.lower() for column in columns[:200]], 1)
     meant = next((f"; is it {c!r}?" for c in columns if near and c.lower() == near[0]), "")
     return (
-        f"{excerpt(name)} is no column of the schema, which has {_listed(columns)}{meant}. "
+        f"{excerpt(name)} is not a column of the schema, which has {_listed(columns)}{meant}. "
         f"To take it in, add `{_spelled(name)} TYPE` to the source's schema and register the new "
         "version (`cbp infer FILE` prints the type). To leave out what the schema lacks, say "
         'options: {unknown: "ignore"} in the source'

@@ -93,7 +93,7 @@ def unreadable(error: OSError) -> FileRejectedError:
 
 def _not_regular() -> FileRejectedError:
     return FileRejectedError(
-        rule="not_regular", message="not a regular file; links and devices are not taken"
+        rule="not_regular", message="not a regular file; links and devices are not accepted"
     )
 
 
@@ -139,7 +139,8 @@ class ClaimedContent:
         if self.size > limits.file_bytes_max:
             self.close()
             message = (
-                f"the file has {self.size} bytes, at most {limits.file_bytes_max} are taken; write "
+                f"the file has {self.size} bytes, at most {limits.file_bytes_max} are allowed; "
+                "write "
                 "smaller files, or raise CBP_FILE_BYTES_MAX"
             )
             raise FileRejectedError(rule="file_too_large", message=message)
@@ -298,7 +299,7 @@ def decompressed(
     chunks, total = _joined(pieces), 0
     for chunk in chunks:
         if total == 0 and chunk.startswith(tuple(magic for magic, _ in _MAGIC)):
-            message = "a compressed file inside a compressed file is not taken"
+            message = "a compressed file inside a compressed file is not accepted"
             raise FileRejectedError(rule="compression_unsupported", message=message)
         total += len(chunk)
         check_expansion(total, content.bytes_read, limits)
@@ -420,7 +421,7 @@ def _members(content: ClaimedContent, codec: _Codec, limits: IngestLimits) -> It
         if chunk:
             yield chunk
         elif at_end and not member.eof:
-            message = f"the {codec.name} stream is cut; the file was not copied whole"
+            message = f"the {codec.name} stream is truncated; the file was not copied completely"
             raise FileRejectedError(rule="compressed_truncated", message=message)
 
 
@@ -462,11 +463,11 @@ def _unzstd(content: ClaimedContent) -> Iterator[bytes]:
                 raise
             cut = "runcated" in str(exc)
             rule = "compressed_truncated" if cut else "compressed_damaged"
-            message = f"the zstd stream is {'cut' if cut else 'damaged'}"
+            message = f"the zstd stream is {'truncated' if cut else 'damaged'}"
             raise FileRejectedError(rule=rule, message=message, cause=str(exc)) from exc
         if not count:
             break
         yield bytes(memoryview(buffer)[:count])
     if content.last(len(_PZSTD_HEADER) + 4).startswith(_PZSTD_HEADER):
-        message = "the zstd stream is cut: pzstd announced a frame that is not there"
+        message = "the zstd stream is truncated: pzstd announced a frame that is missing"
         raise FileRejectedError(rule="compressed_truncated", message=message)

@@ -127,7 +127,7 @@ def _has_plain_lines(data: bytes) -> bool:
 def _has_plain_quotes(data: bytes, quote: int, delimiter: int) -> bool:
     """Return whether each quote opens a cell, closes one, or is one of two inside of a cell.
 
-    Two quotes inside of a cell close it and open it anew. So they open and close in turn, and what
+    Two quotes inside of a cell close it and open it again. So they open and close in turn, and what
     is before one that opens, and behind one that closes, says whether it may.
     """
     characters = np.frombuffer(data, np.uint8)

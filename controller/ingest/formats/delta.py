@@ -136,7 +136,7 @@ class ChangeGroup:
             message = f"versions {first!r} to {last!r}"
             raise ValueError(message)
         if type(partitions) is not list or not all(type(text) is str for text in texts):
-            message = "a table's id and its columns are texts"
+            message = "a table's id and columns must be strings"
             raise TypeError(message)
         return cls(table, first, last, tuple(partitions), snapshot)
 
@@ -287,7 +287,7 @@ def _rows(
     only: BitMap64 | None = None,
 ) -> ChangedRows:
     if missing := [name for name in group.partitions if name not in file.partition_values]:
-        message = f"the log says no value of {missing[0]!r} for {file.path}"
+        message = f"the log has no value of {missing[0]!r} for {file.path}"
         raise FileRejectedError(rule="delta_unsupported", message=message)
     path = _inside(table, unquote(file.path))
     dead = None if only is not None or isinstance(file, ChangeFile) else _vector(table, file)
@@ -322,7 +322,7 @@ def _inside(table: str, path: str) -> str:
 def _require_table(metadata: Metadata, group: ChangeGroup) -> None:
     if metadata.id != group.table:
         message = (
-            f"{group.words} are those of another table by now ({json.dumps(metadata.id)}); discard "
+            f"{group.words} belong to a different table now ({json.dumps(metadata.id)}); discard "
             "this file, and take the new table in as a source with another name"
         )
         raise FileRejectedError(rule="delta_table_replaced", message=message)
@@ -355,7 +355,7 @@ def gone(table: str, what: str) -> FileRejectedError:
         raise FileNotFoundError(errno.ENOENT, "the table is not there", table)
     message = (
         f"{what}: VACUUM or the clean-up of the table's log removed it before it was read. Put it "
-        "back and admit this file as it is; or discard it, and take the table in anew as a source "
+        "back and admit this file as it is; or discard it, and take the table in again as a source "
         "with another name, which begins with all its rows"
     )
     return FileRejectedError(rule="delta_version_gone", message=message)

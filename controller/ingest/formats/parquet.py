@@ -223,7 +223,7 @@ class Bounds:
                 check_expansion(sums.bytes, size, limits)
         width = sum(_width(file.schema_arrow.field(name).type) for name in present)
         if width > limits.row_group_bytes:
-            message = f"a row has {width} bytes, at most {limits.row_group_bytes} are taken"
+            message = f"a row has {width} bytes, at most {limits.row_group_bytes} are allowed"
             raise FileRejectedError(rule="parquet_limits", message=message)
         rows = min(sums.rows, 4 * limits.row_group_bytes // max(1, width))
         return cls(tuple(sorted(sums.repeating)), max(1, rows))
@@ -255,7 +255,7 @@ class _PageTotals:
         end = min(size, start + chunk.total_compressed_size)
         for page in pages(handle, start, end - start):
             if page.bytes > PAGE_BYTES_MAX:
-                message = f"a page has {page.bytes} bytes, at most {PAGE_BYTES_MAX} are taken"
+                message = f"a page has {page.bytes} bytes, at most {PAGE_BYTES_MAX} are allowed"
                 raise FileRejectedError(rule="parquet_limits", message=message)
             self.bytes += page.bytes
             if page.kind == DICTIONARY_PAGE:
@@ -379,7 +379,7 @@ def read_parquet(
 def damaged(error: Exception) -> FileRejectedError:
     """Return the rejection of a file that Arrow cannot read."""
     said = str(error)
-    message = f"the Parquet file is damaged or cut, or breaks a rule of the format: {excerpt(said)}"
+    message = f"the Parquet file is damaged or truncated, or violates the format: {excerpt(said)}"
     if "checksum" in said:
         message = "a page of the Parquet file is damaged: its bytes are not those of its checksum"
     return FileRejectedError(rule="parquet_damaged", message=message, cause=excerpt(said))
@@ -483,7 +483,7 @@ def _small(batch: pa.RecordBatch, bytes_max: int, before: int) -> Iterator[pa.Re
         yield batch
         return
     if batch.num_rows == 1:
-        message = f"the row decodes to {size} bytes, at most {bytes_max} are taken"
+        message = f"the row decodes to {size} bytes, at most {bytes_max} are allowed"
         raise FileRejectedError(rule="line_too_long", message=message, line=before + 1)
     half = batch.num_rows // 2
     yield from _small(batch.slice(0, half), bytes_max, before)

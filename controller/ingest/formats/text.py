@@ -187,7 +187,7 @@ class _Decoder:
 def _without_mark(data: bytes, encoding: str) -> bytes:
     """Remove the byte-order mark of UTF-8; refuse those that contradict the encoding."""
     if data.startswith(_UTF16):
-        message = "the text is UTF-16; it is not taken, write UTF-8"
+        message = "the text is UTF-16, which is not supported; write UTF-8"
         raise FileRejectedError(rule="encoding", message=message, line=1)
     if encoding != "utf-8" and data.startswith(_BOM):
         message = f"the text has the mark of UTF-8, and the source says that it is {encoding}"

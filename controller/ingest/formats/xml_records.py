@@ -137,7 +137,7 @@ class _Records:
             said = expat.ErrorString(exc.code)
             message = f"not well-formed XML: {said}"
             if last:
-                message = f"the file is cut, or no XML: {said}"
+                message = f"the file is truncated, or not XML: {said}"
             raise FileRejectedError(
                 rule="xml_damaged", message=message, line=exc.lineno, cause=str(exc)
             ) from exc
@@ -145,14 +145,14 @@ class _Records:
             LookupError,
             ValueError,
         ) as exc:  # Python has no such codec, or none of single bytes
-            message = "the encoding that the file declares is not taken; write UTF-8"
+            message = "the encoding that the file declares is not supported; write UTF-8"
             raise FileRejectedError(
                 rule="encoding", message=message, line=1, cause=excerpt(str(exc))
             ) from exc
 
     def _doctype(self, *_: Any) -> NoReturn:
         message = (
-            "a document type is not taken, since it can define entities and name other files; "
+            "a document type is not accepted, since it can define entities and name other files; "
             "write the file without <!DOCTYPE>"
         )
         raise FileRejectedError(

@@ -141,7 +141,7 @@ class ReadResult:
 
 @dataclass(frozen=True, slots=True)
 class StuckReader:
-    """A reader that has neither computed nor read for some time.
+    """A reader that has made no progress for some time.
 
     Attributes:
         path: The claimed copy, or the first one of a batch.
@@ -161,7 +161,7 @@ class StuckReader:
     def words(self) -> str:
         """Description for an operator."""
         return (
-            f"the process that reads {self.file!r} has neither computed nor read for "
+            f"the process that reads {self.file!r} has made no progress for "
             f"{self.silent_seconds:.0f} s: its device hangs, or the process was stopped. It is "
             f"ended in {self.ends_in_seconds:.0f} s, and the file is read again; other files of "
             "the source wait"

@@ -165,7 +165,7 @@ def _struct(
     bad = next((name for name in names if not _NAME.fullmatch(name)), None)
     if bad is not None or len(names) > _FIELDS_MAX or not names:
         items = [item for value in values for item in value.values() if item is not None]
-        doubts.append("its keys are no names of fields, so it is taken for a map")
+        doubts.append("its keys are not field names, so it is read as a map")
         return f"MAP<STRING, {_json_type(items, doubts, zoneless, depth + 1)}>"
     fields = []
     for name in names:
@@ -366,7 +366,9 @@ def _text(content: ClaimedContent, limits: IngestLimits, records: int) -> Sugges
             options = {**made.options, "encoding": encoding}
             made = replace(made, options=options, doubts=(*made.doubts, doubt))
         if open_end:
-            doubt = "its last line has no end: it may be cut, or its producer never ends it"
+            doubt = (
+                "its last line has no line end: it may be truncated, or its producer writes none"
+            )
             options = {**made.options, "final_newline": "optional"}
             made = replace(made, options=options, doubts=(*made.doubts, doubt))
     return replace(made, whole=whole)
@@ -480,7 +482,7 @@ def _csv(lines: Sequence[str]) -> Suggestion | None:
     header = len(set(names)) == width and all(map(_WORD.fullmatch, names))
     if not header:
         names, options = [f"c{at}" for at in range(1, width + 1)], options | {"header": "false"}
-        doubts.append("the first line does not look like names, so they are made up")
+        doubts.append("the first line does not look like column names, so names are generated")
     body = rows[1 if header else 0 :]
     records = [row for _, row in body if len(row) == width]
     misfits = [number for number, row in body if len(row) != width]

@@ -35,12 +35,10 @@ from cbp.model.flow.punctuation import idle_at
 from cbp.model.schedule.places import ActiveRun, Places
 from cbp.model.schedule.rest import FOR_EVER
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.author.timed_calls import Question, Questions
+from controller.loop.author.timed_calls import TimedCall, TimedCalls
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Framer"]
 
 SETTING = "run_seconds_max"
 
@@ -95,7 +93,7 @@ class Framer:
         self._origin = origin
         self._store, self._increments, self._punctuations = store, increments, punctuations
         self._clock, self._wake, self._seconds_max = clock, wake, seconds_max
-        self._questions = Questions(threads=threads, clock=clock)
+        self._questions = TimedCalls(threads=threads, clock=clock)
         self._places, self._isolation = places, isolation
         self._lock = threading.Lock()
         self._turns: dict[StageId, int] = {}
@@ -157,13 +155,13 @@ class Framer:
             with self._punctuations.lock(dataflow):
                 pass  # a thread that was recording has ended; a later one finds itself unwanted
 
-    def _question(self, record: DataflowRecord, node: StageNode) -> Question:
+    def _question(self, record: DataflowRecord, node: StageNode) -> TimedCall:
         """Return a stage's question; `_frame` fills in the input."""
         own = node.run_seconds_max
         limit = self._seconds_max if own is None else own
-        return Question((record.name, node.name), "frame_by", "", limit, SETTING)
+        return TimedCall((record.name, node.name), "frame_by", "", limit, SETTING)
 
-    def _work(self, record: DataflowRecord, node: StageNode, question: Question) -> None:
+    def _work(self, record: DataflowRecord, node: StageNode, question: TimedCall) -> None:
         frame = partial(self._frame, record, node, question)
         try:
             self._isolation.attempt(record.name, FRAMED_ASIDE, frame)
@@ -213,7 +211,7 @@ class Framer:
                 if not self._step(record, node, spec, wanted):
                     break
 
-    def _frame(self, record: DataflowRecord, node: StageNode, question: Question | None) -> None:
+    def _frame(self, record: DataflowRecord, node: StageNode, question: TimedCall | None) -> None:
         def wanted() -> bool:
             return question is None or self._questions.wanted(question)
 
@@ -248,7 +246,7 @@ class Framer:
             return False
         increment, framing = connector.arrived[0], connector.framing
         assert framing is not None, "the store knows this input as framed"
-        # A close that is requested meanwhile stands behind this increment, which has arrived.
+        # A close that is requested meanwhile comes after this increment, which has arrived.
         segments, memo = self._increments.frame(
             record.folder, node.name, spec, increment, framing.memo, node.set_aside_max
         )
@@ -315,7 +313,7 @@ class Framer:
                 if due is None or self._clock() < due or connector.framing is None:
                     continue
                 # One key per frame: the open frame's number is the next one minus 1. After a
-                # roll-back the numbers begin anew, so the generation is part of the key.
+                # roll-back the numbers start again, so the generation is part of the key.
                 name = f"{node.name}.{spec.name}"
                 life = f"@{record.generation}" if record.generation else ""
                 key = f"idle/{name}/{connector.framing.next - 1}{life}"

@@ -32,8 +32,6 @@ from controller.loop.leadership.terms import Terms
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["PunctuationLog", "Punctuations"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -29,12 +29,10 @@ from cbp.errors import AuthorCodeError, CbpError, text_of
 from cbp.model.flow.connector import Connector, Decision
 from cbp.model.schedule.runnable_call import consult
 from cbp.model.schedule.scheduler import Answer, StageView
-from controller.loop.author.timed_calls import Question, Questions
+from controller.loop.author.timed_calls import TimedCall, TimedCalls
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.store.base import Store
-
-__all__ = ["GRACE_SECONDS", "Answers"]
 
 GRACE_SECONDS = 0.05
 """How long a tick waits for all answers together, in real time."""
@@ -62,7 +60,7 @@ class _Asked:
     answer: Future[Decision]
 
 
-class Answers:
+class RunnableAnswers:
     """Calls Runnables; used by one thread at a time, except `forget` and `stop`.
 
     Args:
@@ -84,7 +82,7 @@ class Answers:
     ) -> None:
         self._store, self._wake, self._seconds_max = store, wake, seconds_max
         self._isolation = isolation
-        self._questions = Questions(threads=threads, clock=clock)
+        self._questions = TimedCalls(threads=threads, clock=clock)
         self._asked: dict[StageId, _Asked] = {}
 
     def keep_time(self) -> None:
@@ -140,7 +138,7 @@ class Answers:
             return known, False
         self._questions.drop(lambda key: key == view.id)
         runnable, connectors, memo = view.runnable, view.connectors, view.memo
-        question = Question(view.id, runnable.name, runnable.place, self._seconds_max, SETTING)
+        question = TimedCall(view.id, runnable.name, runnable.place, self._seconds_max, SETTING)
         answer = self._questions.ask(
             question, lambda: consult(view.stage, runnable, connectors, memo)
         )

@@ -6,7 +6,7 @@ time limit is given up: its thread is left alone, since a thread cannot be ended
 dropped; and the error names the stage, the function, its line, the limit and what to do.
 
     ask ---> asked ---> answered                 `wanted` is true until the end
-               |---> dropped                     the answer is not needed any more
+               |---> dropped                     the answer is no longer needed
                '---> given up                    `give_up_late`, its stage stops
 
 Guaranteed: a question that is no longer wanted never becomes wanted again. So code that records
@@ -26,13 +26,11 @@ from typing import TypeVar
 from cbp.errors import AnswerLateError
 from controller.loop.runs.in_flight import StageId
 
-__all__ = ["Question", "Questions"]
-
 _T = TypeVar("_T")
 
 
 @dataclass(eq=False)
-class Question:
+class TimedCall:
     """One call of a stage's author's code.
 
     Attributes:
@@ -40,8 +38,8 @@ class Question:
         function, place: The author's function, and its `file.py:12`.
         seconds_max: Its time limit; 0 means no limit.
         setting: The name of the setting that sets this limit.
-        since: When the call, or its present part, began; set by `Questions`.
-        begun: When the call began; set by `Questions`.
+        since: When the call, or its present part, began; set by `TimedCalls`.
+        begun: When the call began; set by `TimedCalls`.
     """
 
     key: StageId
@@ -53,7 +51,7 @@ class Question:
     begun: datetime | None = None
 
 
-class Questions:
+class TimedCalls:
     """The open questions; every method may be called from any thread.
 
     Args:
@@ -63,10 +61,10 @@ class Questions:
     def __init__(self, *, threads: Executor, clock: Callable[[], datetime]) -> None:
         self._threads, self._clock = threads, clock
         self._lock = threading.Lock()
-        self._open: dict[StageId, Question] = {}
+        self._open: dict[StageId, TimedCall] = {}
         self._stopping = False
 
-    def ask(self, question: Question, answer: Callable[[], _T]) -> Future[_T] | None:
+    def ask(self, question: TimedCall, answer: Callable[[], _T]) -> Future[_T] | None:
         """Ask a question; return `None` if its stage has an open one, or the service stops."""
         with self._lock:
             if self._stopping or question.key in self._open:
@@ -79,12 +77,12 @@ class Questions:
             self.drop_one(question)
             raise
 
-    def wanted(self, question: Question) -> bool:
+    def wanted(self, question: TimedCall) -> bool:
         """Return whether a question is still open."""
         with self._lock:
             return self._open.get(question.key) is question
 
-    def goes_on(self, question: Question, function: str, place: str) -> None:
+    def goes_on(self, question: TimedCall, function: str, place: str) -> None:
         """Begin the next part of a question; each part has the whole time limit."""
         with self._lock:
             question.since, question.function, question.place = self._clock(), function, place
@@ -94,7 +92,7 @@ class Questions:
         with self._lock:
             return {key: question.begun for key, question in self._open.items()}
 
-    def give_up_late(self) -> list[tuple[Question, AnswerLateError]]:
+    def give_up_late(self) -> list[tuple[TimedCall, AnswerLateError]]:
         """Close the questions beyond their time limit, and return them."""
         now = self._clock()
         with self._lock:
@@ -111,7 +109,7 @@ class Questions:
                 del self._open[key]
         return dropped
 
-    def drop_one(self, question: Question) -> None:
+    def drop_one(self, question: TimedCall) -> None:
         """Close this question."""
         with self._lock:
             if self._open.get(question.key) is question:
@@ -128,19 +126,19 @@ class Questions:
         self._stopping = True
         return self.drop(lambda key: True)
 
-    def _answered(self, question: Question, answer: Callable[[], _T]) -> _T:
+    def _answered(self, question: TimedCall, answer: Callable[[], _T]) -> _T:
         try:
             return answer()
         finally:
             self.drop_one(question)
 
 
-def _is_late(question: Question, now: datetime) -> bool:
+def _is_late(question: TimedCall, now: datetime) -> bool:
     assert question.since is not None, "an open question was asked"
     return 0 < question.seconds_max < (now - question.since).total_seconds()
 
 
-def _late(question: Question) -> AnswerLateError:
+def _late(question: TimedCall) -> AnswerLateError:
     return AnswerLateError(
         stage=question.key[1],
         function=question.function,

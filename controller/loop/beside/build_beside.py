@@ -209,7 +209,7 @@ class Build:
             message = "another version took over, or a roll-back, while its tables were built"
             raise _refused(record.name, "beside_outdated", f"{message}: begin again")
         if planned.succession.leaders != self.leaders:
-            raise _refused(record.name, "beside_outdated", "its stages run together otherwise now")
+            raise _refused(record.name, "beside_outdated", "its stages are fused differently now")
         self.feed()
         before = planned.succession.position
         stages = {name: self._stage(name, stage) for name, stage in before.stages.items()}
@@ -302,10 +302,12 @@ class Return:
     def find(self, record: DataflowRecord, planned: Changed, run: str) -> tuple[Position, Tables]:
         """Find the earlier versions of the tables, and the queues; see `version_change.Swap`."""
         if record.version != self.number:
-            raise _refused(record.name, "beside_outdated", "another version took over meanwhile")
+            raise _refused(
+                record.name, "beside_outdated", "another version took over in the meantime"
+            )
         leaders = planned.succession.leaders
         if set(leaders) != self.stood.stages.keys():
-            message = "its stages would run together otherwise than before: rebuild instead"
+            message = "its stages would be fused differently than before: rebuild instead"
             raise _refused(record.name, "beside_outdated", message)
         before, leads = planned.succession.position, stage_leaders(self.dataflow, leaders)
         stages = {

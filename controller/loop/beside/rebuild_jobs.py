@@ -339,7 +339,7 @@ class RebuildJobs:
         description = self._descriptions.of(record)
         begin = description.begin
         if begin is None or begin.swapped is None or begin.back:
-            message = f"version {record.version} began by no swap: there is nothing to go back to"
+            message = f"version {record.version} did not begin with a swap: nothing to go back to"
             raise ChangeRefusedError(name, [Mistake("swap_absent", "rebuild", message)])
         old = self._descriptions.version(record, record.version - 1)
         dataflow = self._compile(old.document)

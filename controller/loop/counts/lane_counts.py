@@ -8,8 +8,6 @@ from dataclasses import dataclass
 
 from cbp.model.plan.lanes import lanes_of
 
-__all__ = ["LaneCount", "LaneCounts"]
-
 _NO_JOB = "none"
 
 

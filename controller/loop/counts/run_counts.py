@@ -13,8 +13,6 @@ from cbp.clock import MACHINE
 from cbp.model.run.timeline import is_begin, timeline
 from cbp.model.schedule.waiting import Wait
 
-__all__ = ["BUCKETS", "FIGURES", "OUTCOMES", "WAITS", "Counts", "RunCounts"]
-
 BUCKETS = (0.01, 0.03, 0.1, 0.3, 1.0, 3.0, 10.0, 30.0, 100.0, 300.0, 1000.0)
 """Upper bounds of the buckets of seconds."""
 
@@ -43,7 +41,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class Counts:
-    """What was counted; a copy, which does not change any more.
+    """What was counted; a copy, which no longer changes.
 
     Attributes:
         runs: (dataflow, outcome) -> runs.

@@ -37,14 +37,12 @@ from controller.loop.housekeeping.scrubber import Scrubbing
 from controller.loop.reading.reach import Reach, reach_of
 from controller.loop.reading.rebuilding import Rebuilding
 from controller.loop.records.catalog import Catalog
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.isolation import Isolation
-from controller.loop.runs.output_retention import Keeping
+from controller.loop.runs.output_retention import OutputRetention
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Garbage", "Housekeeping"]
 
 BUSY_TICKS = 32
 """While every tick starts something, only one tick in this many looks whether much is due."""
@@ -126,9 +124,9 @@ class Housekeeping:
         open_log: Callable[[str], IntentionLog],
         publisher: Publisher,
         parked: ParkedRuns,
-        keeping: Keeping,
+        keeping: OutputRetention,
         punctuations: Punctuations,
-        exclusion: Exclusion,
+        exclusion: DataflowLocks,
         isolation: Isolation,
         held: Callable[[], Collection[str]],
         retention: Retention,
@@ -281,7 +279,7 @@ class Housekeeping:
     def _needed(self, dataflow: str, past: Set[str]) -> set[str]:
         """Return the files that unpublished records name, or that wait in connectors.
 
-        Called anew for each table, after the table was read.
+        Called again for each table, after the table was read.
 
         Args:
             dataflow: The name of the dataflow.

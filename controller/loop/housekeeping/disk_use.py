@@ -14,8 +14,6 @@ from datetime import datetime
 from cbp.engine.storage.files import Files, StoredFile
 from controller.store.base import DataflowRecord
 
-__all__ = ["FRESH_SECONDS", "DiskUse", "DiskUses", "PlaceUse", "use_by_place"]
-
 FRESH_SECONDS = 60.0
 _TABLES = ("state", "flows", "sources")
 

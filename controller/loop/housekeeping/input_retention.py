@@ -29,8 +29,6 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.sink_reads import SinkReads
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
-__all__ = ["SEVEN_DAYS", "Inputs", "Keep"]
-
 INCREMENTS_MAX = 500
 """How many increments of a source are examined at a time."""
 

@@ -36,8 +36,6 @@ from cbp.model.schedule.backoff import Rest
 from controller.loop.runs.isolation import Trouble
 from controller.store.base import DataflowRecord
 
-__all__ = ["Progress", "Scrubbing"]
-
 DAMAGES_MAX = 1_000
 """Damages of one dataflow that reads may note; a round finds the others."""
 RATE_BYTES = 2 << 20
@@ -129,7 +127,7 @@ class Scrubbing:
                 return
             self._begin(now)
         assert self._read_at is not None
-        self._read_at = min(self._read_at, now)  # the clock was set back: begin anew
+        self._read_at = min(self._read_at, now)  # the clock was set back: start again
         left = min((now - self._read_at).total_seconds() * self._rate, STEP_BYTES)
         if left <= 0:
             return

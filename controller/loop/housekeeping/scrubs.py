@@ -9,7 +9,6 @@ one. A scrub changes nothing except the note (tests/controller/loop/housekeeping
 
 from __future__ import annotations
 
-import threading
 from collections.abc import Callable
 from concurrent.futures import Executor
 from dataclasses import dataclass, replace
@@ -21,9 +20,8 @@ import structlog
 from cbp.engine.read.damages import Damage
 from cbp.errors import CbpError, FileDamagedError, InvariantError
 from controller.loop.housekeeping.scrubber import Scrubbing
+from controller.loop.records.job_table import JobTable
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Scrub", "Scrubs"]
 
 Status = Literal["never", "running", "whole", "damaged", "failed"]
 
@@ -42,6 +40,7 @@ class Scrub:
         files_total, bytes_total: How much there was when it began; 0 if it is not known.
         damages: The damages known so far.
         error: Why it did not finish.
+        seconds: How long a requested scrub has taken.
     """
 
     dataflow: str
@@ -55,6 +54,7 @@ class Scrub:
     bytes_total: int = 0
     damages: tuple[Damage, ...] = ()
     error: CbpError | None = None
+    seconds: float = 0.0
 
     @property
     def ended(self) -> bool:
@@ -79,8 +79,8 @@ class Scrubs:
         executor: Executor,
     ) -> None:
         self._store, self._scrubbing, self._clock = store, scrubbing, clock
-        self._executor, self._lock = executor, threading.Lock()
-        self._asked: dict[str, Scrub] = {}
+        self._executor = executor
+        self._asked: JobTable[Scrub] = JobTable(most=None)
 
     def note(self, error: FileDamagedError) -> None:
         """Add the damage that a read met to the findings; a failure is logged."""
@@ -96,18 +96,16 @@ class Scrubs:
             NotFoundError: If there is no such dataflow.
         """
         record = self._store.dataflow(name)
-        with self._lock:
-            known = self._asked.get(name)
-            if known is not None and not known.ended:
-                return known
-            begun = self._asked[name] = Scrub(name, "running", "request", self._clock())
+        scrub = Scrub(name, "running", "request", self._clock())
+        known = self._asked.begin(name, scrub)
+        if known is not scrub:
+            return known
         try:
             self._executor.submit(self._read, record)
         except RuntimeError:  # no thread can be started, or the service stops
-            with self._lock:
-                del self._asked[name]
+            self._asked.forget(name)
             raise
-        return begun
+        return scrub
 
     def show(self, name: str) -> Scrub:
         """Return the last requested scrub, or the background scrubber's if that is newer.
@@ -121,8 +119,7 @@ class Scrubs:
     def last(self, name: str) -> Scrub:
         """Like `show`, for a dataflow that is known to exist."""
         progress = self._scrubbing.progress(name)
-        with self._lock:
-            asked = self._asked.get(name)
+        asked = self._asked.get(name)
         damages = tuple(sorted(progress.damages.values(), key=lambda damage: damage.path))
         if asked is not None and (
             not asked.ended
@@ -142,42 +139,22 @@ class Scrubs:
 
     def _read(self, record: DataflowRecord) -> None:
         name, damages, began = record.name, dict[str, Damage](), self._clock()
+        files = bytes_ = 0
         try:
-            self._foresee(record)
+            files_total, bytes_total = self._scrubbing.size(record)
+            self._asked.show(name, files_total=files_total, bytes_total=bytes_total)
             for looked in self._scrubbing.looks(record):
                 if looked.damage is not None:
                     damages[looked.damage.path] = looked.damage
-                self._note(name, files=1, bytes_=looked.bytes)
+                files, bytes_ = files + 1, bytes_ + looked.bytes
+                self._asked.show(name, files=files, bytes=bytes_)
             self._scrubbing.take(name, damages, now := self._clock(), since=began)
         except CbpError as error:
             _log.warning("scrub.failed", dataflow=name, error=error.as_dict())
-            self._settle(name, status="failed", error=error)
+            self._asked.show(name, status="failed", error=error)
         except Exception as unforeseen:
             _log.exception("scrub.failed", dataflow=name)
             unexpected = InvariantError(f"{type(unforeseen).__name__}: {unforeseen}")
-            self._settle(name, status="failed", error=unexpected)
+            self._asked.show(name, status="failed", error=unexpected)
         else:
-            self._settle(name, status="damaged" if damages else "whole", ended_at=now)
-
-    def _foresee(self, record: DataflowRecord) -> None:
-        files, bytes_ = self._scrubbing.size(record)
-        with self._lock:
-            one = self._asked[record.name]
-            self._asked[record.name] = replace(one, files_total=files, bytes_total=bytes_)
-
-    def _note(self, name: str, *, files: int, bytes_: int) -> None:
-        with self._lock:
-            one = self._asked[name]
-            self._asked[name] = replace(one, files=one.files + files, bytes=one.bytes + bytes_)
-
-    def _settle(
-        self,
-        name: str,
-        *,
-        status: Status,
-        ended_at: datetime | None = None,
-        error: CbpError | None = None,
-    ) -> None:
-        with self._lock:
-            one = self._asked[name]
-            self._asked[name] = replace(one, status=status, ended_at=ended_at, error=error)
+            self._asked.show(name, status="damaged" if damages else "whole", ended_at=now)

@@ -16,8 +16,6 @@ import structlog
 
 from cbp.errors import LogConflictError
 
-__all__ = ["CurrentTerm"]
-
 _log = structlog.get_logger(__name__)
 
 
@@ -37,7 +35,7 @@ class CurrentTerm:
         self.deposed, self.leader_epoch = "", leader_epoch
 
     def depose(self, reason: str) -> None:
-        """Start nothing any more: another controller leads."""
+        """Start nothing from now on: another controller leads."""
         self.deposed = reason
         _log.error("controller.deposed", reason=reason)
 

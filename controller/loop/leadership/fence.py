@@ -1,6 +1,6 @@
 """The fence of the lease: lets a durable effect pass only while this instance leads.
 
-`Leadership.check` answers whether it leads. What keeps foreign writers out of tables is another
+`LeaseKeeper.check` answers whether it leads. What keeps foreign writers out of tables is another
 fence: `cbp.engine.delta.foreign_writer_fence`.
 
 Not guaranteed: a process that stalls between the check and its effect may go on with that effect
@@ -15,8 +15,6 @@ from collections.abc import Callable
 from typing import Any
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
-
-__all__ = ["Fence"]
 
 
 class Fence:

@@ -26,8 +26,6 @@ from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Lease, Role, Standing, Step, Term, next_step, role_of
 from controller.store.base import Store
 
-__all__ = ["Leadership", "boot_seconds"]
-
 KEEPS_PER_LEASE = 5
 """How often, within the time of a lease, an instance renews the lease or checks it."""
 
@@ -40,7 +38,7 @@ def boot_seconds() -> float:
     return time.clock_gettime(clock)
 
 
-class Leadership:
+class LeaseKeeper:
     """The part of one instance in the election; safe to use from several threads.
 
     Args:
@@ -112,7 +110,7 @@ class Leadership:
         if role is Role.RETIRES:
             return self._retiring
         if role is Role.UNSURE:
-            return "the lease could not be renewed in time; it goes on when that works again"
+            return "the lease could not be renewed in time; it continues once that works again"
         if standing.leader:
             return f"the controller at {standing.leader} leads (epoch {standing.epoch})"
         return "no controller is known to lead at the moment"
@@ -155,7 +153,7 @@ class Leadership:
         self._on_change()
 
     def follow(self) -> None:
-        """Become a follower; no work of the term is under way any more."""
+        """Become a follower; no work of the term is still under way."""
         with self._lock:
             term, self._term, self._retiring = self._term, None, ""
             # Other instances first: the one that gave up may be the broken one.

@@ -34,8 +34,6 @@ from cbp.engine.storage.files import Files, local_path
 from cbp.errors import LeaseLostError, OperatingError
 from controller.store.base import Store
 
-__all__ = ["Terms"]
-
 _FOLDER = ".terms"
 _NONE = "none"
 """A folder that is never made: between two terms nothing can be put."""

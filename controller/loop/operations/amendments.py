@@ -26,14 +26,12 @@ from controller.loop.records.correction_log import Corrected
 from controller.loop.recovery.corrections import Corrections, GivenBack
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.recovery.rollback import RollbackPlan, Rollbacks
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Amendments"]
 
 HELD = "checked for a roll-back that is not finished"
 
@@ -58,7 +56,7 @@ class Amendments:
         holds: Holds,
         rollbacks: Rollbacks,
         corrections: Corrections,
-        exclusion: Exclusion,
+        exclusion: DataflowLocks,
         isolation: Isolation,
         wake: Callable[[], None],
         cancel_seconds: float,

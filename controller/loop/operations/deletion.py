@@ -20,19 +20,17 @@ from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.author.runnables import Answers
+from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.operations.amendments import Amendments
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_purged, set_aside
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import PUBLISHED, Finisher
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
 from controller.loop.tick.run_ids import RunIds
 from controller.store.base import Store
-
-__all__ = ["Deletion"]
 
 _log = structlog.get_logger(__name__)
 
@@ -55,10 +53,10 @@ class Deletion:
     holds: Holds
     ids: RunIds
     framer: Framer
-    answers: Answers
+    answers: RunnableAnswers
     punctuations: Punctuations
     amendments: Amendments
-    exclusion: Exclusion
+    exclusion: DataflowLocks
     isolation: Isolation
     faults: Faults
     cancel_seconds: float

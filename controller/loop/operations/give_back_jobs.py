@@ -13,8 +13,6 @@ from controller.loop.operations.jobs import Job, Jobs, id_of
 from controller.loop.recovery.corrections import GivenBack
 from controller.loop.recovery.past_position import Tell
 
-__all__ = ["GiveBackJob", "GiveBackJobs"]
-
 GiveBackJob = Job[GivenBack]
 
 

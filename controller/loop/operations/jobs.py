@@ -14,12 +14,10 @@ from __future__ import annotations
 
 import hashlib
 import re
-import threading
 from abc import ABC, abstractmethod
-from collections import OrderedDict
 from collections.abc import Callable
 from concurrent.futures import Executor
-from dataclasses import dataclass, replace
+from dataclasses import dataclass
 from datetime import datetime
 from typing import Generic, Literal, TypeVar
 
@@ -28,12 +26,8 @@ import structlog
 from cbp.clock import MACHINE
 from cbp.errors import CbpError, DataflowBusyError, InvariantError, NotFoundError
 from controller.loop.operations.amendments import Amendments
+from controller.loop.records.job_table import JobTable
 from controller.loop.recovery.past_position import Tell
-
-__all__ = ["Job", "Jobs"]
-
-KEPT_MAX = 20
-"""Jobs of a kind that this process remembers."""
 
 Status = Literal["running", "done", "failed"]
 
@@ -44,7 +38,7 @@ _ID = re.compile(r"b[0-9a-f]{12}\Z")
 _log = structlog.get_logger(__name__)
 
 
-@dataclass(frozen=True, kw_only=True)
+@dataclass(frozen=True)
 class Job(Generic[R]):
     """One job, under way or ended.
 
@@ -103,10 +97,8 @@ class Jobs(ABC, Generic[R]):
         monotonic: Callable[[], float] = MACHINE.seconds,
     ) -> None:
         self._amendments, self._executor = amendments, executor
-        self._random_hex, self._clock, self._monotonic = random_hex, clock, monotonic
-        self._jobs: OrderedDict[str, Job[R]] = OrderedDict()
-        self._began: dict[str, float] = {}
-        self._lock = threading.Lock()
+        self._random_hex, self._clock = random_hex, clock
+        self._table: JobTable[Job[R]] = JobTable(monotonic)
 
     @abstractmethod
     def recorded(self, name: str, id_: str) -> Job[R] | None:
@@ -144,53 +136,36 @@ class Jobs(ABC, Generic[R]):
         if known is not None and known.error is None:
             return known
         self._amendments.require_free(name)
-        with self._lock:
-            for other in self._jobs.values():
-                if other.dataflow == name and not other.ended:
-                    raise DataflowBusyError(name, f"it {self.busy} (job {other.id})")
-            job: Job[R] = Job(id=id_, dataflow=name, began_at=self._clock(), stage=stage)
-            self._jobs.pop(id_, None)  # it failed, and is asked for again
-            self._jobs[id_], self._began[id_] = job, self._monotonic()
-            while len(self._jobs) > KEPT_MAX:
-                forgotten, _ = self._jobs.popitem(last=False)
-                del self._began[forgotten]
+
+        def refuse(other: str, known: Job[R]) -> None:
+            if known.dataflow == name:
+                raise DataflowBusyError(name, f"it {self.busy} (job {other})")
+
+        # A job that failed may be asked for again, by the same request.
+        job = self._table.begin(id_, Job(id_, name, self._clock(), stage), refuse)
 
         def tell(step: str, done: int, total: int, unit: str) -> None:
-            self._show(id_, step=step, done=done, total=total, unit=unit)
+            self._table.show(id_, step=step, done=done, total=total, unit=unit)
 
         self._executor.submit(self._guarded, id_, lambda: carry_out(tell, request))
         return job
 
     def _find(self, name: str, id_: str) -> Job[R] | None:
-        with self._lock:
-            job = self._jobs.get(id_)
-            if job is not None and job.dataflow == name:
-                seconds = self._monotonic() - self._began[id_]
-                return job if job.ended else replace(job, seconds=seconds)
-        return self.recorded(name, id_)
+        job = self._table.get(id_)
+        return job if job is not None and job.dataflow == name else self.recorded(name, id_)
 
     def _guarded(self, id_: str, carry_out: Callable[[], R]) -> None:
         try:
             result = carry_out()
         except CbpError as error:
-            self._show(id_, status="failed", error=error)
+            self._table.show(id_, status="failed", error=error)
             _log.warning("job.failed", kind=self.kind, job=id_, error=error.as_dict())
         except Exception as cause:  # an author's code, or a store, may raise anything
             message = f"the {self.kind} stopped with an unexpected error: {cause!r:.500}"
-            self._show(id_, status="failed", error=InvariantError(message))
+            self._table.show(id_, status="failed", error=InvariantError(message))
             _log.warning("job.failed", kind=self.kind, job=id_, exc_info=cause)
         else:
-            self._show(id_, status="done", step="is done", result=result)
-
-    def _show(self, id_: str, **changed: object) -> None:
-        with self._lock:
-            if id_ in self._jobs:  # else it was forgotten
-                seconds = self._monotonic() - self._began[id_]
-                self._jobs[id_] = replace(
-                    self._jobs[id_],
-                    seconds=seconds,
-                    **changed,  # type: ignore[arg-type]
-                )
+            self._table.show(id_, status="done", step="is done", result=result)
 
 
 def id_of(request: str) -> str:

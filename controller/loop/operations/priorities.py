@@ -21,8 +21,6 @@ from controller.loop.records.priority_file import read_priorities, write_priorit
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Priorities"]
-
 _log = structlog.get_logger(__name__)
 
 

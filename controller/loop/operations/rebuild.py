@@ -18,10 +18,8 @@ from cbp.errors.message_limits import listed
 from controller.loop.records.dataflow_folder import described
 from controller.store.base import Store
 
-__all__ = ["bring_back"]
 
-
-def bring_back(
+def rebuild_missing(
     store: Store,
     files: Files,
     tables_root: str,

@@ -36,7 +36,7 @@ from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
-from controller.loop.author.runnables import Answers
+from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.operations.priorities import Priorities
 from controller.loop.operations.version_change import (
@@ -50,13 +50,11 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import claim_folder
 from controller.loop.records.description_log import Description
 from controller.loop.recovery.redo import Recovery, ignore
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import RECOVERED, UNRECOVERED, Isolation
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Arrivals", "Versions"]
 
 ARRIVALS = "brought up to date with what arrived"
 """Trouble of a dataflow whose drop folders could not be read at the start."""
@@ -101,11 +99,11 @@ class Versions:
     term: CurrentTerm
     holds: Holds
     framer: Framer
-    answers: Answers
+    answers: RunnableAnswers
     punctuations: Punctuations
     priorities: Priorities
     recovery: Recovery
-    exclusion: Exclusion
+    exclusion: DataflowLocks
     isolation: Isolation
     arrivals: Arrivals
     most: int
@@ -146,7 +144,7 @@ class Versions:
             require_planned(record, dataflow, description)
             self.changes.bring_tables(record, dataflow, description)
             self.arrivals.prepare(record, dataflow)
-            # One version behind until the store stands where it began: a crash is then finished.
+            # One version behind until the store is where it began: a crash is then finished.
             early = replace(record, version=description.version - (description.begin is not None))
             with self.holds.lock:
                 self._record(early, dataflow, description)
@@ -281,7 +279,7 @@ class Versions:
         """Finish a change that a crash interrupted; return whether the dataflow may run."""
         try:
             if self.changes.cut_short(record):
-                # The version's start position names these; afterwards they would be queued anew.
+                # The version's start position names these; afterwards they would be queued again.
                 self._bring_arrivals(record)
             self.changes.finish(record)
         except LogConflictError as error:

@@ -13,8 +13,6 @@ from cbp.model.version.rollback_point import parse_point
 from controller.loop.operations.jobs import Job, Jobs, id_of
 from controller.loop.recovery.past_position import Tell
 
-__all__ = ["RollbackJob", "RollbackJobs"]
-
 RollbackJob = Job[Generation]
 
 

@@ -51,8 +51,6 @@ from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Changed", "Changes", "Swap", "require_planned", "stage_leaders", "stage_wiring"]
-
 _PAGE = 500
 
 _log = structlog.get_logger(__name__)
@@ -191,7 +189,7 @@ class Changes:
             same_key = name not in known or known[name].key == node.translator.key
             if (node.sets_aside and same_key) or not (waiting := self._set_aside(record, node)):
                 continue
-            what = "has another key" if node.sets_aside else "does not set records aside any more"
+            what = "has another key" if node.sets_aside else "no longer sets records aside"
             message = (
                 f"{what}, but {format_count(len(waiting), 'record is', 'records are')} set aside: "
                 f"give them back first (cbp give-back {record.name} {name}), or rebuild the stage "
@@ -358,7 +356,7 @@ class Changes:
         cursor: str | None = None
         dropped = self._dropped(record).get(flow, ())
 
-        def stands(increment: Increment) -> bool:
+        def is_back(increment: Increment) -> bool:
             # A roll-back dropped some; nothing reads those again, whether they are there or not.
             gone = any(increment.index in part for part in dropped)
             return gone or self._there(record, increment)
@@ -366,7 +364,7 @@ class Changes:
         while True:
             page = self._store.increments(record.name, flow, cursor=cursor, limit=_PAGE)
             readable = self._located(record, flow, [item.increment for item in page.items])
-            there = list(itertools.takewhile(stands, readable))
+            there = list(itertools.takewhile(is_back, readable))
             increments += there
             cursor = page.cursor
             if cursor is None or len(there) < len(readable):

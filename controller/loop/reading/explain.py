@@ -32,8 +32,6 @@ from controller.loop.records.description_log import Description, Descriptions
 from controller.loop.runs.in_flight import InFlight
 from controller.store.base import DataflowRecord, IncrementRecord, RunRecord, Store
 
-__all__ = ["Explaining", "Explanation", "VersionEntry", "read_versions"]
-
 
 @dataclass(frozen=True, slots=True)
 class Explanation:
@@ -264,7 +262,7 @@ class VersionEntry:
     Attributes:
         at: When it took over; aware, in UTC.
         previous: The document before it; `None` if it is the first.
-        anew: Stages that it changed, or whose state it let begin again.
+        anew: Stages that it changed, or whose state it let start again.
     """
 
     version: int

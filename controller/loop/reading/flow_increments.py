@@ -8,8 +8,6 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import Increment
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["INCREMENTS_MAX", "FlowIncrements"]
-
 # Every empty increment costs a look-up; after this many a page ends with a cursor.
 INCREMENTS_MAX = 1000
 

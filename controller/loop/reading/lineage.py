@@ -3,7 +3,7 @@
     run of up ---> increment ---> THIS RUN ---> increment ---> run of down
 
 Reads only the store. Not guaranteed: completeness. Increments and runs that retention removed are
-not known any more, a frame names no increment, and a run that read an output long after it was
+no longer known, a frame names no increment, and a run that read an output long after it was
 written is not searched for (`RUNS_SEARCHED`).
 
 What is sent to an OpenLineage service is made by `controller.telemetry.lineage`.
@@ -22,8 +22,6 @@ from cbp.model.run.intention import RunStatus
 from controller.loop.records.catalog import Catalog
 from controller.store.base import RunRecord, Store
 
-__all__ = ["CAUSES_MAX", "RUNS_SEARCHED", "Cause", "Effect", "Lineage", "Lineages"]
-
 CAUSES_MAX = 200
 """Maximum number of increments whose origin is looked up; a run can read thousands."""
 
@@ -36,7 +34,7 @@ class Cause:
     """Where an increment that a run read came from.
 
     Attributes:
-        run: The run that wrote it; `None` for a source, or if it is not known any more.
+        run: The run that wrote it; `None` for a source, or if it is no longer known.
         origin: What is known about its arrival, such as the files of a source's increment.
     """
 

@@ -15,8 +15,6 @@ from cbp.model.run.intention import Intention
 from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.publisher import Publisher
 
-__all__ = ["OpenIntention", "open_intentions"]
-
 
 @dataclass(frozen=True, slots=True)
 class OpenIntention:
@@ -52,8 +50,8 @@ def open_intentions(
     for stage, records in publisher.records(dataflow).items():
         for one in records:
             by_epoch[stage, one.epoch] = OpenIntention(one, "publication")
-    for (name, stage), run in parked.all().items():
+    for (name, stage), known in parked.all().items():
         if name == dataflow:
-            one = run.intention
-            by_epoch[stage, one.epoch] = OpenIntention(one, "finish", run.reason, run.tries)
+            one = known.run.intention
+            by_epoch[stage, one.epoch] = OpenIntention(one, "finish", known.reason, known.tries)
     return [by_epoch[key] for key in sorted(by_epoch)]

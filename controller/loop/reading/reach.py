@@ -1,6 +1,6 @@
 """Reach: how far back what a dataflow keeps lets an operator go, before anything is asked for.
 
-A replacement and a retraction compute groups anew from all increments of a source, and a rebuild
+A replacement and a retraction recompute groups from all increments of a source, and a rebuild
 all tables: none of them works once the first increment is gone. A roll-back needs records,
 positions and versions of tables. Nothing of this is stored; all of it is found.
 """
@@ -14,8 +14,6 @@ from datetime import datetime
 from cbp.engine.commit.intention_log import IntentionLog
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Reach", "SourceReach", "reach_of"]
 
 
 @dataclass(frozen=True, slots=True)

@@ -35,8 +35,6 @@ from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["AsOf", "Reading"]
-
 _CURSOR = re.compile(r"([0-9]{1,18})\.([0-9]{1,18})\Z")
 _BEHIND = re.compile(r"h([0-9]{1,18})\Z")
 _PLACE = re.compile(r"v([0-9]{1,18})\.([0-9]{1,18})\.([0-9]{1,18})\Z")
@@ -59,7 +57,7 @@ class AsOf:
     at_ms: int | None = None
 
 
-class Reading:
+class Reader:
     """Reads tables through the engine; sees published epochs only.
 
     Attributes:

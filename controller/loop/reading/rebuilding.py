@@ -23,8 +23,6 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Begin, Descriptions
 from controller.store.base import DataflowRecord
 
-__all__ = ["Rebuild", "Rebuilding"]
-
 
 @dataclass(frozen=True, slots=True)
 class Rebuild:

@@ -23,11 +23,9 @@ from cbp.errors import CbpError
 from controller.loop.records.dataflow_folder import described
 from controller.store.base import Store
 
-__all__ = ["Outlook", "StageOutlook", "look_out"]
-
 
 @dataclass(frozen=True, slots=True)
-class StageOutlook:
+class StagePreview:
     """What is open at one leading stage.
 
     Attributes:
@@ -45,7 +43,7 @@ class StageOutlook:
 
 
 @dataclass(frozen=True, slots=True)
-class Outlook:
+class RecoveryPreview:
     """What is open in one dataflow.
 
     Attributes:
@@ -57,7 +55,7 @@ class Outlook:
 
     dataflow: str
     known: bool
-    stages: tuple[StageOutlook, ...] = ()
+    stages: tuple[StagePreview, ...] = ()
     arrivals: Mapping[str, int] = field(default_factory=dict)
     position: int | None = None
     problem: str = ""
@@ -74,7 +72,7 @@ class Outlook:
         return not self.known or interrupted or bool(self.steps or self.problem)
 
 
-def look_out(store: Store, files: Files, tables_root: str) -> list[Outlook]:
+def preview_recovery(store: Store, files: Files, tables_root: str) -> list[RecoveryPreview]:
     """Return what is open in each dataflow, including those that only a folder describes."""
     documents = described(files, tables_root)
     folders = {record.name: record.folder for record in store.dataflows()}
@@ -91,13 +89,13 @@ def look_out(store: Store, files: Files, tables_root: str) -> list[Outlook]:
                 _outlook(store, files, folder, name, known=name in folders, sources=sources)
             )
         except (CbpError, ValueError, KeyError, TypeError) as error:
-            outlooks.append(Outlook(name, name in folders, problem=str(error)))
+            outlooks.append(RecoveryPreview(name, name in folders, problem=str(error)))
     return [_with_runs(outlook, interrupted) for outlook in outlooks]
 
 
 def _outlook(
     store: Store, files: Files, folder: str, name: str, *, known: bool, sources: tuple[str, ...]
-) -> Outlook:
+) -> RecoveryPreview:
     log = IntentionLog(folder, files)
     epochs = {stage.stage: stage.epoch for stage in store.stages(name)}
     recorded, position = log.next_epochs(), log.position()
@@ -109,7 +107,7 @@ def _outlook(
         start = epoch
         if behind and position is not None and stage in position.stages:
             start = max(epoch, position.stages[stage].epoch)
-        stages.append(StageOutlook(stage, epoch, end, max(0, end - start)))
+        stages.append(StagePreview(stage, epoch, end, max(0, end - start)))
     arrivals = {}
     for source in sources:
         end = _next_number(files, f"{folder}/{source_folder(source)}/_log")
@@ -117,16 +115,18 @@ def _outlook(
         if missing > 0:
             arrivals[source] = missing
     number = position.number if behind and position is not None else None
-    return Outlook(name, known, tuple(stages), arrivals, number)
+    return RecoveryPreview(name, known, tuple(stages), arrivals, number)
 
 
 def _next_number(files: Files, folder: str) -> int:
     return max(record_numbers(files.list_names(folder)), default=-1) + 1
 
 
-def _with_runs(outlook: Outlook, runs: Mapping[tuple[str, str], list[str]]) -> Outlook:
+def _with_runs(
+    outlook: RecoveryPreview, runs: Mapping[tuple[str, str], list[str]]
+) -> RecoveryPreview:
     stages = tuple(
-        StageOutlook(
+        StagePreview(
             stage.stage,
             stage.epoch,
             stage.recorded,
@@ -136,6 +136,6 @@ def _with_runs(outlook: Outlook, runs: Mapping[tuple[str, str], list[str]]) -> O
         )
         for stage in outlook.stages
     )
-    return Outlook(
+    return RecoveryPreview(
         outlook.dataflow, outlook.known, stages, outlook.arrivals, outlook.position, outlook.problem
     )

@@ -22,8 +22,6 @@ from cbp.model.flow.schema import Schema
 from controller.loop.reading.flow_increments import INCREMENTS_MAX, FlowIncrements
 from controller.loop.records.catalog import Catalog
 
-__all__ = ["INCREMENT_RECORDS_MAX", "RECORDS_MAX", "IncrementFigures", "Results", "figures_of"]
-
 RECORDS_MAX = 50_000
 INCREMENT_RECORDS_MAX = 5_000
 _CURSOR = re.compile(r"n([0-9]{1,18})\.([0-9]{1,18})\Z")

@@ -1,6 +1,6 @@
 """How many records each stage has set aside now; for people, no decision depends on it.
 
-The counts are read from the logs of the tables, so a restart, a store made anew and an instance
+The counts are read from the logs of the tables, so a restart, a rebuilt store and an instance
 that only reads give the same figure. They are kept until the dataflow changes: an idle dataflow
 costs nothing, nor does a stage without the option.
 
@@ -21,8 +21,6 @@ from cbp.engine.storage.table_names import set_aside_table
 from cbp.errors import CbpError, NotFoundError
 from cbp.model.run.intention import RunStatus
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["SetAsideCounts"]
 
 KEPT_MAX = 10_000
 """Dataflows whose counts are kept."""

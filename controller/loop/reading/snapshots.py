@@ -26,8 +26,6 @@ from cbp.model.run.intention import Intention
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord
 
-__all__ = ["Snapshots"]
-
 READINGS_MAX = 1000
 """How often the tables are read at most; each repetition follows a publication in between."""
 

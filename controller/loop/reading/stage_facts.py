@@ -21,15 +21,6 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.description_log import Descriptions
 from controller.store.base import StageRecord
 
-__all__ = [
-    "RECORDS_LEAST",
-    "RECORDS_MOST",
-    "StageCode",
-    "StageFacts",
-    "read_compactions",
-]
-
-
 RECORDS_EXAMINED = 10
 
 

@@ -25,8 +25,6 @@ from controller.loop.records.description_log import Descriptions
 from controller.registry import Registry
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["Catalog"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -20,8 +20,6 @@ from cbp.engine.storage.files import Files
 from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
 
-__all__ = ["Corrected", "corrected_by", "put_note", "read_notes"]
-
 
 @dataclass(frozen=True, slots=True)
 class Corrected:

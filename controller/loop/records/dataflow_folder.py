@@ -33,18 +33,6 @@ from cbp.errors import (
 from controller.loop.records.description_log import FOLDER, Description, Descriptions
 from controller.store.base import DataflowRecord
 
-__all__ = [
-    "Claimed",
-    "claim_folder",
-    "described",
-    "left_aside",
-    "remove_purged",
-    "remove_scratch",
-    "scratch_folder",
-    "set_aside",
-    "warn_of_other_places",
-]
-
 _log = structlog.get_logger(__name__)
 
 SHOWN_MAX = 5

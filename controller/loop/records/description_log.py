@@ -30,8 +30,6 @@ from cbp.model.version.flow_life import Beginning, FlowLife, lives_of_flows
 from cbp.model.version.shape import DataflowShape
 from controller.store.base import DataflowRecord
 
-__all__ = ["FOLDER", "FORMAT", "Begin", "Description", "Descriptions", "path_of"]
-
 FOLDER = "_description"
 ADOPTED = "_description/adopted"
 FORMAT = 1
@@ -90,7 +88,7 @@ class Begin:
             position,
             tables,
             tuple(value["fresh"]),
-            # Old descriptions do not say: any stage may have begun anew.
+            # Old descriptions do not say: any stage may have started again.
             tuple(value.get("anew", position.stages)),
             tuple(value.get("emptied", emptied)),
             Position.from_json(value["swapped"]) if "swapped" in value else None,
@@ -238,7 +236,7 @@ class Descriptions:
         return description.begins, description.begin.at_ms if description.begin else 0
 
     def anew(self, record: DataflowRecord) -> frozenset[str]:
-        """Return the stages that any version but the first changed, or let begin anew."""
+        """Return the stages that any version but the first changed, or let start again."""
         stages: set[str] = set()
         for version in range(2, record.version + 1):
             begin = self._read(path_of(record.folder, version)).begin

@@ -27,8 +27,6 @@ from cbp.errors import FileDamagedError, NotFoundError
 from cbp.model.schedule.priority import NORMAL, PRIORITIES, Priority
 from controller.loop.records.description_log import FOLDER
 
-__all__ = ["path_of", "read_priorities", "write_priorities"]
-
 _log = structlog.get_logger(__name__)
 
 

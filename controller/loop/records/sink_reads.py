@@ -14,8 +14,6 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.generation import SinkPosition
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["SinkReads"]
-
 
 @dataclass(frozen=True, slots=True)
 class SinkReads:

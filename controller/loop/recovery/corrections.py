@@ -27,6 +27,7 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import Corrected, corrected_by, read_notes
 from controller.loop.recovery.past_position import Tell, untold
 from controller.loop.runs.finisher import Finisher, ParkedRuns
+from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -240,7 +241,7 @@ class Corrections:
             due_ms=prepared.due_ms,
             lookups=prepared.lookups,
         )
-        if not self.finisher.finish(record, plan.node, intention):
+        if not self.finisher.finish(RecordedRun(record, plan.node, intention)):
             raise CorrectionUnfinishedError(record.name, note.stage)
         self.finisher.publish(record)
         return corrected_by(intention)

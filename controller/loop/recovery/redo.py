@@ -41,6 +41,7 @@ from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
@@ -216,7 +217,7 @@ class Recovery:
             return False
         on_redo(intention)
         _log.info("recovery.redo", dataflow=record.name, stage=stage.stage, epoch=stage.epoch)
-        finished = self._finisher.finish(record, node, intention)
+        finished = self._finisher.finish(RecordedRun(record, node, intention))
         if finished:
             self._journal.redone(record.name, stage.stage, stage.epoch)
         return finished

@@ -20,8 +20,6 @@ import structlog
 
 from cbp.clock import MACHINE
 
-__all__ = ["LONG_SECONDS", "Exclusion"]
-
 LONG_SECONDS = 60.0
 """After so many seconds the log names a holder, once, when something else wants the lock."""
 
@@ -37,7 +35,7 @@ class _Turn:
     warned: bool = False
 
 
-class Exclusion:
+class DataflowLocks:
     """The locks of all dataflows; reentrant in the same thread.
 
     Args:

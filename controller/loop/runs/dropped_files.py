@@ -17,8 +17,6 @@ from cbp.model.flow.increment import Increment
 from controller.loop.records.catalog import Catalog
 from controller.store.base import RunRecord, Store
 
-__all__ = ["DroppedFiles"]
-
 _SHOWN_MAX = 3
 
 
@@ -47,7 +45,7 @@ class DroppedFiles:
         return Origins(files, before)
 
     def _whole(self, dataflow: str, part: Increment) -> Increment | None:
-        """Return the whole increment; `None` if it is not known any more."""
+        """Return the whole increment; `None` if it is no longer known."""
         try:
             return self.store.increment(dataflow, part.flow, part.index).increment
         except NotFoundError:

@@ -48,8 +48,6 @@ from controller.loop.runs.retry import (
 )
 from controller.store.base import RunRecord, StageRecord, Store
 
-__all__ = ["INTERRUPTED", "Failures", "describe_error"]
-
 INTERRUPTED: Mapping[str, Any] = {
     "error_code": INTERRUPTED_CODE,
     "message": "the service stopped while this run was under way; it runs again",

@@ -1,26 +1,24 @@
-"""The finisher: puts the intention of a prepared run, publishes what is due, and commits.
+"""The finisher: puts the record of a prepared run, publishes what is due, and commits.
 
-    put the intention -> publish, if it is due -> commit
+    put the record -> publish, if it is due -> commit
         '-- from here on the run cannot fail: it is finished, however often that must be
             tried, and after a crash as well
 
-A run that could not be finished is *parked*: it is kept in `ParkedRuns`, shown as the reason why
-its stage waits, and finished later. Publications that are due without a run start here too.
+A run that could not be finished is *parked*: it is kept in `ParkedRuns` and finished later. Its
+stage starts nothing until then, and shows the reason. Publications that are due without a run
+start here too.
+
+The publisher's lock of the dataflow is taken once for each run, and held from the record's time to
+the commit.
 
 Invariants (tests/controller/loop/runs/test_publication.py, test_recovery.py): every step may be
-repeated after any crash; after `LogConflictError` this controller publishes nothing any more.
-
-Parked runs: prepared and recorded runs that could not be published or committed yet.
-
-An intention is the commit point, so a parked run is never a failed run. Its stage starts nothing
-until the run is finished, and shows the reason.
+repeated after any crash; after `LogConflictError` this controller no longer publishes anything.
 """
 
 from __future__ import annotations
 
 import threading
 from collections.abc import Callable, Mapping
-from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
@@ -28,12 +26,10 @@ import structlog
 
 from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
+from cbp.engine.interface.runs import PreparedRun
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
-from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.run.intention import Intention
 from cbp.model.run.publication import Publication
-from cbp.model.schedule.backoff import Rest
 from controller.loop.counts.lane_counts import LaneCounts
 from controller.loop.counts.run_counts import RunCounts
 from controller.loop.leadership.current_term import CurrentTerm
@@ -42,12 +38,10 @@ from controller.loop.records.correction_log import put_note
 from controller.loop.runs.failures import describe_error
 from controller.loop.runs.in_flight import InFlight, StageId, Work
 from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.planned_run import ParkedRun, PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.retry import RetryPolicy
 from controller.store.base import DataflowRecord, StageRecord, Store
-
-__all__ = ["PUBLISHED", "Finisher", "Parked", "ParkedRuns"]
-
 
 PUBLISHED = "published"
 
@@ -108,33 +102,58 @@ class Finisher:
         self._parked.forget(dataflow)
         self._publisher.forget(dataflow, since_ms=since_ms)
 
-    def finish(self, record: DataflowRecord, node: StageNode, intention: Intention) -> bool:
-        """Put an intention, publish what is due, and commit; park the intention on failure.
+    def record(self, run: PlannedRun, prepared: PreparedRun, begins: Mapping[str, float]) -> bool:
+        """Make the record of a prepared run, and finish the run; see `finish`.
+
+        Args:
+            run: The run.
+            prepared: What it wrote.
+            begins: When its phases began, as figures.
+        """
+        name = run.record.name
+        with self._publisher.lock(name):
+            older = self._publisher.before(run.record, run.node.name, run.run.epoch)
+            recorded = run.recorded(
+                prepared,
+                begins,
+                prepared_ms=self._publisher.next_ms(name, self._now_ms()),
+                unpublished_from=older[0].epoch if older else run.run.epoch,
+                leader_epoch=self._term.leader_epoch,
+            )
+            return self._finish(recorded)
+
+    def finish(self, run: RecordedRun) -> bool:
+        """Put the record of a run, publish what is due, and commit; park the run on failure.
 
         Every step may be repeated after any crash.
 
         Returns:
             Whether it is committed.
         """
+        with self._publisher.lock(run.record.name):
+            return self._finish(run)
+
+    def _finish(self, run: RecordedRun) -> bool:
+        """Finish a run; the caller holds the publisher's lock."""
+        record, stage, intention = run.record, run.node.name, run.intention
         began = self._seconds()
         try:
-            with self._publisher.lock(record.name):
-                failed = (record.name, node.name) in self._parked.all()
-                if failed and self._publisher.before(record, node.name, intention.epoch):
-                    # A try that failed may have begun a publication, which nothing later may join.
-                    self._publish(record, stage=node.name, at_once=True)
-                self._open_log(record.folder).put(intention)
-                put_note(self._files, record.folder, intention)
-                self._publisher.add(record, intention)
-                self._publish(record, stage=node.name, at_once=failed)
-                self._store.commit(intention, finished_at=self._clock())
+            failed = run.id in self._parked.all()
+            if failed and self._publisher.before(record, stage, intention.epoch):
+                # A try that failed may have begun a publication, which nothing later may join.
+                self._publish(record, stage=stage, at_once=True)
+            self._open_log(record.folder).put(intention)
+            put_note(self._files, record.folder, intention)
+            self._publisher.add(record, intention)
+            self._publish(record, stage=stage, at_once=failed)
+            self._store.commit(intention, finished_at=self._clock())
         except LogConflictError as error:
             self._term.depose(error.message)
             return False
         except Exception as error:  # any failure: the record stays and is redone
-            self._park(record, node, intention, error)
+            self._park(run, error)
             return False
-        self._parked.remove((record.name, node.name))
+        self._parked.remove(run.id)
         self._lane_counts.add(record.name, intention.figures)
         seconds = self._seconds() - began
         self._run_counts.commit(record.name, intention.figures, seconds)
@@ -145,7 +164,7 @@ class Finisher:
         """Try now to finish and publish everything recorded of a dataflow that starts nothing."""
         for (name, _), parked in self._parked.all().items():
             if name == record.name:
-                self.finish(parked.record, parked.node, parked.intention)
+                self.finish(parked.run)
         self.publish(record)
 
     def require_finished(self, name: str) -> None:
@@ -160,7 +179,9 @@ class Finisher:
         for one in self._store.stages(name):
             self.require_redone(name, one)
         if any(self._publisher.unpublished(name).values()):
-            raise DataflowBusyError(name, "what its runs made cannot be published; see its stages")
+            raise DataflowBusyError(
+                name, "the results of its runs cannot be published; see its stages"
+            )
 
     def require_redone(self, name: str, stage: StageRecord) -> None:
         """Raise if the next epoch of a stage is recorded, and the store does not know it yet.
@@ -213,7 +234,8 @@ class Finisher:
             if isinstance(error, LogConflictError):
                 raise error
             node = self._catalog.compiled(record).stages[name]
-            self._park(record, node, self._publisher.newest(record.name, name), error)
+            newest = self._publisher.newest(record.name, name)
+            self._park(RecordedRun(record, node, newest), error)
         if own is not None:
             raise own
 
@@ -226,50 +248,20 @@ class Finisher:
     def _now_ms(self) -> int:
         return int(self._clock().timestamp() * 1000)
 
-    def _park(
-        self, record: DataflowRecord, node: StageNode, intention: Intention, error: Exception
-    ) -> None:
-        known = self._parked.all().get((record.name, node.name))
-        tries = 1 if known is None or known.intention != intention else known.tries + 1
+    def _park(self, run: RecordedRun, error: Exception) -> None:
+        known = self._parked.all().get(run.id)
+        tries = known.tries + 1 if known is not None and known.run.intention == run.intention else 1
         hopeless = isinstance(error, CbpError) and not error.retryable
         again = self._retry.lasting(tries, self._clock(), self._draw())
         rest, because = None if hopeless else again, describe_error(error)["message"]
-        self._parked.put(Parked(record, node, intention, because, tries, rest))
-        _log.warning("run.parked", epoch=intention.epoch, reason=because, exc_info=error)
+        self._parked.put(ParkedRun(run, because, tries, rest))
+        _log.warning("run.parked", epoch=run.intention.epoch, reason=because, exc_info=error)
         if hopeless:
-            self._store.pause_stage(record.name, node.name, because, describe_error(error))
+            self._store.pause_stage(*run.id, because, describe_error(error))
 
 
 def _plain(figures: Mapping[str, float]) -> dict[str, float]:
     return {name: round(value, 4) for name, value in figures.items()}
-
-
-@dataclass(frozen=True, slots=True)
-class Parked:
-    """A prepared run that could not be finished yet.
-
-    Attributes:
-        rest: The pause before the next try; `None` means not until the stage is resumed.
-        tries: How often finishing it failed.
-    """
-
-    record: DataflowRecord
-    node: StageNode
-    intention: Intention
-    because: str
-    tries: int
-    rest: Rest | None
-
-    @property
-    def id(self) -> StageId:
-        """The dataflow and the stage."""
-        return self.record.name, self.node.name
-
-    @property
-    def reason(self) -> str:
-        """Why the stage waits, in words."""
-        when = "" if self.rest is None else f", tries again at {self.rest.end:%H:%M:%S} UTC"
-        return f"finishes epoch {self.intention.epoch}{when}: {self.because}"
 
 
 class ParkedRuns:
@@ -277,17 +269,17 @@ class ParkedRuns:
 
     def __init__(self) -> None:
         self._lock = threading.Lock()
-        self._parked: dict[StageId, Parked] = {}
+        self._parked: dict[StageId, ParkedRun] = {}
 
-    def all(self) -> dict[StageId, Parked]:
+    def all(self) -> dict[StageId, ParkedRun]:
         """Return the parked run of each stage that has one."""
         with self._lock:
             return dict(self._parked)
 
-    def put(self, parked: Parked) -> None:
+    def put(self, parked: ParkedRun) -> None:
         """Keep a run that is to be finished later."""
         with self._lock:
-            self._parked[parked.id] = parked
+            self._parked[parked.run.id] = parked
 
     def remove(self, stage: StageId) -> None:
         """Drop the parked run of a stage, if there is one: it is finished."""

@@ -32,15 +32,6 @@ from cbp.model.run.timeline import begin_figures
 from cbp.model.schedule.places import ActiveRun
 from controller.loop.runs.isolation import Isolation
 
-__all__ = [
-    "GIVE_UP_SECONDS",
-    "InFlight",
-    "RunPhases",
-    "StageId",
-    "Work",
-]
-
-
 StageId = tuple[str, str]
 
 GIVE_UP_SECONDS = 30.0

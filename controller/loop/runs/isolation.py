@@ -29,8 +29,6 @@ import structlog
 from cbp.errors import CbpError, DataflowFailedError, LogConflictError, NotFoundError
 from cbp.model.schedule.backoff import Backoff, Rest
 
-__all__ = ["MOST_SECONDS", "RECOVERED", "UNRECOVERED", "Isolation", "Trouble"]
-
 MOST_SECONDS = 300.0
 
 RECOVERED = "recovered"

@@ -21,11 +21,9 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.sink_reads import SinkReads
 from controller.store.base import DataflowRecord
 
-__all__ = ["Keeping"]
-
 
 @dataclass(frozen=True, slots=True)
-class Keeping:
+class OutputRetention:
     """Computes what must be kept of outputs; reads only.
 
     Attributes:

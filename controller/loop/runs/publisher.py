@@ -34,8 +34,6 @@ from cbp.model.run.publication import Publication, due
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord
 
-__all__ = ["Publisher"]
-
 _log = structlog.get_logger(__name__)
 
 
@@ -105,12 +103,11 @@ class Publisher:
             return max(now_ms, unpublished.last_ms + len(KINDS))
 
     def add(self, record: DataflowRecord, intention: Intention) -> None:
-        """Keep a record; raises as `before`."""
+        """Keep a record; the caller holds the lock. Raises as `before`."""
         unpublished = self._of(record.name)
-        with unpublished.lock:
-            older = self.before(record, intention.stage, intention.epoch)
-            unpublished.waiting[intention.stage] = (*older, intention)
-            unpublished.last_ms = max(unpublished.last_ms, intention.prepared_ms)
+        older = self.before(record, intention.stage, intention.epoch)
+        unpublished.waiting[intention.stage] = (*older, intention)
+        unpublished.last_ms = max(unpublished.last_ms, intention.prepared_ms)
 
     def due(
         self,
@@ -136,23 +133,22 @@ class Publisher:
     def publish(self, record: DataflowRecord, publication: Publication) -> dict[str, Exception]:
         """Publish stage by stage; a stage that fails does not hold up the others.
 
+        The caller holds the lock.
+
         Returns:
             Stage -> its failure; the records of such a stage stay here.
         """
         unpublished = self._of(record.name)
         failures: dict[str, Exception] = {}
-        with unpublished.lock:
-            for stage, records in publication.covers.items():
-                try:
-                    self._tables.publish(
-                        record.folder, records, timestamp_ms=publication.timestamp_ms
-                    )
-                except Exception as error:  # any failure: the records stay, publishing is repeated
-                    failures[stage] = error
-                else:
-                    last = records[-1].epoch
-                    left = (one for one in unpublished.waiting.get(stage, ()) if one.epoch > last)
-                    unpublished.waiting[stage] = tuple(left)
+        for stage, records in publication.covers.items():
+            try:
+                self._tables.publish(record.folder, records, timestamp_ms=publication.timestamp_ms)
+            except Exception as error:  # any failure: the records stay, publishing is repeated
+                failures[stage] = error
+            else:
+                last = records[-1].epoch
+                left = (one for one in unpublished.waiting.get(stage, ()) if one.epoch > last)
+                unpublished.waiting[stage] = tuple(left)
         covers = {stage: records[-1].epoch for stage, records in publication.covers.items()}
         _log.info("dataflow.published", dataflow=record.name, epochs=covers, failed=[*failures])
         return failures

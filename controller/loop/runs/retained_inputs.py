@@ -1,4 +1,4 @@
-"""Retained inputs: what the inputs of a stage have read, of which a run computes groups anew.
+"""Retained inputs: what the inputs of a stage have read, from which a run recomputes groups.
 
     first version     every increment of the source
     emptied later     those that were queued when it began with nothing, and those that came since;
@@ -25,8 +25,6 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import read_notes
 from controller.loop.records.description_log import Begin, Descriptions
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["RetainedInputs"]
 
 
 @dataclass(frozen=True, slots=True)
@@ -62,7 +60,7 @@ class RetainedInputs:
         """Return what each input of a stage has read and still counts, oldest first.
 
         Raises:
-            ReplaceRefusedError: The stage cannot follow, or increments are not kept any more.
+            ReplaceRefusedError: The stage cannot follow, or increments are no longer kept.
         """
         dataflow = self.catalog.compiled(record)
         for flow in dict.fromkeys(node.wiring.values()):
@@ -99,12 +97,12 @@ class RetainedInputs:
             raise ReplaceRefusedError(record.name, source, why, readers)
 
     def _require_kept(self, record: DataflowRecord, node: StageNode, flow: str) -> None:
-        """Refuse a source of which increments are not kept any more."""
+        """Refuse a source of which increments are no longer kept."""
         oldest = self.store.oldest_increments(record.name, flow, limit=1)
         if oldest and (first := oldest[0].increment.index):
             why = (
-                f"its increments are kept from number {first} on, and stage {node.name!r} computes "
-                "groups anew from all that it read; raise `keep` of the source, or "
+                f"its increments are kept from number {first} on, and stage {node.name!r} "
+                "recomputes groups from everything that it read; raise `keep` of the source, or "
                 "CBP_KEEP_INPUTS_HOURS"
             )
             raise ReplaceRefusedError(record.name, flow, why)

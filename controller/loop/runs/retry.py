@@ -34,8 +34,6 @@ from cbp.errors import (
 from cbp.model.schedule.backoff import Backoff, Rest
 from controller.store.base import RunRecord
 
-__all__ = ["DEATHS_MAX", "INTERRUPTED_CODE", "RetryPolicy", "lasts", "operating"]
-
 DEATHS_MAX = 20
 """Deaths of the service in a row during one run after which the run's stage stops."""
 

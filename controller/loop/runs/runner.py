@@ -17,7 +17,7 @@ most one run under way; a run that was given up records nothing.
 
 from __future__ import annotations
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable
 from dataclasses import replace
 from datetime import datetime
 from functools import partial
@@ -26,20 +26,13 @@ import structlog
 
 from cbp.engine.interface.runs import PreparedRun, RunPreparer
 from cbp.errors import RunCancelledError
-from cbp.model.dataflow.dataflow import StageNode
-from cbp.model.flow.increment import Increment
-from cbp.model.run.intention import Intention
-from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.runs.failures import Failures
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.in_flight import InFlight, RunPhases, Work
-from controller.loop.runs.output_retention import Keeping
-from controller.loop.runs.planned_run import PlannedRun
-from controller.loop.runs.publisher import Publisher
+from controller.loop.runs.output_retention import OutputRetention
+from controller.loop.runs.planned_run import PlannedRun, RecordedRun
 from controller.loop.runs.retained_inputs import RetainedInputs
-from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Runner"]
+from controller.store.base import Store
 
 _ENDS = (Exception, SystemExit, KeyboardInterrupt, GeneratorExit)
 """What author's code may raise in a thread of this process; none of these ends the process."""
@@ -63,19 +56,16 @@ class Runner:
         preparer: RunPreparer,
         clock: Callable[[], datetime],
         in_flight: InFlight,
-        publisher: Publisher,
         finisher: Finisher,
         failures: Failures,
-        keeping: Keeping,
+        keeping: OutputRetention,
         retained: RetainedInputs,
-        term: CurrentTerm,
         run_phases: RunPhases,
         seconds_max: float,
     ) -> None:
         self._store, self._preparer, self._clock = store, preparer, clock
-        self._in_flight, self._publisher, self._finisher = in_flight, publisher, finisher
-        self._failures, self._keeping, self._term = failures, keeping, term
-        self._retained = retained
+        self._in_flight, self._finisher, self._failures = in_flight, finisher, failures
+        self._keeping, self._retained = keeping, retained
         self._run_phases, self._seconds_max = run_phases, seconds_max
 
     def start(self, job: PlannedRun) -> None:
@@ -96,11 +86,10 @@ class Runner:
         )
         self._in_flight.submit(work, lambda: self._run(job, work))
 
-    def redo(self, record: DataflowRecord, node: StageNode, intention: Intention) -> None:
+    def redo(self, run: RecordedRun) -> None:
         """Hand a recorded run to the executor, to be published and committed."""
-        key = record.name, node.name
-        work = Work(key, intention.run, self._clock(), epoch=intention.epoch)
-        self._in_flight.submit(work, lambda: self._finisher.finish(record, node, intention))
+        work = Work(run.id, run.intention.run, self._clock(), epoch=run.intention.epoch)
+        self._in_flight.submit(work, lambda: self._finisher.finish(run))
 
     def _give_up(self, job: PlannedRun, work: Work) -> None:
         self._failures.settle(job.run, job.stage, work, RunCancelledError(work.run))
@@ -117,8 +106,7 @@ class Runner:
             _log.warning("run.came_too_late", epoch=job.run.epoch)
             return
         self._run_phases.enter(job.run.id, "finish")
-        with self._publisher.lock(job.record.name):
-            self._finisher.finish(job.record, job.node, self._intention(job, prepared))
+        self._finisher.record(job, prepared, self._run_phases.figures(job.run.id))
 
     def _prepare(self, job: PlannedRun, work: Work) -> PreparedRun:
         if work.cancelled_at is not None:
@@ -131,39 +119,6 @@ class Runner:
             plan = replace(plan, kept=self._keeping.of(job.record, (plan.node, *plan.fused)))
         return self._preparer.prepare(plan, enter)
 
-    def _intention(self, job: PlannedRun, prepared: PreparedRun) -> Intention:
-        now_ms = int(self._clock().timestamp() * 1000)
-        return Intention(
-            dataflow=job.record.name,
-            stage=job.node.name,
-            epoch=job.run.epoch,
-            run=job.run.id,
-            prepared_ms=self._publisher.next_ms(job.record.name, now_ms),
-            read={name: tuple(indexes) for name, indexes in job.run.read.items()},
-            remove={name: tuple(indexes) for name, indexes in job.run.remove.items()},
-            outputs=prepared.outputs,
-            changes=prepared.changes,
-            dataflow_version=job.record.version,
-            unpublished_from=self._unpublished_from(job),
-            leader_epoch=self._term.leader_epoch,
-            memo=job.memo,
-            figures={
-                **prepared.figures,
-                **_dropped(job.dropped()),
-                **self._run_phases.figures(job.run.id),
-            },
-            generation=job.record.generation,
-            frames=job.frames(),
-            codes={one.name: one.translator.code.text for one in (job.node, *job.plan.fused)},
-            time_ms=job.plan.time_ms,
-            due_ms=prepared.due_ms,
-            lookups=prepared.lookups,
-        )
-
-    def _unpublished_from(self, job: PlannedRun) -> int:
-        before = self._publisher.before(job.record, job.node.name, job.run.epoch)
-        return before[0].epoch if before else job.run.epoch
-
 
 def _ordinary(error: BaseException) -> Exception:
     """Convert what ended a thread to an ordinary exception: it ends the run only."""
@@ -172,11 +127,3 @@ def _ordinary(error: BaseException) -> Exception:
     ended = RuntimeError(f"the author's code ended its thread: {error!r}")
     ended.__cause__ = error
     return ended
-
-
-def _dropped(increments: Sequence[Increment]) -> dict[str, float]:
-    """Return the figures of increments removed unread; empty if there are none."""
-    if not increments:
-        return {}
-    records = sum(increment.records for increment in increments)
-    return {"increments_dropped": len(increments), "records_dropped": records}

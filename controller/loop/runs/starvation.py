@@ -3,7 +3,7 @@
 The engine is asked only when its answer can make another run give way (`Places.matters`); without
 contention it costs nothing.
 
-Guaranteed: the time is counted anew for a run that got a slot in between, or that waited for a run
+Guaranteed: the time is counted again for a run that got a slot in between, or that waited for a run
 that was asked to end, even if that run ended between two calls
 (tests/controller/loop/runs/test_giving_way.py).
 """
@@ -20,8 +20,6 @@ from cbp.engine.interface.runs import RunControl
 from cbp.errors import OperatingError
 from cbp.model.schedule.places import STARVED_SECONDS, ActiveRun, Places
 from controller.loop.runs.in_flight import StageId
-
-__all__ = ["Starving"]
 
 _log = structlog.get_logger(__name__)
 

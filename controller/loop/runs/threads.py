@@ -11,8 +11,6 @@ from collections.abc import Callable
 from concurrent.futures import Executor, Future
 from typing import Any
 
-__all__ = ["Here", "Threads"]
-
 
 class Threads(Executor):
     """Starts each piece of work at once, in a thread of its own.
@@ -32,7 +30,7 @@ class Threads(Executor):
         future.set_running_or_notify_cancel()
         with self._lock:
             if self._stopped:
-                message = "no more work is taken"
+                message = "no more work is accepted"
                 raise RuntimeError(message)
             self._count += 1
             self._futures.add(future)

@@ -14,8 +14,6 @@ from cbp.errors import CbpError
 from cbp.model.schedule.waiting import Kind, Wait
 from controller.store.base import Event
 
-__all__ = ["Announcements", "changes"]
-
 _ANNOUNCED: Collection[Kind] = ("readers", "retry", "paused", "stopped")
 StageId = tuple[str, str]
 

@@ -11,13 +11,11 @@ import structlog
 
 from cbp.model.schedule.places import Places
 from cbp.model.schedule.scheduler import Schedule, decide
-from controller.loop.author.runnables import Answers
+from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.stage_views import ViewedStage
 from controller.store.base import Store
-
-__all__ = ["Decisions"]
 
 _log = structlog.get_logger(__name__)
 
@@ -34,7 +32,7 @@ class Decisions:
 
     store: Store
     isolation: Isolation
-    answers: Answers
+    answers: RunnableAnswers
     places: Places
     turns_max: int
 

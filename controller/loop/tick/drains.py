@@ -18,12 +18,10 @@ import structlog
 
 from cbp.model.schedule.quiescence import left_to_do
 from controller.loop.records.catalog import Catalog
-from controller.loop.runs.dataflow_locks import Exclusion
+from controller.loop.runs.dataflow_locks import DataflowLocks
 from controller.loop.runs.finisher import ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["Drains"]
 
 _log = structlog.get_logger(__name__)
 
@@ -36,7 +34,7 @@ class Drains:
     catalog: Catalog
     in_flight: InFlight
     parked: ParkedRuns
-    exclusion: Exclusion
+    exclusion: DataflowLocks
     wake: Callable[[], object]
 
     def end(self, record: DataflowRecord) -> None:

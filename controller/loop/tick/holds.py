@@ -9,8 +9,6 @@ import threading
 
 from cbp.errors import DataflowBusyError
 
-__all__ = ["Holds"]
-
 
 class Holds:
     """See the module header.

@@ -17,8 +17,6 @@ from controller.loop.tick.holds import Holds
 from controller.loop.tick.stage_views import LoadedDataflow
 from controller.store.base import DataflowRecord
 
-__all__ = ["InputFraming"]
-
 
 @dataclass
 class InputFraming:

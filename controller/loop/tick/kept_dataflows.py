@@ -1,6 +1,6 @@
 """What a tick keeps for the next one: the data of each dataflow, and until when the dataflow rests.
 
-    another revision, or its turn    loaded anew, and looked at
+    another revision, or its turn    loaded again, and looked at
     does not rest, or rest is over   looked at, as it was loaded
     else                             left out: what the last tick said of its stages holds
 
@@ -22,8 +22,6 @@ from controller.loop.runs.in_flight import StageId
 from controller.loop.runs.isolation import Isolation
 from controller.loop.tick.stage_views import LoadedDataflow
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["AWAKE", "EveryWait", "KeptDataflows"]
 
 TURN_SECONDS = 1.0
 """Time between two turns, however many ticks there are."""

@@ -7,8 +7,6 @@ from datetime import datetime
 
 from controller.store.base import Store
 
-__all__ = ["RunIds"]
-
 # Milliseconds since 1970 in hexadecimal; 12 digits last 8000 years.
 TIME_DIGITS = 12
 

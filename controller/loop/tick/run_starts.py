@@ -16,13 +16,11 @@ from cbp.model.schedule.scheduler import StageView, Start
 from controller.loop.records.catalog import Catalog
 from controller.loop.recovery.redo import Recovery
 from controller.loop.runs.dropped_files import DroppedFiles
-from controller.loop.runs.planned_run import PlannedRun
+from controller.loop.runs.planned_run import PlannedRun, RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.loop.runs.runner import Runner
 from controller.loop.tick.run_ids import RunIds
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
-
-__all__ = ["RunStarts"]
 
 
 @dataclass
@@ -54,7 +52,7 @@ class RunStarts:
         recorded = self.recovery.read(record, stage.stage, stage.epoch)
         if recorded is not None:
             # The store lost this epoch, or has not seen it yet. It is done: never do it twice.
-            self.runner.redo(record, node, recorded)
+            self.runner.redo(RecordedRun(record, node, recorded))
             return
         run = RunRecord(
             id=self.ids.new_id(),

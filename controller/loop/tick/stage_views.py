@@ -20,8 +20,6 @@ from controller.loop.runs.in_flight import StageId
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, StageRecord, Store
 
-__all__ = ["LoadedDataflow", "StageViews", "ViewedStage", "stopped_wait"]
-
 
 @dataclass(frozen=True, slots=True)
 class LoadedDataflow:

@@ -40,8 +40,6 @@ from controller.loop.tick.stage_views import LoadedDataflow, StageViews, ViewedS
 from controller.loop.tick.unfinished_runs import UnfinishedRuns
 from controller.store.base import DataflowRecord
 
-__all__ = ["TickSteps", "Ticker"]
-
 LOOKED_AT, DECIDED = "looked at", "decided about"
 
 _T = TypeVar("_T")
@@ -74,7 +72,7 @@ class Ticker:
         waits: Stage -> why it did not start when its dataflow was last looked at.
         looked: What the last tick looked at: dataflow -> its waits; none for one that is gone.
         epochs: Returns dataflow -> how many epochs it has committed.
-        stopping: Whether the service stops; then no run starts any more.
+        stopping: Whether the service stops; then no more runs start.
         steps: As given.
     """
 

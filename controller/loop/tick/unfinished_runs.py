@@ -7,14 +7,13 @@ from dataclasses import dataclass
 from datetime import datetime
 from functools import partial
 
-from controller.loop.runs.finisher import PUBLISHED, Finisher, Parked, ParkedRuns
+from controller.loop.runs.finisher import PUBLISHED, Finisher, ParkedRuns
 from controller.loop.runs.in_flight import InFlight
 from controller.loop.runs.isolation import Isolation
+from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.runner import Runner
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["UnfinishedRuns"]
 
 ASKED = "asked what is due"
 
@@ -65,10 +64,10 @@ class UnfinishedRuns:
             if self.holds.because(name):
                 continue
             if parked.rest is None or not parked.rest.lasts(now):
-                self.isolation.attempt(name, "finished", partial(self._redo, parked, stage_name))
+                self.isolation.attempt(name, "finished", partial(self._redo, parked.run))
 
-    def _redo(self, parked: Parked, stage_name: str) -> None:
-        stages = self.store.stages(parked.record.name)
-        stage = next(stage for stage in stages if stage.stage == stage_name)
+    def _redo(self, run: RecordedRun) -> None:
+        stages = self.store.stages(run.record.name)
+        stage = next(stage for stage in stages if stage.stage == run.node.name)
         if not stage.paused_because:
-            self.runner.redo(parked.record, parked.node, parked.intention)
+            self.runner.redo(run)

@@ -6,15 +6,6 @@ from collections.abc import Mapping
 
 from cbp.errors import OperatingError
 
-__all__ = [
-    "DataflowUnsettledError",
-    "InputNotRetainedError",
-    "PunctuationUnplacedError",
-    "VerificationBusyError",
-    "VerificationInterruptedError",
-    "VerificationTooLargeError",
-]
-
 
 class InputNotRetainedError(OperatingError):
     """An increment of a source is gone, so nothing can be recomputed from it."""
@@ -24,7 +15,7 @@ class InputNotRetainedError(OperatingError):
 
     def __init__(self, dataflow: str, source: str, index: int) -> None:
         super().__init__(
-            f"increment {index} of source {source!r} of {dataflow!r} is not there any more: its "
+            f"increment {index} of source {source!r} of {dataflow!r} is no longer there, so its "
             "tables cannot be recomputed from scratch. Keep the input for as long as you verify: "
             "raise CBP_KEEP_INPUTS_HOURS, or `keep` of the source",
             dataflow=dataflow,
@@ -41,9 +32,9 @@ class DataflowUnsettledError(OperatingError):
     def __init__(self, dataflow: str, stages: Mapping[str, str]) -> None:
         waits = "; ".join(f"{stage}: {why}" for stage, why in stages.items()) or "new input"
         super().__init__(
-            f"{dataflow!r} did not come to rest ({waits}); what its stages do depends on when "
-            "they run, so it can be compared only when nothing is left to do: stop its input, or "
-            "raise --time-limit",
+            f"{dataflow!r} still has work to do ({waits}); the results of its stages depend on "
+            "when they run, so it can be compared only when nothing is left to do: stop its input, "
+            "or raise --time-limit",
             dataflow=dataflow,
             stages=dict(stages),
         )

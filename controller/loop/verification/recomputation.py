@@ -171,7 +171,7 @@ class Recomputation:
             waiting = sum(len(c.held) for c in position.stages[leader].connectors.values())
             if snapshot.epochs[leader] < 0 and waiting:
                 wait = format_count(waiting, "increment waits", "increments wait")
-                why = f"`{leader}` has not run yet, and {wait} for it: nothing is there to compare"
+                why = f"`{leader}` has not run yet, and {wait} for it: there is nothing to compare"
                 reasons |= dict.fromkeys(unit.names, why)
         return reasons
 

@@ -44,8 +44,6 @@ from controller.loop.records.description_log import Descriptions
 from controller.loop.verification.recomputation import Cut, Side, Watched
 from controller.store.base import DataflowRecord
 
-__all__ = ["Repetition", "Retained"]
-
 Retained = Callable[[DataflowRecord, str], Sequence[Increment]]
 """Flow -> its increments that can still be read, oldest first."""
 
@@ -224,7 +222,7 @@ class Repetition:
             elif record.correction is not None:
                 why = f"epoch {epoch} is a correction, and nothing came since"
             elif not self._same_code(unit, record):
-                why = f"epoch {epoch} was run by other code"
+                why = f"epoch {epoch} ran with different code"
             elif (gone := self._gone(unit, record)) is not None:
                 why = f"increment {gone}, which epoch {epoch} read, is no longer kept"
             elif self._replaces(unit, record):
@@ -312,7 +310,7 @@ class Repetition:
         """Add the records of the epochs that the table did not show when it was looked up."""
         moment, table = one.moment, f"{one.node.name}.{one.state}"
         if moment is None:
-            why = f"its record does not say as of when {name!r} was looked up"
+            why = f"its record lacks the moment at which {name!r} was looked up"
             raise _NotRepeatedError(why)
         shown = self.engine.history.shown_by(one.folder, one.node, one.state, moment.version)
         if shown is None:

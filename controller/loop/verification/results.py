@@ -14,8 +14,6 @@ import structlog
 
 from cbp.model.verification import Differing, Request, TableVerdict, Verification
 
-__all__ = ["as_json", "result_of"]
-
 _log = structlog.get_logger(__name__)
 
 

@@ -7,7 +7,7 @@ A connection belongs to one process at a time, between two requests of it:
                     that it has read of it and nothing answered
     passed back     the service serves that request as any other, and then passes it on again
 
-So requests are neither forwarded nor written anew: the process that serves one has the client's
+So requests are neither forwarded nor rewritten: the process that serves one has the client's
 own bytes and address, and a stream or an upload never goes through another process.
 """
 

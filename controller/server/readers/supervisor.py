@@ -77,8 +77,8 @@ def readers_count(settings: Settings, *, cores: int, linux: bool = True) -> int:
     if settings.tls_cert is not None:
         if settings.readers:
             message = (
-                "readers get connections without TLS; unset CBP_READERS, or let a proxy in "
-                "front of the service end TLS"
+                "readers get connections without TLS; unset CBP_READERS, or let a proxy in front "
+                "of the service terminate TLS"
             )
             raise DefinitionError(Mistake("readers_without_tls", "readers", message))
         return 0
@@ -103,7 +103,7 @@ class _Reader:
     ready: bool = False
 
 
-class Readers:
+class ReaderSupervisor:
     """The readers of one service; all methods are called in the loop of its server.
 
     Args:

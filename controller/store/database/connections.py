@@ -99,7 +99,7 @@ class Database:
 
     Raises:
         DatabaseUrlError: If the URL names no usable database.
-        DatabaseDamagedError: If the SQLite file is no database any more.
+        DatabaseDamagedError: If the SQLite file is no longer a database.
         DatabaseInUseError: If another process serves this SQLite file.
     """
 
@@ -356,7 +356,7 @@ def require_files(path: Path, label: str) -> None:
     """
     for one in files_of(path):
         if os.path.lexists(one) and not one.is_file():
-            why = f"{one} is not a file but a folder, a FIFO, or a link that leads nowhere"
+            why = f"{one} is not a file but a folder, a FIFO, or a dangling link"
             raise DatabaseDamagedError(label, why)
 
 

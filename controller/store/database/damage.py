@@ -95,7 +95,7 @@ def put_damaged_aside(url: str) -> tuple[Path, str] | None:
         finally:
             os.close(lock)
     except OSError as error:
-        message = f"{path} is damaged ({why}) and cannot be put aside: {error.strerror or error}"
+        message = f"{path} is damaged ({why}) and cannot be moved aside: {error.strerror or error}"
         raise OperatingError(message, path=str(path)) from error
     return aside, why
 

@@ -350,7 +350,7 @@ class Arrivals:
     ) -> dict[tuple[str, str, int], datetime]:
         """Return when the store was given increments, by (dataflow, flow, index).
 
-        Increments that it does not know, or does not know any more, are left out.
+        Increments that it does not know, or no longer, are left out.
         """
         indexes: defaultdict[tuple[str, str], set[int]] = defaultdict(set)
         for dataflow, flow, index in keys:
@@ -373,7 +373,7 @@ class Arrivals:
     ) -> dict[tuple[str, int], Mapping[str, Any]]:
         """Return the origins of increments of a dataflow, by (flow, index).
 
-        Increments that it does not know, or does not know any more, are left out.
+        Increments that it does not know, or no longer, are left out.
         """
         indexes: defaultdict[str, set[int]] = defaultdict(set)
         for flow, index in keys:

@@ -137,7 +137,7 @@ class Credentials:
             return bool(ended.rowcount)
 
     def forget_access(self, now: datetime, *, before: datetime, seen_before: datetime) -> int:
-        """Remove what cannot be used any more; return how many rows.
+        """Remove what can no longer be used; return how many rows.
 
         Args:
             now: Codes and sessions that have expired go.

@@ -84,7 +84,7 @@ class Events:
             limit: Return at most so many (>= 1).
 
         Returns:
-            `None` if the event at the cursor is not stored any more, or never was: events behind
+            `None` if the event at the cursor is no longer stored, or never was: events behind
             it may be missing.
         """
         behind = select(events).where(events.c.seq > cursor.number, *_concerns(dataflow))

@@ -219,7 +219,7 @@ def close_again(connection: Connection, position: Position) -> None:
 
 
 def _touch(connection: Connection, dataflow: str, ends: Mapping[str, int], at: datetime) -> None:
-    """Set the newest increments of stages to have come now: idle time is counted anew."""
+    """Set the newest increments of stages to have come now: idle time is counted again."""
     for flow, index in ends.items():
         if "." in flow:
             one = and_(

@@ -143,7 +143,7 @@ def test_windows_are_compared_where_they_hold_the_same():
     """As it arrived, if all before it waits; never all at once."""
     assert not any(_compared_with_rule(CountWindow(3), "increments").values())
     left = _compared_with_rule(CountWindow(3), "at_once")
-    assert "have other records when all input comes at once" in left["state/timed.sums"]
+    assert "hold other records when all input comes at once" in left["state/timed.sums"]
     assert left["state/behind.sums"] == left["state/timed.sums"]
     timed = _compared_with_rule(CountWindow(3), "increments", before=RunAny())
     assert "when earlier runs start otherwise" in timed["state/timed.sums"]

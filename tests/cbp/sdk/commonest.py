@@ -225,15 +225,15 @@ AT_CALLS = (
         "naive_time",
         "out.times(at=datetime(2026, 1, 1))",
         "TypeError: out.times: column 'at' is declared TIMESTAMP, got datetime.datetime(2026, 1, "
-        "1, 0, 0) (datetime): a time without a zone names no instant; give it one, such as "
-        "value.replace(tzinfo=UTC); the present is group.run.time",
+        "1, 0, 0) (datetime): a time without a zone is ambiguous; give it one, such as "
+        "value.replace(tzinfo=UTC); the current time is group.run.time",
     ),
     Mistake(
         "naive_difference",
         "print(datetime(2026, 1, 1) - datetime(2026, 1, 1, tzinfo=UTC))",
         "TypeError: can't subtract offset-naive and offset-aware datetimes; the time of a "
         "TIMESTAMP has the zone UTC: give the other one a zone, as in value.replace(tzinfo=UTC), "
-        "and take the present from group.run.time",
+        "and take the current time from group.run.time",
     ),
     Mistake(
         "date_for_time",
@@ -330,8 +330,9 @@ AT_CALLS = (
     Mistake(
         "relative_file",
         "print(open('words.txt').read())",
-        "FileNotFoundError: [Errno 2] No such file or directory: 'words.txt'; the path begins in "
-        "the folder of the process that runs the stage, which is another one on each machine: give "
+        "FileNotFoundError: [Errno 2] No such file or directory: 'words.txt'; the path is relative "
+        "to the folder of the process that runs the stage, which differs from machine to machine: "
+        "give "
         "the translator an absolute path as a parameter, or read a file of its package in "
         "__init__, as in Path(__file__).with_name(...)",
     ),
@@ -347,8 +348,8 @@ AT_CALLS = (
     Mistake(
         "recursion",
         "self.translate(key, group, out)",
-        "RecursionError: maximum recursion depth exceeded; a function calls itself without an end, "
-        "or too deeply: write a loop",
+        "RecursionError: maximum recursion depth exceeded; a function recurses endlessly, or too "
+        "deeply: write a loop",
     ),
 )
 """Mistakes in the body of `translate`."""

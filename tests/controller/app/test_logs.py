@@ -18,7 +18,7 @@ from controller.alerts import WebhookChannel
 from controller.alerts.conditions import Alert
 from controller.alerts.notices import Notice
 from controller.app import configure_logging
-from controller.run_logs import RunLogHandler
+from controller.run_logs import RunLogCapture
 from controller.settings import Settings, load_settings
 from tests.controller.http_sink import HttpSink
 
@@ -124,7 +124,7 @@ def test_a_line_that_cannot_be_written_shows_no_secret(
     bound = {"dataflow": "d", "run": "r"}
     structlog.get_logger("ours").warning("sent", told="canary-token", **bound)
     for handler in logging.getLogger().handlers:
-        if isinstance(handler, RunLogHandler) or type(handler).__name__ == "_ErrorOutput":
+        if isinstance(handler, RunLogCapture) or type(handler).__name__ == "_ErrorOutput":
             try:
                 raise OSError("canary-token")
             except OSError:

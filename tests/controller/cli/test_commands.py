@@ -111,7 +111,7 @@ def test_with_json_an_error_is_a_document(cbp: Cbp, tmp_path: Path) -> None:
         ),
         (
             {"format": "csv", "location": "s3://landing/orders/", "options": {}},
-            "source a takes in what is put below s3://landing/orders/",
+            "source a takes in files below s3://landing/orders/",
         ),
     ],
 )
@@ -176,7 +176,7 @@ def test_a_registration_says_that_it_took_tables_up(
     monkeypatch.setattr(service.controller, "register", with_tables)
     outcome = cbp("register", document)
     assert (outcome.status, outcome.err) == (0, "")
-    assert "took up its tables at version 2 (epochs: count 7)" in outcome.out
+    assert "resumed its tables at version 2 (epochs: count 7)" in outcome.out
 
 
 def test_a_long_reason_stands_below_the_table(cbp: Cbp, service: Service) -> None:

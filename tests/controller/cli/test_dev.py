@@ -94,7 +94,7 @@ def test_a_saved_file_is_registered_and_an_error_is_told(developer: Developer) -
 
     said = developer.save(f"{NAME}/visits.py", CODE.replace("visits=count", "visits=count * 10"))
     assert f"{NAME} is at version 2" in said
-    assert "count: computed anew" in said
+    assert "count: recomputed" in said
     assert "Until count has read 1 increment again, readers see count.pages empty" in said
     # The new code reads what it kept itself, ten times as much each time it is called.
     until(lambda: developer.pages() == {"/": 20, "/docs": 10})
@@ -132,7 +132,7 @@ def test_a_saved_document_is_registered(developer: Developer) -> None:
     assert "registered starter_dev" in developer.save("dataflow.yaml", text + "# saved\n")
     said = developer.save("dataflow.yaml", text.replace("inputs: {visits", "inputs: {vists"))
     assert "stages.count" in said
-    assert "goes on" in said
+    assert "keeps running" in said
     assert "version 2" in developer.save(
         "dataflow.yaml", text.replace("visits}}", "visits}, buckets: 2}")
     )

@@ -111,6 +111,6 @@ def test_a_change_is_told_stage_by_stage() -> None:
     lines = "\n".join(describe_change(answer, "rebuild"))
     assert "version 3" in lines
     assert "readers see a.s empty" in lines
-    assert "a: computed anew from its retained input (its code: m.A)" in lines
+    assert "a: recomputed from its retained input (its code: m.A)" in lines
     assert "a.x reads again: 2 increments, 20,000 records" in lines
     assert "b:" not in lines

@@ -5,18 +5,18 @@ from __future__ import annotations
 import os
 from pathlib import Path
 
-from controller.run_logs import RunLogLimits, RunLogs
+from controller.run_logs import RunLogFiles, RunLogLimits
 
 
 def events(
-    logs: RunLogs, place: int | None = None, *, run: str = "r", limit: int = 100
+    logs: RunLogFiles, place: int | None = None, *, run: str = "r", limit: int = 100
 ) -> list[str]:
     return [line["event"] for line in logs.read("d", run, place, limit=limit).lines]
 
 
 def test_lines_are_read_from_where_one_left_off(tmp_path: Path) -> None:
     """Each line once, in order, also those that come later."""
-    logs = RunLogs(tmp_path)
+    logs = RunLogFiles(tmp_path)
     assert logs.read("d", "r", None, limit=9).lines == []
     for number in range(5):
         logs.append("d", "r", {"event": str(number)})
@@ -29,7 +29,7 @@ def test_lines_are_read_from_where_one_left_off(tmp_path: Path) -> None:
 
 def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
     """A crash in the middle of a line costs that line alone."""
-    logs = RunLogs(tmp_path)
+    logs = RunLogFiles(tmp_path)
     logs.append("d", "r", {"event": "whole"})
     with (tmp_path / "d" / "r.jsonl").open("ab") as file:
         file.write(b'{"event": "ha')
@@ -40,7 +40,7 @@ def test_a_line_that_was_cut_off_is_left_out(tmp_path: Path) -> None:
 
 def test_the_log_of_a_run_has_a_bound(tmp_path: Path) -> None:
     """A translator that logs every record fills no disk; the last line says that more came."""
-    logs = RunLogs(tmp_path, RunLogLimits(run_bytes_max=1_000))
+    logs = RunLogFiles(tmp_path, RunLogLimits(run_bytes_max=1_000))
     for number in range(200):
         logs.append("d", "r", {"event": str(number), "run": "r"})
     assert (tmp_path / "d" / "r.jsonl").stat().st_size <= 1_000
@@ -58,7 +58,7 @@ def test_the_oldest_logs_go_first(tmp_path: Path) -> None:
         RunLogLimits(seconds_max=35.0),
     ):
         folder = tmp_path / str(hash(limits))
-        logs = RunLogs(folder, limits)
+        logs = RunLogFiles(folder, limits)
         for number in range(4):
             logs.append("d", f"r{number}", {"event": str(number)})
             os.utime(folder / "d" / f"r{number}.jsonl", (number * 10, number * 10))
@@ -69,7 +69,7 @@ def test_the_oldest_logs_go_first(tmp_path: Path) -> None:
 
 def test_no_name_leads_out_of_the_folder(tmp_path: Path) -> None:
     """A field of an entry is not ours: it may hold anything."""
-    logs = RunLogs(tmp_path / "logs")
+    logs = RunLogFiles(tmp_path / "logs")
     for dataflow, run in (("..", "r"), ("d", "../../x"), ("/etc", "r"), ("d", ""), ("a/b", "r")):
         logs.append(dataflow, run, {"event": "x"})
         assert logs.read(dataflow, run, None, limit=1).lines == []

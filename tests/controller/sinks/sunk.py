@@ -17,7 +17,7 @@ from cbp.engine.storage.files import LocalFiles
 from cbp.errors import NotFoundError
 from controller.loop.records.description_log import Descriptions
 from controller.outbound.addresses import AddressRules
-from controller.sinks import SinkNotes, SinkPlaces, Sinks
+from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.mirroring import Mirrors
 from controller.sinks.standing import standing_of, state_of
 from controller.sinks.targets import Targets
@@ -67,13 +67,13 @@ def places_of(world: World, **more: Any) -> SinkPlaces:
     return SinkPlaces((root / "out",), **given)
 
 
-def sinks_of(world: World, **more: Any) -> Sinks:
+def sinks_of(world: World, **more: Any) -> SinkPublishing:
     """Return what publishes for a world; made anew after a crash."""
     parts = world.parts
     rules = AddressRules.of(more.pop("outbound", ("127.0.0.1",)))
     files = LocalFiles(world.faults)
     targets = Targets(places_of(world, **more), files, world.faults, "http://here", rules)
-    return Sinks(
+    return SinkPublishing(
         store=world.store,
         catalog=parts.catalog,
         increments=parts.given.engine.increments,
@@ -87,7 +87,7 @@ def sinks_of(world: World, **more: Any) -> Sinks:
     )
 
 
-def publish(world: World, sinks: Sinks | None = None) -> Sinks:
+def publish(world: World, sinks: SinkPublishing | None = None) -> SinkPublishing:
     """Make passes over every sink until nothing more waits."""
     sinks = sinks or sinks_of(world)
     for dataflow, sink in sinks.all():

@@ -8,7 +8,7 @@ from typing import Any
 import pytest
 
 from cbp.model.schedule.rest import TURNS
-from controller.sinks import Sinks
+from controller.sinks import SinkPublishing
 from tests.controller.sinks import sunk
 from tests.controller.world import World
 
@@ -19,7 +19,7 @@ MANY = {f"s{number:02d}": {**FILES, "path": f"s{number:02d}"} for number in rang
 ALL = {("one", name) for name in MANY}
 
 
-def passed(sinks: Sinks) -> set[tuple[str, str]]:
+def passed(sinks: SinkPublishing) -> set[tuple[str, str]]:
     """Make a pass over each sink that is due; return which these were."""
     due = sinks.due()
     for pair in due:
@@ -28,7 +28,7 @@ def passed(sinks: Sinks) -> set[tuple[str, str]]:
     return set(due)
 
 
-def quiet(sinks: Sinks) -> None:
+def quiet(sinks: SinkPublishing) -> None:
     """Make passes until only those are due whose turn it is."""
     for _ in range(5):
         if len(passed(sinks)) == 1:

@@ -169,7 +169,7 @@ def test_a_paused_sink_keeps_what_it_has_not_published(tmp_path: Path) -> None:
 
 
 def test_a_full_disk_is_told_and_tried_again(tmp_path: Path) -> None:
-    """Other sinks go on; the sink goes on by itself, with growing pauses."""
+    """Other sinks go on; the sink continues automatically, with growing pauses."""
     world = sunk.sink_world(tmp_path)
     full = OSError(errno.ENOSPC, "No space left on device")
     world.controller.register(sunk.document({"totals": FILES}))

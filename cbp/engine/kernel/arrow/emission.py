@@ -20,14 +20,11 @@ from cbp.engine.kernel.arrow.groups import Outputs, as_table, author_schema, gro
 from cbp.engine.kernel.arrow.kept_state import KeptOperations
 from cbp.engine.kernel.arrow.kept_tables import kept_key, keys_of
 from cbp.engine.kernel.arrow.type_check import conform
-from cbp.engine.kernel.output_keys import OutputKeys
-from cbp.engine.kernel.view_changes import first_twice
+from cbp.engine.kernel.view_changes import OutputKeys, first_twice
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_twice
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
-
-__all__ = ["Emission", "conformed_copy"]
 
 Int64s = npt.NDArray[np.int64]
 

@@ -20,8 +20,6 @@ from cbp.engine.state.timers import Woken, is_due
 from cbp.model.dataflow.expiry import expires_at
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-__all__ = ["CallExpiry", "called_groups"]
-
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

@@ -24,8 +24,6 @@ from cbp.model.dataflow.call_rules import nothing_is_kept
 from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Groups", "Outputs", "as_table", "author_schema", "group_numbers"]
-
 Int64s = npt.NDArray[np.int64]
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}

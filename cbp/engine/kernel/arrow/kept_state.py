@@ -23,14 +23,11 @@ from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
 from cbp.engine.kernel.arrow.state_diff import rows_differ
-from cbp.engine.state.bucket_batches import bucket_edges
-from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.bucket_state import BucketState, RecordPositions, bucket_edges
 from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
-
-__all__ = ["CalledRecords", "KeptCall", "KeptOperations", "KeptTableChanges"]
 
 Int64s = npt.NDArray[np.int64]
 

@@ -22,17 +22,6 @@ from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = [
-    "KeptTableReader",
-    "KeptTables",
-    "ReachedReader",
-    "ReachedTables",
-    "kept_key",
-    "kept_tables",
-    "keys_of",
-    "refuse_foreign_key",
-]
-
 
 class KeptTableReader(Protocol):
     """Finds the records of the groups of a call as they were before it."""

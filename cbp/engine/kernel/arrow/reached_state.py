@@ -4,7 +4,7 @@
     puts, deletions -> keys in visiting order -> KeptCall of each half -> what died, what is new
 
 A run has one task, which owns all buckets. Signed hashes ascend only within a half of them
-(`cbp.engine.state.bucket_batches`), so each half is asked by itself.
+(`cbp.engine.state.bucket_state`), so each half is asked by itself.
 """
 
 from __future__ import annotations
@@ -25,8 +25,6 @@ from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
-
-__all__ = ["Halves", "ReachedOperation", "ReachedState"]
 
 Int64s = npt.NDArray[np.int64]
 

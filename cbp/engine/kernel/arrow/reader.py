@@ -30,8 +30,6 @@ from cbp.engine.state.timers import Woken, is_due
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["Call", "CallReader", "read_calls"]
-
 Int64s = npt.NDArray[np.int64]
 
 

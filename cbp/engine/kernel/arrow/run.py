@@ -43,8 +43,6 @@ from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
 
-__all__ = ["CallSettler", "VectorisedRun", "run_file_rows"]
-
 _SHOWN_ROWS = 3
 
 

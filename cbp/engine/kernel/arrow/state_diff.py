@@ -17,8 +17,6 @@ import pyarrow.compute as pc
 
 from cbp.engine.columnar.row_codes import column_codes, row_codes
 
-__all__ = ["rows_differ", "settle_tables", "take_rows"]
-
 Int64s = npt.NDArray[np.int64]
 Mask = npt.NDArray[np.bool_]
 

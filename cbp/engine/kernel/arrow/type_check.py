@@ -18,8 +18,6 @@ from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.storage.file_sizes import halves
 from cbp.model.flow.schema import DataType, Field, Schema
 
-__all__ = ["conform", "narrow", "narrow_batches"]
-
 _BYTES_MAX = 1 << 30
 """Bytes of a table whose strings surely fit in Arrow's narrow types."""
 

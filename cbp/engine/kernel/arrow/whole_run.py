@@ -22,8 +22,6 @@ from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
-__all__ = ["RunTables", "call_once", "reached_tables"]
-
 _SHOWN_ROWS = 3
 
 Operations = dict[str, list[ReachedOperation]]

@@ -29,8 +29,6 @@ from cbp.engine.kernel.arrow.reader import Call
 from cbp.engine.spark.sql.scratch_files import ScratchFile, read_scratch
 from cbp.engine.state.bucket_state import RecordPositions
 
-__all__ = ["Called", "CallsFile", "read_called"]
-
 _BUCKETS = b"cbp.buckets"
 _PLACES = ("_group", "_file", "_position")
 

@@ -9,8 +9,6 @@ from collections.abc import Iterable, Iterator
 from contextlib import contextmanager
 from typing import Any
 
-__all__ = ["active", "copied", "each", "expressions_of", "fields_of", "kind_of", "kinds_of", "seq"]
-
 
 @contextmanager
 def active(session: Any) -> Iterator[None]:

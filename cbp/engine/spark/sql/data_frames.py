@@ -3,6 +3,9 @@
 Guaranteed: a result has the declared columns, in their order and types. If two results are the same
 frame, or equal queries, Spark evaluates them once. States are exempt whose columns or keys have
 other names than those of the first such result.
+
+What an author may know of a run is the table `run` of one record (`RUN_COLUMNS`). Its values are
+those of `cbp.model.dataflow.run_context`; labels of frames are texts.
 """
 
 from __future__ import annotations
@@ -11,17 +14,33 @@ from collections.abc import Mapping
 from functools import partial
 from typing import Any, NoReturn
 
+import pyarrow as pa
 from pyspark.sql import DataFrame, SparkSession
 from pyspark.sql.types import StructType
 
 from cbp.engine.kernel.arrow.kept_tables import kept_key
 from cbp.engine.spark.shuffle import quoted
 from cbp.engine.spark.sql.task_plans import deletions
-from cbp.model.dataflow.run_context import hidden
+from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["Frames", "Results"]
+RUN_COLUMNS = "epoch BIGINT, time TIMESTAMP, frames MAP<STRING, ARRAY<STRING>>"
+
+_TYPES = pa.schema(
+    {
+        "epoch": pa.int64(),
+        "time": pa.timestamp("us", tz="UTC"),
+        "frames": pa.map_(pa.string(), pa.list_(pa.string())),
+    }
+)
+
+
+def run_record(spec: TranslatorSpec, context: RunContext) -> pa.RecordBatch:
+    """Return a run as one record; inputs without `frame_by` have no labels."""
+    frames = [(one.name, [*map(str, context.frames(one.name))]) for one in spec.inputs]
+    record = {"epoch": context.epoch, "time": context.time, "frames": frames}
+    return pa.RecordBatch.from_pylist([record], schema=_TYPES)
 
 
 class Frames:

@@ -7,7 +7,7 @@ Three things make a plan depend on the moment or on chance. Spark answers each o
     CAST('now' AS TIMESTAMP)             the rule `SpecialDatetimeValues` changes the plan
     TIMESTAMP 'now', DATE 'today'        the text of the literal is a special value
 
-The last one is not in an analysed plan any more, so the query is parsed again. Only a query with a
+The last one is no longer in an analysed plan, so the query is parsed again. Only a query with a
 quotation mark can have one.
 
 `is_repeatable` and `has_moment` err on the safe side: a plan is made again for nothing.
@@ -22,8 +22,6 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cbp.engine.spark.sql.catalyst import active, each, expressions_of, kind_of
-
-__all__ = ["differences", "has_moment", "is_repeatable", "moments"]
 
 _QUOTES = "'\""
 _EAGER = "spark.sql.parser.eagerEvalOfUnresolvedInlineTable"

@@ -22,12 +22,21 @@ Each part of a stage has its own session, since its views are named like inputs 
 author's plan consists only of queries, a part's plan is made once for all runs
 (`cbp.engine.spark.sql.plan_cache`); its tasks find out what to read when they run
 (`cbp.engine.spark.sql.sql_tasks`).
+
+Arrow batches carry results from the JVM to Python. Spark bounds a batch by its bytes, for which it
+asks every column for its size after every record: a fifth of all that the JVM does for a million
+counts. If no Python code of an author takes part, the plan itself checks that no text of a result
+is wider than `TEXT_BYTES_MAX`. Then a limit on the records also bounds the bytes, and bytes need
+not be counted.
+
+Guaranteed: a batch holds some `BATCH_BYTES_MAX` at most, or one record. A wider text fails the
+plan before it is in a batch (`is_wide`); the stage then runs again with bytes counted by Spark.
 """
 
 from __future__ import annotations
 
 import uuid
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass
 from functools import partial, reduce
@@ -55,13 +64,11 @@ from cbp.engine.spark.shuffle import (
     slot_expressions,
     within_slots,
 )
-from cbp.engine.spark.sql.batch_limits import batch_settings, checked, counted_settings, is_wide
-from cbp.engine.spark.sql.data_frames import Frames, Results
+from cbp.engine.spark.sql.data_frames import RUN_COLUMNS, Frames, Results
+from cbp.engine.spark.sql.lookup_task import NamedTable, named_tables
 from cbp.engine.spark.sql.merge_aggregates import combined
-from cbp.engine.spark.sql.named_records import NamedTable, named_tables
 from cbp.engine.spark.sql.plan_cache import KeptPlan, runs_again
 from cbp.engine.spark.sql.query_check import mistakes_of
-from cbp.engine.spark.sql.run_table import RUN_COLUMNS
 from cbp.engine.spark.sql.sql_tasks import (
     NUMBERS,
     PartRun,
@@ -79,8 +86,55 @@ from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import DataflowInvalidError, is_authors
 from cbp.model.dataflow.call_rules import Fresh, refuse_returned
 from cbp.model.dataflow.stage import InputSpec
+from cbp.model.flow.schema import DataType, Schema
 
-__all__ = ["SqlJob", "SqlSession", "parts_of"]
+TEXT_BYTES_MAX = 8 << 10
+"""Wider texts are rare; if there are some, counting bytes costs little compared to them."""
+
+BATCH_BYTES_MAX = 64 << 20
+"""Spark's own default."""
+
+_RECORDS_MAX = 65_536  # as in `cbp.engine.spark.session`
+_TEXTS = ("STRING", "BINARY")
+_WIDE = "|cbp-wide|"
+_RECORDS = "spark.sql.execution.arrow.maxRecordsPerBatch"
+_BYTES = "spark.sql.execution.arrow.maxBytesPerBatch"
+_UNCOUNTED = (1 << 31) - 1  # only with this value does Spark not ask for sizes
+
+
+def batch_settings(flows: Iterable[Schema]) -> Mapping[str, str] | None:
+    """Return Spark's settings for batches of records of flows whose texts are `checked`.
+
+    `None` if a column is an array, a map or a struct: its width is not known, and Spark must count
+    bytes.
+    """
+    types = [[field.type for field in flow.fields] for flow in flows]
+    if any(type_.arguments for row in types for type_ in row):
+        return None
+    texts = max((sum(type_.kind in _TEXTS for type_ in row) for row in types), default=0)
+    most = BATCH_BYTES_MAX // (TEXT_BYTES_MAX * max(1, texts))
+    return {_RECORDS: str(max(1, min(_RECORDS_MAX, most))), _BYTES: str(_UNCOUNTED)}
+
+
+def counted_settings(spark: SparkSession) -> Mapping[str, str]:
+    """Return the batch settings of the service's session, with which Spark counts bytes."""
+    conf = spark.sparkContext.getConf()
+    defaults = {_RECORDS: str(_RECORDS_MAX), _BYTES: str(BATCH_BYTES_MAX)}
+    return {name: conf.get(name, default) for name, default in defaults.items()}
+
+
+def checked(value: str, type_: DataType) -> str:
+    """Return an expression that gives the value, or fails if it is a text that is too wide."""
+    if type_.kind not in _TEXTS:
+        return value
+    fails = f"CAST(raise_error('{_WIDE}') AS {type_})"
+    return f"IF(octet_length({value}) > {TEXT_BYTES_MAX}, {fails}, {value})"
+
+
+def is_wide(exc: BaseException) -> bool:
+    """Tell whether a plan failed because a text was too wide."""
+    return _WIDE in str(exc)
+
 
 # Errors of Spark for a query that is wrong, or that fails on some value.
 _AUTHORS = (
@@ -98,7 +152,7 @@ class SqlSession:
 
     Attributes:
         optimised: Whether plans are optimised beyond what Spark does; see the package's README.
-        wide: Whether a plan has had a text that `cbp.engine.spark.sql.batch_limits` refuses.
+        wide: Whether a plan has had a text that `cbp.engine.spark.sql.job` refuses.
         kept: The cached plan, which may be run again.
     """
 
@@ -314,7 +368,7 @@ class _Part:
         }
 
     def _named_tables(self, frames: Mapping[str, DataFrame]) -> dict[str, DataFrame]:
-        """Return the records of kept states that an input names; see `named_records`."""
+        """Return the records of kept states that an input names; see `lookup_task`."""
         if self.part is None:  # Spark finds them among all records of the called groups
             return {one.name: _named(one, frames) for one in named_tables(self.task.spec)}
         return {

@@ -4,6 +4,18 @@
 
 In a plan of one task, the task reads its records once (`own`) and finds the called groups once
 (`called`); later readers use its scratch files. If Spark shuffles, the keys arrive by the shuffle.
+
+For a query in SQL it also finds the records of kept states that the records of an input name, by
+key and second key:
+
+    items = View("k BIGINT, id INT, n BIGINT", keep=True, key="k, id")
+    orders = Input("k BIGINT, id INT, ...", route_by="k")
+    ... FROM items_of_orders        the records of `items` with the `k` and `id` of some order
+
+They are found by the index of the state, so a query costs what its input names, and not what the
+called groups have.
+
+Guaranteed: each such record comes once, however many records of the input name it.
 """
 
 from __future__ import annotations
@@ -16,13 +28,14 @@ import numpy as np
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_state import KeptCall
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.type_check import narrow_batches
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.spark.sql.called_groups import Called, CallsFile, read_called
-from cbp.engine.spark.sql.named_records import named_records, named_tables
-from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.state.index_cache import IndexCache, index_cache
@@ -35,9 +48,68 @@ from cbp.engine.task.bucket_work import (
 )
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.writers import count_look_ups, no_counts
-from cbp.model.dataflow.stage import StateSpec
+from cbp.model.dataflow.stage import InputSpec, StateSpec, TranslatorSpec
 
-__all__ = ["LookUpTask"]
+
+@dataclass(frozen=True, slots=True)
+class NamedTable:
+    """A table that queries can name.
+
+    Attributes:
+        state: The kept state whose records it has.
+        input: The input that names them.
+        own: Columns of the state: those of the key, then those of the second key.
+        theirs: The columns of the input that they are compared with.
+    """
+
+    name: str
+    state: StateSpec
+    input: InputSpec
+    own: tuple[str, ...]
+    theirs: tuple[str, ...]
+
+
+def named_tables(spec: TranslatorSpec) -> Iterator[NamedTable]:
+    """Yield a table for each kept state and each input that has the columns of its second key.
+
+    A table whose name is that of an input, a state or a look-up is left out.
+    """
+    taken = {one.name for one in spec.inputs}
+    taken |= {one.name for one in spec.states} | {one.name for one in spec.lookups}
+    for state in spec.kept:
+        for input_ in spec.inputs:
+            name, second = f"{state.name}_of_{input_.name}", state.second_key
+            fits = all(
+                column in input_.schema and input_.schema[column].type == state.schema[column].type
+                for column in second
+            )
+            if fits and name not in taken:
+                assert isinstance(input_.route_by, tuple), "routed by columns"
+                own = (*spec.key_of(state).names, *second)
+                yield NamedTable(name, state, input_, own, (*input_.route_by, *second))
+
+
+def named_records(table: NamedTable, kept: KeptCall, records: pa.Table) -> pa.Table:
+    """Return the records of a call's groups that some records of the input name.
+
+    Args:
+        table: The table.
+        kept: The state of the call.
+        records: Records of the input, of any groups.
+    """
+    many = kept.keys.num_columns
+    second = author_schema(table.state.schema.select(table.state.second_key)).types
+    types = [*kept.keys.schema.types, *second]
+    columns = [
+        records.column(name).cast(type_) for name, type_ in zip(table.theirs, types, strict=True)
+    ]
+    wanted = pa.table(columns, names=[str(at) for at in range(len(columns))])
+    groups = group_numbers(kept.keys, wanted.select(range(many)))
+    some = np.flatnonzero(groups >= 0)
+    groups, wanted = groups[some], wanted.select(range(many, len(columns))).take(pa.array(some))
+    (codes,) = row_codes([wanted], [groups])
+    firsts = np.unique(codes, return_index=True)[1]
+    return kept.take(kept.locate(groups[firsts], wanted.take(pa.array(firsts)))[1])
 
 
 @dataclass
@@ -53,11 +125,11 @@ class LookUpTask:
 
     plan: TaskPlan
     part: int
-    own: OwnRecords | None = None
+    own: TaskInput | None = None
     counts: dict[str, float] = field(init=False, default_factory=no_counts)
 
     @classmethod
-    def of(cls, own: OwnRecords) -> LookUpTask:
+    def of(cls, own: TaskInput) -> LookUpTask:
         """Return the look-up task for the records of a plan of one task."""
         return cls(with_called_keys(own.plan), own.part, own)
 
@@ -100,7 +172,7 @@ class LookUpTask:
         self._records.forget()
 
     @property
-    def _records(self) -> OwnRecords:
+    def _records(self) -> TaskInput:
         assert self.own is not None, "a plan of one task"
         return self.own
 

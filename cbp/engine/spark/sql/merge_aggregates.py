@@ -23,8 +23,6 @@ from pyspark.sql import DataFrame
 
 from cbp.engine.spark.sql.catalyst import active, copied, each, fields_of, kind_of, seq
 
-__all__ = ["combined", "combined_plan"]
-
 _AGGREGATES = {"HashAggregateExec", "ObjectHashAggregateExec", "SortAggregateExec"}
 _CHANGED = {
     "groupingExpressions",

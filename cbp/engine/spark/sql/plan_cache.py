@@ -21,8 +21,6 @@ from pyspark.sql import DataFrame
 from cbp.engine.spark.sql.catalyst import each, kinds_of
 from cbp.engine.spark.sql.determinism import has_moment, is_repeatable
 
-__all__ = ["KeptPlan", "runs_again"]
-
 _LEAVES = {"Range", "LocalRelation", "OneRowRelation"}
 _NODES = {
     "CartesianProductExec",

@@ -1,7 +1,7 @@
 """Check of an author's SQL: what gives another result when a run is repeated is refused.
 
 A redo after a crash and `cbp verify` repeat a run. The clock, chance and the session are others by
-then. A query reads the recorded time of its run instead (`cbp.engine.spark.sql.run_table`).
+then. A query reads the recorded time of its run instead (`cbp.engine.spark.sql.data_frames`).
 
     queries of a class     analysed over empty tables when a dataflow is registered, and before the
                            stage's first run in a process
@@ -18,16 +18,13 @@ from typing import Any
 from pyspark.sql import SparkSession
 
 from cbp.engine.spark.shuffle import ddl
-from cbp.engine.spark.sql.data_frames import Frames, Results
+from cbp.engine.spark.sql.data_frames import RUN_COLUMNS, Frames, Results
 from cbp.engine.spark.sql.determinism import differences, moments
-from cbp.engine.spark.sql.named_records import named_tables
-from cbp.engine.spark.sql.run_table import RUN_COLUMNS
+from cbp.engine.spark.sql.lookup_task import named_tables
 from cbp.errors import DataflowInvalidError, Mistake, is_authors
 from cbp.model.dataflow.call_rules import Fresh
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.dataflow.stage import TranslatorSpec
-
-__all__ = ["Queries", "mistakes_of"]
 
 _INSTEAD = (
     "for a time, read the column `time` of the table `run`, the run's recorded time (FROM urls "

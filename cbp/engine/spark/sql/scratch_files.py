@@ -16,8 +16,6 @@ from pathlib import Path
 
 import pyarrow as pa
 
-__all__ = ["ScratchFile", "read_scratch"]
-
 
 class ScratchFile:
     """Writes tables one by one; `finish` gives the file its final name.

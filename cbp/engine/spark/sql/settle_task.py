@@ -52,8 +52,6 @@ from cbp.model.dataflow.call_rules import refuse_output_foreign, refuse_output_t
 from cbp.model.dataflow.stage import OutputSpec, TranslatorSpec
 from cbp.model.flow.schema import Schema
 
-__all__ = ["SettleTask"]
-
 
 @dataclass
 class SettleTask:

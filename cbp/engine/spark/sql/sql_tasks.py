@@ -18,28 +18,16 @@ from itertools import chain
 import pyarrow as pa
 from pyspark import SparkContext, TaskContext, cloudpickle
 
+from cbp.engine.spark.sql.data_frames import run_record
 from cbp.engine.spark.sql.lookup_task import LookUpTask
-from cbp.engine.spark.sql.run_table import run_record
 from cbp.engine.spark.sql.settle_task import SettleTask
-from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.spark.tasks import reported, task_identity
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.engine.task.whole_tables import read_whole_table
 from cbp.engine.workers.carried_errors import carrying_errors
-
-__all__ = [
-    "NUMBERS",
-    "PartRun",
-    "given_to",
-    "look_up_task",
-    "named_task",
-    "read_task",
-    "run_task",
-    "settle_task",
-    "whole_table_task",
-]
 
 NUMBERS = -1
 """Flow number of the record that holds a task's number; it sorts before all others."""
@@ -188,8 +176,8 @@ def _numbered(
     return part, chain([first.slice(1)], arriving)
 
 
-def _own_records(own: PartRun) -> OwnRecords:
-    return OwnRecords(own.plan, own.part, own.job)
+def _own_records(own: PartRun) -> TaskInput:
+    return TaskInput(own.plan, own.part, own.job)
 
 
 def _exhaust(batches: Iterable[pa.RecordBatch]) -> None:

@@ -29,13 +29,11 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.engine.task.stage_task import arranged_records
 from cbp.engine.task.task_plan import TaskPlan
 
-__all__ = ["OwnRecords"]
-
 _BATCH_ROWS = 65_536
 
 
 @dataclass(frozen=True, slots=True)
-class OwnRecords:
+class TaskInput:
     """The records that one task reads of a run's increments.
 
     Attributes:

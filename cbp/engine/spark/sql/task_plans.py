@@ -14,8 +14,6 @@ from cbp.engine.shuffle.layout import shuffle_layout
 from cbp.engine.task.task_plan import TaskPlan
 from cbp.model.dataflow.stage import InputSpec, OutputSpec, TranslatorSpec
 
-__all__ = ["deletions", "result_flow", "with_called_keys", "with_results"]
-
 
 def with_called_keys(task: TaskPlan) -> TaskPlan:
     """Return the plan with every input reduced to its key columns."""

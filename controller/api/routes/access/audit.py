@@ -43,7 +43,7 @@ class AuditOut(Model):
     actor: str = Field(description="Whose credential it was; empty if none was recognised.")
     session: str | None = Field(description="The session of the page; `null` for a program.")
     scope: str
-    user: str = Field(description="What the client says about its user; nobody checked it.")
+    user: str = Field(description="What the client says about its user; not verified.")
     action: str = Field(
         description="The operationId; empty if it was refused before a route was known."
     )

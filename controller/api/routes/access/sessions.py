@@ -74,7 +74,9 @@ class CodeOut(Model):
     """A code that signs a browser in once."""
 
     code: str
-    path: str = Field(description="Path and fragment of the link, behind the service's address.")
+    path: str = Field(
+        description="Path and fragment of the link, to append to the service's address."
+    )
     scope: Scope
     expires_at: datetime
 
@@ -90,7 +92,7 @@ class SessionOut(Model):
     last_seen_at: datetime = Field(description="Last request, to the minute.")
     address: str
     agent: str = Field(description="What the browser says it is.")
-    current: bool = Field(description="Whether this request came with it.")
+    current: bool = Field(description="Whether this request used it.")
 
 
 @sign_in_routes.post("/session", status_code=201, responses=problems(401, 429))

@@ -124,8 +124,8 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
     for name, node in changed.plan.stages.items():
         if node.behind:
             yield (
-                f"{name} keeps what its earlier code wrote, and so does what {listed(node.behind)} "
-                "made of it: only new input is read by the new code."
+                f"{name} keeps what its earlier code wrote, and {listed(node.behind)} keep what "
+                "they made of it: the new code reads only new input."
             )
         if not node.emptied:
             continue
@@ -135,7 +135,7 @@ def _meanwhile(changed: Changed) -> Iterator[str]:
         tables = listed([f"{name}.{state}" for state in node.emptied])
         yield (
             f"Until {name} has read {what}{' again' if queued else ''}, readers see {tables} empty "
-            "at first, and then growing. If its code fails, that stays so until it is mended. "
+            "at first, and then growing. If its code fails, that stays so until it is fixed. "
             f"Meanwhile, cbp status {changed.dataflow} shows what is left, and how to read what "
             "was."
         )

@@ -25,8 +25,8 @@ from controller.api.routing.scopes import needs
 routes = router("freshness")
 
 _STATES = (
-    "`up_to_date`: every file that came is applied by every stage; `catching_up`: the rest is "
-    "being worked off; `stuck`: something waits for a person."
+    "`up_to_date`: every stage has applied every file that arrived; `catching_up`: the rest is "
+    "being processed; `stuck`: something needs an operator."
 )
 
 

@@ -138,7 +138,7 @@ class UndoneFileOut(Model):
 
     source: str
     index: int = Field(description="Number of its increment.")
-    name: str = Field(description="As its producer gave it; empty if it is not known any more.")
+    name: str = Field(description="As its producer gave it; empty if it is no longer known.")
     again: bool = Field(description="Whether it is applied again; otherwise it is dropped.")
     accepted_at: datetime | None
 

@@ -36,7 +36,7 @@ class SinkOut(Model):
     mirrors_view: bool = Field(description="Whether its target is the view, not its changes.")
     target: str = Field(description="Its folder as the document says it, or its host.")
     state: Literal["stopped", "retrying", "paused", "behind", "current"] = Field(
-        description="`stopped` waits for a person, `retrying` goes on by itself."
+        description="`stopped` needs an operator, `retrying` continues automatically."
     )
     begun: bool = Field(description="Whether the service has seen it since it was registered.")
     first: int = Field(description="First increment that it published, or will publish.")
@@ -46,7 +46,7 @@ class SinkOut(Model):
     lag_seconds: float | None = Field(description="How long the oldest of them waits.")
     increments: int = Field(description="Increments with records that it published.")
     records: int
-    dead: int = Field(description="Deliveries that were refused and let go.")
+    dead: int = Field(description="Deliveries that were refused and skipped.")
     published_at: datetime | None
     error: dict[str, Any] | None = Field(description="Why the last try failed.")
     failures: int = Field(description="Failed tries in a row.")
@@ -66,7 +66,7 @@ class ResumeQuery(Model):
     undone: Literal["rewrite", "keep"] | None = Field(
         None,
         description="`rewrite` removes them and publishes what took their place; `keep` leaves "
-        "them and goes on.",
+        "them and continues.",
     )
 
 

@@ -29,7 +29,7 @@ from controller.api.routing.routers import (
     router,
 )
 from controller.api.routing.scopes import needs, require_granted
-from controller.loop.verification.jobs import FEW
+from controller.loop.verification.verifications import FEW
 from controller.store.errors import CursorInvalidError
 
 SECONDS_MAX = 7 * 86_400.0

@@ -2,9 +2,9 @@
 
 The stream is fed by `controller.events.feed`.
 
-The stream says that something changed, never what it is now: a client reads that anew. Each event
+The stream says that something changed, never what it is now: a client reads that again. Each event
 has an id; a client that comes again with the last one it got (`Last-Event-ID`, or `after`) gets
-those behind it. If they are not kept any more, the stream begins with `reset`.
+those behind it. If they are no longer kept, the stream begins with `reset`.
 
 Guaranteed: a stream ends within a heartbeat after its token was revoked or its session has ended
 (tests/controller/events/test_events.py). That costs one look-up for each stream and heartbeat, so
@@ -43,7 +43,7 @@ RETRY_MS = 2_000
 STREAM_SECONDS = 900.0
 """A stream ends after this time, and its client connects again."""
 
-_AFTER = "Id of an event; those behind it follow."
+_AFTER = "Id of an event; later ones follow."
 _DATAFLOW = "Only events of this dataflow, and those that concern no dataflow."
 
 
@@ -58,7 +58,7 @@ class EventOut(Model):
         description="The source or flow of a file or increment; empty if there is none."
     )
     subject: str = Field(description="Id of what changed: a run, a claim, `flow/index`...")
-    count: int = Field(description="So many changed together; `subject` is the last of them.")
+    count: int = Field(description="How many changed together; `subject` is the last of them.")
     at: datetime
 
 
@@ -93,8 +93,8 @@ async def follow(
 ) -> AsyncIterable[ServerSentEvent]:
     """Follow what changes, as server-sent events.
 
-    `begin` comes first if no id was given, `reset` if events behind the id are not kept any more:
-    then read everything anew. Each `changed` is one change. There is a sign of life every 15
+    `begin` comes first if no id was given, `reset` if events behind the id are no longer kept:
+    then read everything again. Each `changed` is one change. There is a sign of life every 15
     seconds. The stream ends after some minutes, when the service stops, and when the token or the
     session ends; come again with the last id.
     """

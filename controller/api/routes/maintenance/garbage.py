@@ -26,7 +26,7 @@ from controller.loop.housekeeping.collector import Garbage, Housekeeping
 routes = router("garbage")
 
 
-_WITH_A_RUN = "goes with a run of its stage, every eighth or so: "
+_WITH_A_RUN = "removed by about every eighth run of its stage: "
 
 
 class HeapOut(Model):
@@ -57,7 +57,7 @@ class CompactionOut(Model):
     at: datetime
     files_before: int
     files_after: int
-    bytes_before: int | None = Field(description="`null` if it is not known any more.")
+    bytes_before: int | None = Field(description="`null` if it is no longer known.")
     bytes_after: int
 
 
@@ -82,7 +82,7 @@ class SourceReachOut(Model):
     increments: int = Field(description="How many are kept.")
     complete: bool = Field(
         description="Whether all that ever came are kept: only then a rebuild reads all of them, "
-        "and stages can compute groups anew for a replaced or retracted file."
+        "and stages can recompute groups for a replaced or retracted file."
     )
 
 

@@ -19,7 +19,7 @@ routes = router("guides")
 class GuideSummary(Model):
     """What a guide is about."""
 
-    name: str = Field(description="By which it is asked for, such as `roll-back`.")
+    name: str = Field(description="Name to ask for it by, such as `roll-back`.")
     group: str = Field(description="Heading under which it is listed.")
     title: str
     about: str = Field(description="Its first paragraph: which task it is for.")

@@ -7,7 +7,7 @@ from prometheus_client import CollectorRegistry, ProcessCollector, generate_late
 from prometheus_client.exposition import CONTENT_TYPE_LATEST
 
 from controller.access.scopes import Scope
-from controller.api.figures.metrics import Scrape
+from controller.api.figures.metrics import MetricsScrape
 from controller.api.routing.dependencies import MetricSourcesDep
 from controller.api.routing.routers import router
 from controller.api.routing.scopes import needs
@@ -24,6 +24,6 @@ routes = router("metrics")
 def metrics(sources: MetricSourcesDep) -> Response:
     """Return the metrics of all dataflows in Prometheus' text format."""
     registry = CollectorRegistry(auto_describe=False)
-    registry.register(Scrape(sources))
+    registry.register(MetricsScrape(sources))
     ProcessCollector(registry=registry)
     return Response(generate_latest(registry), media_type=CONTENT_TYPE_LATEST)

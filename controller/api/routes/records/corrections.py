@@ -234,7 +234,7 @@ def _typed(values: Mapping[str, Any], schema: Schema, where: str) -> dict[str, A
     for name, value in values.items():
         place = f"{where}.{name}"
         if name not in schema:
-            raise _invalid(place, f"is none of the columns ({schema})")
+            raise _invalid(place, f"is not one of the columns ({schema})")
         type_ = schema[name].type
         as_text = isinstance(value, str) and type_.kind in _TEXTS
         try:

@@ -204,7 +204,7 @@ def list_punctuations(
 
 def _require_no_moment(query: MomentPageQuery) -> None:
     if as_of(query) is not None:
-        message = "newest first is not for a snapshot; leave out epoch and at, or newest"
+        message = "a snapshot cannot be listed newest first; leave out epoch and at, or newest"
         mistake = {"code": "newest_of_snapshot", "where": "query.newest", "message": message}
         raise RequestInvalidError([mistake])
 

@@ -10,7 +10,7 @@ from fastapi import Path, Query
 from pydantic import Field
 
 from cbp.errors import NotFoundError
-from cbp.model.plan.wave import CellStatus
+from cbp.model.plan.increment_progress import CellStatus
 from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import (
@@ -89,7 +89,7 @@ class GridStageOut(Model):
     stages: list[str] = Field(description="The stages that run together.")
     failures: int = Field(description="Failed tries of the next run, in a row.")
     retry_at: datetime | None
-    stopped: str = Field(description="Why it does not start by itself; empty if it does.")
+    stopped: str = Field(description="Why it does not start automatically; empty if it does.")
     paused_itself: bool = Field(
         description="Whether an operator paused it: it is resumed, and a retry is refused."
     )

@@ -47,7 +47,7 @@ class DecisionQuery(Model):
     by: str = Field(
         "",
         max_length=200,
-        description="The person who asks for it; by default the name of the token.",
+        description="Who asks for it; by default the name of the token.",
     )
 
 
@@ -76,7 +76,9 @@ class QuarantinedOut(Model):
     folder_path: str = Field(description="The file's path on the service's machine.")
     file_bytes: int | None = Field(description="Its size now; `null` if it is not there.")
     lines: list[ExcerptLineOut] = Field(description="Around its mistakes, or its first lines.")
-    content: str | None = Field(description="All of a text file of at most 64 KiB, to be mended.")
+    content: str | None = Field(
+        description="All of a text file of at most 64 KiB, to be corrected."
+    )
     hint: str = Field(description="Why there are no lines; empty if there are.")
     as_it_is_refused: str = Field(
         description="Why it cannot be admitted as it is; empty if it can."

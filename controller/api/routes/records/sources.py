@@ -106,7 +106,7 @@ def identity(
     responses={
         200: {
             "model": ClaimOut,
-            "description": "Known already, and so settled: see `status` and `same_as`.",
+            "description": "Already known, so already decided: see `status` and `same_as`.",
         },
         **problems(404, 409, 413, 422),
     },

@@ -53,7 +53,7 @@ class KeyChangeOut(Model):
     before: list[dict[str, Any]]
     after: list[dict[str, Any]]
     undone: bool = Field(description="Whether a roll-back has undone it.")
-    run: str | None = Field(description="The run; `null` if it is not known any more.")
+    run: str | None = Field(description="The run; `null` if it is no longer known.")
     correction: HistoryCorrectionOut | None = Field(description="Set if an operator did it.")
 
 

@@ -22,7 +22,7 @@ describe("concerns", () => {
     expect(concerns(changed, ["stages", "b"], known)).toBe(false);
   });
 
-  it("asks again for what cannot be told, and for nothing that never changes", () => {
+  it("asks again for what cannot be decided, and for nothing that never changes", () => {
     expect(concerns(changed, ["runs", "0123"], known)).toBe(true);
     expect(concerns(changed, ["settings"], known)).toBe(false);
     expect(concerns(NOTHING, ["runs"], known)).toBe(false);

@@ -58,7 +58,7 @@ const FIXED = new Set(["session", "settings", "translators", "version"]);
 
 /**
  * Tell whether a query has to be asked again. A key is the resource, then perhaps a dataflow: a
- * query of another dataflow is left alone, and whatever cannot be told is asked again.
+ * query of another dataflow is left alone, and whatever cannot be decided is asked again.
  */
 export function concerns(changed: Changed, key: QueryKey, known: ReadonlySet<string>): boolean {
   if (FIXED.has(String(key[0]))) return false;

@@ -25,7 +25,7 @@ interface ApiOptions<T> {
   /** Follow the service while the page is live; false: ask once. */
   follow?: boolean;
   /**
-   * How often to ask about what no event tells of, in milliseconds, not below 2,000; given the last
+   * How often to ask about what no event reports, in milliseconds, not below 2,000; given the last
    * answer. undefined: as usual.
    */
   every?: (answer: T | undefined) => number | undefined;

@@ -21,7 +21,7 @@ import {
 } from "@/api/eventStream";
 import { useSession } from "@/api/session";
 
-/** How often a screen asks again while no stream tells it of changes. */
+/** How often a screen asks again while no stream reports changes. */
 export const POLL_MILLISECONDS = 5_000;
 /** How often it asks for what changes without an event, such as a lag. */
 export const REFETCH_MILLISECONDS = 15_000;
@@ -31,13 +31,13 @@ const RETRY_MILLISECONDS = 2_000;
 const FAILURES_UNTIL_POLLING = 3;
 
 /**
- * live: the stream tells of changes; reconnecting: it broke, and comes again; polling: it does not
+ * live: the stream reports changes; reconnecting: it broke, and comes again; polling: it does not
  * come; paused: a person holds the page still.
  */
 export type LiveState = "live" | "reconnecting" | "polling" | "paused";
 
 interface Live {
-  /** Whether the page follows the service; if not, what it shows stands still. */
+  /** Whether the page follows the service; if not, what it shows does not change. */
   live: boolean;
   state: LiveState;
   /** When it was paused; null: it is not. */
@@ -87,7 +87,7 @@ function useVisible(): boolean {
 /** Id of the last event, kept over pauses, so that what was missed is known. */
 let lastId = "";
 
-/** Follow the stream while `active`, and ask again for what it tells of. */
+/** Follow the stream while `active`, and ask again for what it reports. */
 function useStream(active: boolean): LiveState {
   const queries = useQueryClient();
   const [state, setState] = useState<LiveState>("reconnecting");
@@ -143,7 +143,7 @@ function useStream(active: boolean): LiveState {
     return () => {
       stop.abort();
       clearTimeout(timer);
-      // Told, but not asked for yet: the next stream begins behind it.
+      // Reported, but not asked for yet: the next stream begins after it.
       if (changed !== NOTHING) lastId = "";
     };
   }, [active, queries]);

@@ -35,7 +35,7 @@ export function useLost(): Lost | null {
   return useSyncExternalStore(subscribe, () => lost);
 }
 
-/** Tell whether an answer comes from what stands before the service, which it cannot reach. Pure. */
+/** Tell whether an answer comes from what is in front of the service, which it cannot reach. Pure. */
 export function isOfGateway(status: number, contentType: string): boolean {
   return [502, 503, 504].includes(status) && !contentType.includes("json");
 }

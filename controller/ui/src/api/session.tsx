@@ -27,7 +27,7 @@ export interface Session {
   asking: boolean;
   /** Whether somebody is signed in. */
   signedIn: boolean;
-  /** The name that is shown in the header; "" if nobody is signed in. */
+  /** The name that is shown in the header; "" if no one is signed in. */
   name: string;
   scope: Scope | null;
   /** When the session ends. */

@@ -13,11 +13,11 @@ it("is the only way to the service, so that no request hides that it is silent, 
     .filter((name) => /\.tsx?$/.test(name) && !/\.test\.|\.d\.ts$/.test(name))
     .filter((name) => /\b(fetch\(|new XMLHttpRequest|new EventSource|new WebSocket|sendBeacon\()/.test(readFileSync(SOURCES + name, "utf8")))
     .sort();
-  // The last one tells what it hears by `hear`: only it can show how much of a file has gone.
+  // The last one reports by `hear`: only it can show how much of a file has gone.
   expect(others).toEqual(["api/reachable.ts", "api/transport.ts", "screens/sources/upload.ts"]);
 });
 
-it("tells a proxy that cannot reach the service from the service that refuses", () => {
+it("separates a proxy that cannot reach the service from the service that refuses", () => {
   expect(isOfGateway(502, "text/html")).toBe(true);
   expect(isOfGateway(503, "application/problem+json")).toBe(false);
   expect(isOfGateway(500, "text/html")).toBe(false);

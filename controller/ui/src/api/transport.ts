@@ -17,7 +17,7 @@ export function authorization(): Record<string, string> {
   return { "X-CBP-Request": "1" };
 }
 
-/** Every request of the page goes through here, so that each tells whether the service answers and knows one. */
+/** Every request of the page goes through here, so that each shows whether the service answers and knows one. */
 export async function ask(input: RequestInfo | URL, init?: RequestInit): Promise<Response> {
   try {
     const response = await fetch(input, init);

@@ -17,7 +17,7 @@ import { useSession } from "@/api/session";
 import { showShortcuts } from "@/app/Shortcuts";
 import { Icon } from "@/components/Icon";
 
-/** What stands at the right of the header. */
+/** What is at the right of the header. */
 export function HeaderActions() {
   const session = useSession();
   return (
@@ -71,7 +71,7 @@ const LABELS = {
   live: { text: "Live", tip: "Follows the service; press to hold it still" },
   reconnecting: { text: "Reconnecting", tip: "The connection broke; the page tries again by itself" },
   polling: { text: "Polling", tip: "No stream of events; asks every 5 seconds" },
-  paused: { text: "Paused", tip: "Stands still; press to follow" },
+  paused: { text: "Paused", tip: "Does not update; press to follow" },
 } as const;
 
 function LiveSwitch() {

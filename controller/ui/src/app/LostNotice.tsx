@@ -33,7 +33,7 @@ export function LostNotice() {
     >
       <Text size="sm" mb="xs">
         Its last answer came <RelativeTime at={lost.lastAnswer.toISOString()} />; what is shown below is not newer, and may
-        not hold any more. The page asks again every 2 seconds, and goes on by itself. Is <Code>cbp serve</Code> running?
+        not hold any more. The page asks again every 2 seconds, and continues automatically. Is <Code>cbp serve</Code> running?
       </Text>
       <Code>service_unreachable</Code>
     </Alert>

@@ -2,7 +2,7 @@ import { expect, it } from "vitest";
 
 import { isMissingCode, mayReload } from "@/app/missingCode";
 
-it("tells code that is missing from code that fails", () => {
+it("separates code that is missing from code that fails", () => {
   expect(isMissingCode(new TypeError("Failed to fetch dynamically imported module: http://x/a.js"))).toBe(true);
   expect(isMissingCode(new Error("Unable to preload CSS for /ui/assets/a.css"))).toBe(true);
   expect(isMissingCode(new TypeError("x is not a function"))).toBe(false);

@@ -31,7 +31,7 @@ interface DataTableProps<Row> {
   /** Called by a click on a row, and by Enter. Give a link in a cell as well. */
   onOpen?: (row: Row) => void;
   selection?: Selection;
-  /** What stands in place of no rows. */
+  /** What is shown in place of no rows. */
   empty?: ReactNode;
   /** Name in the address of the order; two tables of a screen have two names. */
   sortName?: string;
@@ -234,7 +234,7 @@ export function Pager({
   next,
   firstWord = "Newest",
 }: {
-  /** What the pages are of; a screen may have several lists, and assistive technology tells them apart by it. */
+  /** What the pages are of; a screen may have several lists, and assistive technology distinguishes them by it. */
   list: string;
   /** "100 runs", for example. */
   shown: string;

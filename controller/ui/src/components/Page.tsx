@@ -28,7 +28,7 @@ interface PageProps {
   children: ReactNode;
 }
 
-/** Return what stands above a screen of a dataflow: the list, and the dataflow itself. */
+/** Return what is above a screen of a dataflow: the list, and the dataflow itself. */
 export function stepsTo(pathname: string): Step[] {
   const below = matchPath("/dataflows/:dataflow/*", pathname);
   if (below === null) return [];

@@ -8,7 +8,7 @@ import { leaderLink } from "@/format/leaderLink";
 /** The code of what another instance does. */
 const LED_ELSEWHERE = "led_elsewhere";
 
-/** An error as the service tells it: what happened, its stable code, what to do. */
+/** An error as the service reports it: what happened, its stable code, what to do. */
 export function ProblemMessage({ error, retry }: { error: unknown; retry?: () => void }) {
   const { pathname, search } = useLocation();
   const problem = problemOf(error);

@@ -6,7 +6,7 @@ import { writeExact } from "@/api/exactJson";
 import type { DataRecord } from "@/api/records";
 import { DataTable, type Column } from "@/components/DataTable";
 
-/** A value of a record as text; null, empty and white text are told apart. */
+/** A value of a record as text; null, empty and white text look different. */
 export function DataValue({ value }: { value: unknown }) {
   if (value === null || value === undefined) {
     return (

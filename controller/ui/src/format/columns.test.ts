@@ -15,7 +15,7 @@ describe("parseColumns", () => {
     expect(parseColumns("")).toEqual([]);
   });
 
-  it("tells numbers from text", () => {
+  it("separates numbers from text", () => {
     expect(parseColumns("n BIGINT, d DECIMAL(3,1), s STRING, i INTERVAL").map(isNumeric)).toEqual([true, true, false, false]);
   });
 });

@@ -4,7 +4,7 @@ import type { Scope } from "@/api/session";
 import type { IconName } from "@/components/Icon";
 
 /**
- * Where a screen stands in the navigation: two groups of the side bar; the tabs of a dataflow; or
+ * Where a screen is in the navigation: two groups of the side bar; the tabs of a dataflow; or
  * nowhere (reached by links).
  */
 export type Place = "operate" | "administer" | "dataflow" | "none";

@@ -11,7 +11,7 @@ export function visible(text: string): string {
   return text.replaceAll(HIDDEN, escapeOf);
 }
 
-/** Tell whether a text has letters that are read from the right, and so would move what stands beside it. Pure. */
+/** Tell whether a text has letters that are read from the right, and so would move what is beside it. Pure. */
 export function turns(text: string): boolean {
   return RIGHT_TO_LEFT.test(text);
 }

@@ -14,7 +14,7 @@ from cbp import All, DataflowBuilder, Input, RunAny, State, Translate, route
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
-from cbp.engine.run.fanout_estimate import KINDS_MAX, Reach
+from cbp.engine.run.task_planner import KINDS_MAX, FanoutEstimate
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.increment import DataFile, Increment
@@ -137,7 +137,7 @@ def test_a_record_to_all_is_shared_out_once_it_is_known(tmp_path: Path) -> None:
 
 def test_a_kind_that_reaches_less_again_has_fewer_tasks() -> None:
     """The last run counts, by inputs at which records came; kinds are forgotten in their order."""
-    reach = Reach()
+    reach = FanoutEstimate()
     reach.note(plan_of(ticks=1), 9)
     assert reach.expected(plan_of(ticks=3)) == 9
     assert reach.expected(plan_of(ticks=1, items=0)) == 9

@@ -13,7 +13,7 @@ from hypothesis import given
 from hypothesis import strategies as st
 
 from cbp.engine.columnar.key_hash import bucket_of
-from cbp.engine.state.bucket_batches import neighbors, parted, state_weight
+from cbp.engine.state.bucket_state import neighbors, parted, state_weight
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
 
 SIZES = st.dictionaries(st.integers(0, 15), st.integers(0, 9), max_size=16)

@@ -14,7 +14,7 @@ import pytest
 from cbp.engine.state import copies
 from cbp.engine.state import index_cache as index
 from cbp.engine.state.bucket_state import BucketState, LiveFile, StateTable
-from cbp.engine.state.damaged_copies import NOTES_BYTES_MAX, dropped_copies, note_dropped
+from cbp.engine.state.copies import NOTES_BYTES_MAX, dropped_copies, note_dropped
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.storage.engine_limits import EngineLimits
 

@@ -21,8 +21,7 @@ import pytest
 
 from cbp.engine.state import index_cache as index
 from cbp.engine.state.cache_eviction import BOOT_SECONDS_MAX, evict
-from cbp.engine.state.copies import write_copy
-from cbp.engine.state.damaged_copies import dropped_copies
+from cbp.engine.state.copies import dropped_copies, write_copy
 from cbp.engine.state.index_cache import IndexCache
 from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits

@@ -91,8 +91,8 @@ def test_an_error_says_whose_file_it_is_and_what_mends_it(path: str) -> None:
         read_whole(path)
     assert damaged.value.as_dict() == {
         "error_code": "file_damaged",
-        "message": f"{path} is damaged: a checksum of its pages is wrong. Put the file back from "
-        "a backup, or `cbp backfill clicks by_site` makes the state again from retained input; "
+        "message": f"{path} is damaged: a checksum of its pages is wrong. Restore the file from "
+        "a backup, or `cbp backfill clicks by_site` recomputes the state from retained input; "
         "`cbp doctor` finds what else is damaged",
         "details": {
             "path": path,

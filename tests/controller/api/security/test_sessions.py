@@ -166,7 +166,7 @@ def test_what_the_browser_says_comes_from_another_page_is_refused(
 def test_a_forged_origin_or_host_does_not_do(
     filled: Service, browser: httpx.Client, header: str, value: str, code: str
 ) -> None:
-    """Even with cookie and mark; and nobody is signed in by another page."""
+    """Even with cookie and mark; and no one is signed in by another page."""
     cookie = cookie_of(sign_in(filled))
     answer = browser.post(PAUSE, headers={**cookie, **MARKED, header: value})
     assert answer.json()["error_code"] == code

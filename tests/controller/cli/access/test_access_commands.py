@@ -52,7 +52,7 @@ def test_sessions_are_listed_and_ended(cbp: Cbp, service: Service) -> None:
     (item,) = cbp("tokens", "sessions", "--json").json["items"]
     assert item["id"] in cbp("tokens", "sessions").out
     assert cbp("tokens", "sessions", "--end", item["id"]).status == 0
-    assert "nobody" in cbp("tokens", "sessions").out
+    assert "no one" in cbp("tokens", "sessions").out
     assert cbp("tokens", "sessions", "--end", item["id"]).status == 1
 
 

@@ -32,7 +32,7 @@ def test_the_plan_is_drawn_and_told(cbp: Cbp, service: Live):
     assert "+ sum" in outcome.out
     assert "lanes: every job: `local`" in outcome.out
     assert "upper + sum + again: one run, one or two jobs" in outcome.out
-    assert "keeps sums: looked up by the keys that the inputs bring" in outcome.out
+    assert "keeps sums: looked up by the keys of the inputs" in outcome.out
 
 
 @pytest.mark.parametrize("slots", [1, 64])
@@ -90,7 +90,7 @@ def test_a_run_whose_record_is_gone_is_told_without_it(cbp: Cbp, service: Live):
     assert (told["recorded"], told["changes"]) == (False, [])
     assert (told["version"], told["codes"]) == (1, before["codes"])
     assert len(told["produced"]) == 3
-    assert "not in the log any more" in cbp("explain", "--run", run.id, session=service.session).out
+    assert "no longer in the log" in cbp("explain", "--run", run.id, session=service.session).out
 
 
 def test_a_run_can_be_named_beside_its_dataflow(cbp: Cbp, service: Live):

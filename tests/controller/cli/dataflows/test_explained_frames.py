@@ -66,7 +66,7 @@ def test_the_plan_names_what_frames_an_input(cbp: Cbp, service: Live) -> None:
     assert [items[name] for name in framing] == [True, "n", False, 30.0]
     text = cbp("explain", "days", session=service.session).out
     assert "cut into frames by n, each output increment grouped by it" in text
-    assert "by itself after 30 s without a record" in text
+    assert "automatically after 30 s without a record" in text
 
 
 def test_a_run_tells_the_frames_that_it_read(cbp: Cbp, service: Live) -> None:

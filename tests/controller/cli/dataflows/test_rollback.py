@@ -58,7 +58,7 @@ def test_the_files_that_it_undoes_are_named(cbp: Cbp) -> None:
     cursors = ListCursors(("rollbacks_list_undone_files", ("name", "clicks"))).about("count:3")
     behind = cursors.seal("urls/21")
     listed = cbp(*BACK, "--files", "--drop-later", "--cursor", behind or "").out
-    for words in ("22", "applied again", "dropped", "not known any more"):
+    for words in ("22", "applied again", "dropped", "no longer known"):
         assert words in listed
     assert "a.jsonl" not in listed
     for wrong in ("urls", "urls/x", "urls/-1", "/3", "urls/" + "9" * 40):

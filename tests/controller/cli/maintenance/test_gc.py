@@ -23,7 +23,7 @@ def test_a_dry_run_tells_and_removes_nothing(cbp: Cbp, service: Service) -> None
         "shown by the newest version",
         "waits in a queue",
         "outputs/count.totals",
-        "with a run of its stage",
+        "run of its stage",
     ):
         assert words in outcome.out
     for words in ("last compactions", "8 to 1", "900 B", "800 B"):

@@ -190,8 +190,8 @@ def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
         os.kill(pid, signal.SIGCONT)
         thread.join()
         pool.close()
-    assert stuck[0][0].startswith("source orders: the process that reads 'a.jsonl' has neither")
-    assert "has neither computed nor read" in shown["warning"]
+    assert stuck[0][0].startswith("source orders: the process that reads 'a.jsonl' has made")
+    assert "has made no progress" in shown["warning"]
     assert drop.folder.troubled("another") == drop.folder.troubled("shop") == []
     assert len(drop.rows()) == 12
 

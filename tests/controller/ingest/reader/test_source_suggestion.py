@@ -154,7 +154,7 @@ def test_many_broken_lines_are_another_format(tmp_path: Path) -> None:
         (b"a,b\n1,0\n0,1\n", "0 and 1 only"),
         (b"day,n\n29/02/2024,1\n", "looks like days"),
         (b"day,n\n2024-02-29T10:00:00,1\n", "no zone"),
-        (b"1,2\n", "does not look like names"),
+        (b"1,2\n", "does not look like column names"),
         (b"", "no records"),
     ],
 )

@@ -21,7 +21,7 @@ from cbp.model.schedule.lease import ACTING_SHARE, Lease, Role
 from controller.api.answers.request_errors import LedElsewhereError, NotLeadingError
 from controller.app import Service, api_of
 from controller.client.service_client import ServiceClient
-from controller.loop import Fence, Leadership
+from controller.loop import Fence, LeaseKeeper
 from controller.loop.leadership.lease_keeper import boot_seconds
 from controller.settings import Settings, load_settings
 from controller.store.methods import leases
@@ -79,8 +79,8 @@ class FakeStore:
             raise OperatingError(message)
 
 
-def instance(store: FakeStore, name: str, **more: Any) -> Leadership:
-    return Leadership(
+def instance(store: FakeStore, name: str, **more: Any) -> LeaseKeeper:
+    return LeaseKeeper(
         store=store,  # type: ignore[arg-type]  # the part that this needs
         address=f"http://{name}",
         seconds=SECONDS,

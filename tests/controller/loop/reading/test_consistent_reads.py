@@ -21,7 +21,7 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import CbpError, VersionUnreadableError
 from cbp.model.version.version_change import Choice
 from controller.api.routing.cursors import ListCursors
-from controller.loop.reading.reader import AsOf, Reading
+from controller.loop.reading.reader import AsOf, Reader
 from tests.controller.diamond import KEPT, bystander, started
 from tests.controller.reading_client import Client
 from tests.controller.world import DIAMOND, World
@@ -46,7 +46,7 @@ class Follower:
         self._leader = world.controller
         engine = LocalEngine(cache=str(world.root / "cache-2"))
         self.snapshots = bystander(world, engine)
-        self.reading = Reading(
+        self.reading = Reader(
             store=world.store,
             records=engine.records,
             increments=engine.increments,

@@ -523,7 +523,7 @@ def test_the_commands_say_what_they_found(
     assert (damage["path"], damage["code"], damage["kind"]) == (str(path), "file_damaged", "source")
     assert cbp("scrub", "other", "--json")[0] in (0, None)
     (lost,) = (check for check in examine(Session(settings)) if check.name == "tables")
-    assert (lost.status, lost.remedy) == ("fail", "bring them back with: cbp recover --rebuild")
+    assert (lost.status, lost.remedy) == ("fail", "restore them with: cbp recover --rebuild")
     status, out = cbp("help", "damage")
     assert not status
     for row in DAMAGES:

@@ -8,13 +8,13 @@ from contextlib import contextmanager, suppress
 
 import structlog
 
-from controller.loop.runs.dataflow_locks import LONG_SECONDS, Exclusion
+from controller.loop.runs.dataflow_locks import LONG_SECONDS, DataflowLocks
 
 WAIT_SECONDS = 60
 
 
 @contextmanager
-def held(exclusion: Exclusion, name: str) -> Iterator[None]:
+def held(exclusion: DataflowLocks, name: str) -> Iterator[None]:
     """Let another thread hold a dataflow's turn meanwhile."""
     taken, ended = threading.Event(), threading.Event()
 
@@ -31,7 +31,7 @@ def held(exclusion: Exclusion, name: str) -> Iterator[None]:
     thread.join(WAIT_SECONDS)
 
 
-def tried_beside(exclusion: Exclusion, name: str) -> bool:
+def tried_beside(exclusion: DataflowLocks, name: str) -> bool:
     """Let another thread try; tell whether it got the turn."""
     got = list[bool]()
 
@@ -47,7 +47,7 @@ def tried_beside(exclusion: Exclusion, name: str) -> bool:
 
 def test_who_tries_never_waits() -> None:
     """A turn that is taken is not got, one that is free is; others' turns are their own."""
-    exclusion = Exclusion()
+    exclusion = DataflowLocks()
     with held(exclusion, "a"):
         with exclusion.attempt("a", "is collected") as free:
             assert not free
@@ -59,7 +59,7 @@ def test_who_tries_never_waits() -> None:
 
 def test_a_turn_that_was_tried_is_kept_from_others() -> None:
     """What an attempt got is held until its end, also where it ends with an error."""
-    exclusion = Exclusion()
+    exclusion = DataflowLocks()
     with suppress(ValueError), exclusion.attempt("a", "is collected"):
         assert not tried_beside(exclusion, "a")
         raise ValueError
@@ -69,7 +69,7 @@ def test_a_turn_that_was_tried_is_kept_from_others() -> None:
 def test_who_has_a_dataflow_for_long_is_named_once() -> None:
     """The log names the holder when something else is kept out for long, once per holding."""
     now = [0.0]
-    exclusion = Exclusion(lambda: now[0])
+    exclusion = DataflowLocks(lambda: now[0])
 
     def told() -> list[tuple[str, str, int]]:
         with structlog.testing.capture_logs() as logs, exclusion.attempt("a", "is collected"):
@@ -90,7 +90,7 @@ def test_who_has_a_dataflow_for_long_is_named_once() -> None:
 def test_what_is_done_inside_a_turn_is_of_its_holder() -> None:
     """A turn taken again by its thread keeps the first one's name and time, and is told once."""
     now = [0.0]
-    exclusion = Exclusion(lambda: now[0])
+    exclusion = DataflowLocks(lambda: now[0])
     with structlog.testing.capture_logs() as logs, exclusion.attempt("a", "is finished"):
         now[0] = 1.0
         with exclusion.hold("a", "is changed"):

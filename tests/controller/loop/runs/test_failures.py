@@ -107,7 +107,7 @@ def test_a_stage_is_paused_after_three_tries_and_the_others_go_on(
 def test_an_operating_failure_is_tried_for_as_long_as_it_lasts(
     world: World, error: Exception
 ) -> None:
-    """Pauses double up to the longest, nothing stops the stage, and it goes on by itself."""
+    """Pauses double up to the longest, nothing stops the stage, and it continues automatically."""
     world.controller.register(ONE)
     world.arrive("one", "a", ("x", 1))
     world.engine.on_prepare = failing(error, times=12)

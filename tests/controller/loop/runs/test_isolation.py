@@ -121,7 +121,7 @@ def test_the_other_dataflow_goes_on_whatever_fails_in_one(
 ) -> None:
     """Recovery, ticks and housekeeping serve one dataflow while any call for another raises.
 
-    Once it works again the dataflow goes on by itself, with nothing lost.
+    Once it works again the dataflow continues automatically, with nothing lost.
     """
     two._more["collect_every"] = 1
     two.restart()
@@ -194,7 +194,7 @@ def test_a_database_that_is_away_for_a_moment_stops_no_stage(
 ) -> None:
     """What can succeed later is shown as tried again, in the middle of a tick too.
 
-    No operator has to act: the stage goes on by itself.
+    No operator has to act: the stage continues automatically.
     """
     two.arrive("bad", "a", ("x", 1))
     break_calls(monkeypatch, part_of(two, part), method, named, OperatingError("away"))

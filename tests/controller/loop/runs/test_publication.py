@@ -13,7 +13,7 @@ from typing import Any
 import polars as pl
 import pytest
 
-from cbp.engine.commit.release import hand_over
+from cbp.engine.commit.release import release_table
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
@@ -317,8 +317,8 @@ def test_a_table_is_published_before_it_is_released(world: World) -> None:
     arrive(world, ("x", 2))
     path = f"{world.tables}/one/{STATE}"
     files = LocalFiles()
-    assert hand_over(path, files=files, now_ms=1) == 2
-    assert hand_over(path, files=files, now_ms=1) == 2
+    assert release_table(path, files=files, now_ms=1) == 2
+    assert release_table(path, files=files, now_ms=1) == 2
     frame = pl.scan_delta(path).select("word", "n").collect()
     assert frame.to_dicts() == [{"word": "x", "n": 3}]
 

@@ -35,7 +35,7 @@ def statuses(verification: Verification) -> dict[str, str]:
 
 @pytest.mark.parametrize("request_", WAYS[::2], ids=lambda one: one.engine)
 def test_a_stage_that_has_not_run_is_not_equal(world: World, request_: Request) -> None:
-    """While input waits for it nothing is there to compare: neither it nor the whole is equal."""
+    """While input waits for it there is nothing to compare: neither it nor the whole is equal."""
     world.controller.register(ONE)
     assert verified(world, "one", request_).status == "equal"
     world.store.pause_stage("one", "sum", "by hand")

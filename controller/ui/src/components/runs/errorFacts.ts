@@ -63,10 +63,10 @@ export function nextStep(code: string): string {
     );
   }
   if (code === "run_cancelled") return "A user cancelled it. Retry to run the epoch again.";
-  if (code === "run_gave_way") return "It gave way to another dataflow, and is tried again by itself.";
-  if (code === "interrupted") return "The service stopped while it ran. It is tried again by itself.";
+  if (code === "run_gave_way") return "It gave way to another dataflow, and is retried automatically.";
+  if (code === "interrupted") return "The service stopped while it ran. It is retried automatically.";
   if (code === "time_limit") return "It took longer than its limit. Find out what hangs, then retry.";
-  if (code === "disk_full") return "Make room on the disk. It is tried again by itself.";
+  if (code === "disk_full") return "Make room on the disk. It is retried automatically.";
   if (code === "code_drifted") return "Register the document again, so that the new code takes over.";
   return "See the message for what happened; `cbp help damage` lists the repair commands.";
 }

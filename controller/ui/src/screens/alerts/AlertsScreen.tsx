@@ -76,7 +76,7 @@ const DELIVERIES: readonly Column<Delivery>[] = [
   },
 ];
 
-/** What is wrong, who is told, what became of it, and a test of the way to people. */
+/** What is wrong, who is notified, what became of it, and a test of the way to people. */
 export default function AlertsScreen() {
   const alerts = useApi(["alerts"], () => client.GET("/api/v1/alerts"));
   const test = useAction(() => client.POST("/api/v1/alerts/test"), {

@@ -29,7 +29,7 @@ describe("what an entry was about", () => {
     expect(linkOf({ dataflow: null, action: "tokens_revoke", target: { token: "ci" } })).toBe("/tokens");
     expect(linkOf({ dataflow: null, action: "runs_cancel", target: { run: "r1" } })).toBeNull();
   });
-  it("is told in words", () => {
+  it("is shown in words", () => {
     expect(subjectOf({ dataflow: "a", target: { stage: "s" } })).toBe("a, stage s");
     expect(subjectOf({ dataflow: null, target: {} })).toBe("");
   });

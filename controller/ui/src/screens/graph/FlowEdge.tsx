@@ -18,7 +18,7 @@ export type ShownEdge = Edge<{
 }>;
 
 /**
- * A flow, or a look-up: that is dotted, and lies a little lower than a flow between the same boxes. A loop goes below
+ * A flow, or a look-up: that is dotted, and is drawn a little lower than a flow between the same boxes. A loop goes below
  * its stages, back to where it came from. One that ends in another row of a long graph turns in the gap between
  * them.
  */

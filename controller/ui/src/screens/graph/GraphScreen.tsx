@@ -23,7 +23,7 @@ import { StagePanel } from "@/screens/graph/StagePanel";
 const LATE_SHOWN = 5;
 const NO_CHOICE = { view: "graph", node: "", steps: "", folded: "" };
 
-/** One dataflow as a graph: which stages run, wait, are paused or failed, and what lies between. */
+/** One dataflow as a graph: which stages run, wait, are paused or failed, and what is between. */
 export default function GraphScreen() {
   const { dataflow = "" } = useParams();
   const detail = useApi(["dataflows", dataflow], () =>

@@ -8,7 +8,7 @@ export interface Box {
   height: number;
   /** The row of a long graph, from the top; left out where there is one only. */
   row?: number;
-  /** How far it lies below the gap above its row. */
+  /** How far it is below the gap above its row. */
   below?: number;
 }
 

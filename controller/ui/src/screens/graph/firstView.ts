@@ -5,7 +5,7 @@ import { stateOf, type Graph } from "@/screens/graph/model";
 const READABLE = 0.4;
 const ZOOM_MAX = 1.1;
 const MARGIN = 24;
-/** What lies on the picture: buttons below it and, where a part of the graph is shown, a note above. */
+/** What is on the picture: buttons below it and, where a part of the graph is shown, a note above. */
 const BUTTONS = 26;
 const NOTE = 30;
 

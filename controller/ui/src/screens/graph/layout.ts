@@ -15,7 +15,7 @@ const LOOP_ROOM = 60;
 const LOOP_REACH = 90;
 
 /**
- * Return where every node lies; pure, the same for the same structure.
+ * Return where every node is; pure, the same for the same structure.
  *
  * The picture of a dataflow in a notebook is laid out by cbp/model/graph/layered_layout.py.
  *

@@ -13,7 +13,7 @@ export interface GraphNode {
   id: string;
   kind: NodeKind;
   name: string;
-  /** The stages that it stands for: one, or those of a group that is drawn as one box. */
+  /** The stages that it represents: one, or those of a group that is drawn as one box. */
   stages: readonly Stage[];
   /** The stage with which it runs; "": it runs alone. */
   frame: string;

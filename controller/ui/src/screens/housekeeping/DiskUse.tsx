@@ -57,7 +57,7 @@ export function DiskUse({ dataflow }: { dataflow: string }) {
             rows={answer.items}
             rowKey={(row) => row.place}
             sortName="disk-sort"
-            empty={<Nothing>Nothing lies on disk.</Nothing>}
+            empty={<Nothing>Nothing is on disk.</Nothing>}
           />
         )}
       </Asked>

@@ -33,12 +33,12 @@ export function Origins({ dataflow, run }: { dataflow: string; run: string }) {
               rows={answer.origins.slice(0, SHOWN)}
               rowKey={(row) => `${row.flow}/${row.index}`}
               sortName="origins"
-              empty={<Text size="sm">Its run read nothing, or what it read is not known any more.</Text>}
+              empty={<Text size="sm">Its run read nothing, or what it read is no longer known.</Text>}
             />
             {(answer.cut || answer.origins.length > SHOWN) && (
               <Text size="xs" c="dimmed" mt={4}>
                 {answer.cut
-                  ? `More lies behind: the ${RUNS_MAX} runs nearest to it are followed.`
+                  ? `There is more: the ${RUNS_MAX} runs nearest to it are followed.`
                   : `And ${formatCount(answer.origins.length - SHOWN)} more; its run lists them.`}
               </Text>
             )}

@@ -33,10 +33,10 @@ const LOOKS: Record<Cell["status"], { word: string; icon: IconName; color: strin
 
 const MEANINGS: Record<Cell["status"], string> = {
   none: "This stage does not read it",
-  unknown: "The runs that applied it are not known any more",
+  unknown: "The runs that applied it are no longer known",
   applied: "Applied",
   upstream: "A stage before this one has not applied it yet",
-  waiting: "It lies in the queue of this stage",
+  waiting: "It is in the queue of this stage",
   running: "A run reads it now",
   failed: "The last run that read it failed",
 };

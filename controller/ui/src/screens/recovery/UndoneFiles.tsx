@@ -17,7 +17,7 @@ const COLUMNS: readonly Column<UndoneFile>[] = [
   {
     id: "file",
     header: "File",
-    render: (row) => (row.name === "" ? "name not known any more" : row.name),
+    render: (row) => (row.name === "" ? "name no longer known" : row.name),
   },
   { id: "source", header: "Source", render: (row) => row.source },
   { id: "index", header: "Increment", align: "right", render: (row) => formatCount(row.index) },

@@ -139,7 +139,7 @@ export function Workbench({ place, initial, fresh, onDone }: WorkbenchProps) {
   );
 }
 
-/** Return what the button does with the document as it stands. Pure. */
+/** Return what the button does with the document as it is. Pure. */
 function buttonText(
   name: string | undefined,
   registered: number | undefined,

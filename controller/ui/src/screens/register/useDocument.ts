@@ -26,7 +26,7 @@ export function choiceQuery(choice: Choice): Record<Fate, string[]> {
 }
 
 export interface Checked {
-  /** Whether the service still has to judge what stands in the editor. */
+  /** Whether the service still has to judge what is in the editor. */
   pending: boolean;
   valid: Validation | undefined;
   mistakes: readonly Mistake[];

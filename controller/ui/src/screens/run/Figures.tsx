@@ -60,7 +60,7 @@ export function Figures({ run }: { run: Run }) {
   );
 }
 
-/** Return a figure with its unit, which its name tells. */
+/** Return a figure with its unit, which its name gives. */
 function textOf(name: string, value: number): string {
   const own = name.slice(name.lastIndexOf("/") + 1);
   if (own.startsWith("bytes_")) return formatBytes(value);

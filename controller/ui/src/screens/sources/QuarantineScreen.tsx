@@ -232,7 +232,7 @@ function Decision({ dataflow, source, file }: { dataflow: string; source: string
       client.POST("/api/v1/dataflows/{name}/sources/{source}/quarantine/{claim}/restore", {
         params: { path: { name: dataflow, source, claim: file.claim.id } },
       }),
-    { done: "It lies in quarantine again", notify: false },
+    { done: "It is in quarantine again", notify: false },
   );
   const other = String(decision["readmitted_as"] ?? "");
   return (

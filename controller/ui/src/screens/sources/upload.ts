@@ -39,7 +39,7 @@ function parsed(text: string): unknown {
   }
 }
 
-/** Return a reason in a line, without the name of the file, which stands beside it. Pure. */
+/** Return a reason in a line, without the name of the file, which is shown beside it. Pure. */
 export function reasonText(reason: Record<string, unknown>): string {
   const { line, column, cause, message, code } = reason;
   if (typeof cause !== "string" || typeof line !== "number") return String(message ?? code ?? "");

@@ -146,13 +146,13 @@ function Lead({ detail, dataflow }: { detail: Detail; dataflow: string }) {
   );
 }
 
-/** What a failed stage does next; the error itself stands below. */
+/** What a failed stage does next; the error itself is shown below. */
 function failedWords(stage: Detail["stage"]): string {
   const tries = formatCounted(stage.failures, "time");
   const failed = stage.failures > 0 ? `Epoch ${stage.epoch} failed ${tries} in a row. ` : "";
   if (stage.paused_itself) return `${failed}It is paused, and starts again when you resume it. The error is below.`;
   if (stage.state === "stopped") return `${failed}It has stopped, and starts again when you retry. The error is below.`;
-  return `${failed}It is tried again by itself. The error is below.`;
+  return `${failed}It is retried automatically. The error is below.`;
 }
 
 /** What it waits for, in the service's own words. */

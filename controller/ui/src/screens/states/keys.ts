@@ -3,7 +3,7 @@ import { writeExact } from "@/api/exactJson";
 import type { SchemaColumn } from "@/format/columns";
 import type { Words } from "@/format/shell";
 
-/** What stands in the address for a key: a text for each column, or null. Pure. */
+/** What is in the address for a key: a text for each column, or null. Pure. */
 export type KeyTexts = Record<string, string | null>;
 
 /** Read a key from the address ("k.url=a", "null=site"); null if a column is missing. Those of `more` may be. */

@@ -26,7 +26,7 @@ from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.spark.sql.called_groups import CallsFile, read_called
 from cbp.engine.spark.sql.lookup_task import LookUpTask
 from cbp.engine.spark.sql.settle_task import SettleTask
-from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_results
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.index_cache import IndexCache
@@ -112,7 +112,7 @@ class PlanExecutor(LocalExecutor):
         return [d for part in range(task.tasks) for d in self._part(plan, task, part)]
 
     def _part(self, plan: RunPlan, task: TaskPlan, part: int) -> list[TaskReport]:
-        own = OwnRecords(task, part, f"{plan.run}-job")
+        own = TaskInput(task, part, f"{plan.run}-job")
         states = []
         for _ in range(self.asks):
             look_up = LookUpTask.of(own)
@@ -129,7 +129,7 @@ class PlanExecutor(LocalExecutor):
         return SettleTask(settled, part, "0", given=given, look_up=again).run(batches)
 
 
-def _urls(own: OwnRecords) -> Iterator[str | None]:
+def _urls(own: TaskInput) -> Iterator[str | None]:
     for batch in own.records("urls"):
         yield from batch.column("url").to_pylist()
 

@@ -20,7 +20,7 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.shuffle import replicated_read as arrange
-from cbp.engine.spark.sql.task_input import OwnRecords
+from cbp.engine.spark.sql.task_input import TaskInput
 from cbp.engine.spark.sql.task_plans import with_called_keys
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task.reports import TaskReport
@@ -72,7 +72,7 @@ def task(tmp_path: Path) -> TaskPlan:
     return replace(executor.task, tasks=TASKS)
 
 
-def rows_of(own: OwnRecords, input_: str) -> list[dict[str, Any]]:
+def rows_of(own: TaskInput, input_: str) -> list[dict[str, Any]]:
     """Return an input's records of a task."""
     return [row for batch in own.records(input_) for row in batch.to_pylist()]
 
@@ -83,7 +83,7 @@ def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> N
         "left": [{"n": n, "url": KEYS[n % 6]} for n in range(40)],
         "right": [{"url": KEYS[n % 4], "at": n / 2, "n": None} for n in range(9)],
     }
-    parts = [OwnRecords(task, part, "job") for part in range(TASKS)]
+    parts = [TaskInput(task, part, "job") for part in range(TASKS)]
     for input_, records in expected.items():
         actual = [rows_of(own, input_) for own in parts]
         assert all(actual), "both tasks have some"
@@ -105,7 +105,7 @@ def test_every_record_is_one_tasks_and_groups_come_together(task: TaskPlan) -> N
 
 def test_wide_records_go_to_the_plan_a_few_at_a_time(task: TaskPlan) -> None:
     """The JVM holds a batch as a whole, so a batch is bounded by bytes too; the order stays."""
-    own = OwnRecords(task, 0, "job")
+    own = TaskInput(task, 0, "job")
     expected = rows_of(own, "left")
     own = replace(own, plan=replace(task, limits=EngineLimits(jvm_batch_bytes=60)))
     batches = list(own.records("left"))
@@ -125,17 +125,17 @@ def test_records_are_read_once_per_task(task: TaskPlan, monkeypatch: pytest.Monk
         return reading(files, input_)
 
     monkeypatch.setattr(arrange, "read_input", noting)
-    own = OwnRecords(task, 0, "job")
+    own = TaskInput(task, 0, "job")
     first = rows_of(own, "right")
     assert read == ["left", "right"]
-    assert rows_of(OwnRecords(task, 0, "job"), "right") == first
+    assert rows_of(TaskInput(task, 0, "job"), "right") == first
     assert len(list(own.keys())) == 2
     assert read == ["left", "right"]
-    assert rows_of(OwnRecords(task, 1, "job"), "right") != first
-    assert rows_of(OwnRecords(task, 0, "other"), "right") == first
+    assert rows_of(TaskInput(task, 1, "job"), "right") != first
+    assert rows_of(TaskInput(task, 0, "other"), "right") == first
     assert len(read) == 6
     for part, job in ((0, "job"), (1, "job"), (0, "other")):
-        OwnRecords(task, part, job).forget()
+        TaskInput(task, part, job).forget()
     assert not list(Path(task.cache).parent.rglob("*.own"))
     assert rows_of(own, "right") == first
     own.forget()
@@ -143,7 +143,7 @@ def test_records_are_read_once_per_task(task: TaskPlan, monkeypatch: pytest.Monk
 
 def test_without_increments_there_are_no_records(task: TaskPlan) -> None:
     """Groups may be called for their state alone."""
-    own = OwnRecords(replace(task, inputs={}), 0, "job")
+    own = TaskInput(replace(task, inputs={}), 0, "job")
     assert not rows_of(own, "left")
     assert not list(own.keys())
     assert not list(Path(task.cache).parent.rglob("*.own"))

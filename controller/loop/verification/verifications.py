@@ -19,7 +19,6 @@ Invariants: tests/controller/loop/verification/test_verification.py.
 from __future__ import annotations
 
 import threading
-from collections import OrderedDict
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
@@ -58,6 +57,7 @@ from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import read_notes
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.description_log import Descriptions
+from controller.loop.records.job_table import KEPT_MAX, JobTable
 from controller.loop.runs.in_flight import GIVE_UP_SECONDS, InFlight
 from controller.loop.verification.errors import (
     DataflowUnsettledError,
@@ -68,11 +68,6 @@ from controller.loop.verification.recomputation import Recomputation, Side, outp
 from controller.loop.verification.repetition import Repetition, Retained
 from controller.loop.verification.results import as_json, result_of
 from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
-
-__all__ = ["Verifications"]
-
-KEPT_MAX = 20
-"""Results of each dataflow that the store keeps, and verifications that this process remembers."""
 
 DIFFERENCES_MAX = 1_000
 """Differing keys that a verification keeps; of tables beyond that, the first `FEW` each."""
@@ -89,25 +84,30 @@ class _EndedError(Exception):
 
 @dataclass
 class _Job:
-    """One verification under way; its visible status is replaced as a whole.
+    """One verification under way, beside what the table shows of it.
 
     Attributes:
+        begun: What was shown of it at first.
         why: Why `stop` was set.
         run: Id of the run under way; `""` if there is none.
         patience: Gives the job up if it does not end when it is asked to; then it is set.
         tell_progress: Announces that the visible status changed.
     """
 
-    shown: Verification
-    started: float
-    monotonic: Callable[[], float]
+    begun: Verification
+    table: JobTable[Verification]
     stop: threading.Event = field(default_factory=threading.Event)
+    lock: threading.Lock = field(default_factory=threading.Lock)
     why: Status = "cancelled"
     run: str = ""
     patience: threading.Timer | None = None
     verdicts: dict[str, TableVerdict] = field(default_factory=dict)
     tell_progress: Callable[[], None] = lambda: None
-    _lock: threading.Lock = field(default_factory=threading.Lock)
+
+    @property
+    def shown(self) -> Verification:
+        """What is shown of it; one that was given up may be forgotten before its thread ends."""
+        return self.table.get(self.begun.id) or replace(self.begun, status=self.why)
 
     def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
         """Show the progress; raises `_EndedError` if the job has to end."""
@@ -134,21 +134,7 @@ class _Job:
 
     def show(self, **changed: object) -> None:
         """Change the visible status; the status of an ended job stays."""
-        with self._lock:
-            if not self.shown.ended:
-                seconds = self.monotonic() - self.started
-                self.shown = replace(self.shown, seconds=seconds, **changed)  # type: ignore[arg-type]
-
-    def result(self, status: Status, suspect: str, error: dict[str, object] | None) -> Verification:
-        """Return what is shown once the job has ended like this."""
-        seconds = self.monotonic() - self.started
-        return replace(self.shown, status=status, suspect=suspect, error=error, seconds=seconds)
-
-    def end(self, result: Verification) -> None:
-        """Show the result, unless the job was given up."""
-        with self._lock:
-            if not self.shown.ended:
-                self.shown = result
+        self.table.show(self.begun.id, **changed)
 
     @property
     def differences(self) -> int:
@@ -197,12 +183,12 @@ class Verifications:
         self._open_log, self._in_flight = open_log, in_flight
         self._snapshots, self._files, self._root = snapshots, files, tables_root
         self._random_hex, self._fault = random_hex, faults
-        self._executor, self._monotonic, self._retained = executor, monotonic, retained
+        self._executor, self._retained = executor, retained
         self._give_up_seconds = give_up_seconds
         self._reference_records_max, self._clock = reference_records_max, clock
         self._descriptions = Descriptions(files)
-        self._jobs: OrderedDict[str, _Job] = OrderedDict()
-        self._lock = threading.Lock()
+        self._table: JobTable[Verification] = JobTable(monotonic)
+        self._job: _Job | None = None
 
     def start(self, name: str, request: Request) -> Verification:
         """Begin to verify a dataflow; returns at once.
@@ -223,28 +209,20 @@ class Verifications:
             for flow in output_tables(dataflow)
         }
         tables = _open(comparisons(dataflow, request.split, changed, collected))
-        with self._lock:
-            for job in self._jobs.values():
-                if not job.shown.ended:
-                    raise VerificationBusyError(job.shown.id, job.shown.dataflow)
-            id_ = f"v{self._random_hex(6)}"
-            shown = Verification(
-                id_,
-                name,
-                request,
-                "waiting",
-                "waits to begin",
-                began_at=self._clock(),
-                tables=tables,
-            )
-            job = _Job(shown, self._monotonic(), self._monotonic)
-            self._jobs[id_] = job
-            job.tell_progress = partial(self._announce, name, id_)
-            while len(self._jobs) > KEPT_MAX:
-                self._jobs.popitem(last=False)
+
+        def refuse(other: str, known: Verification) -> None:
+            raise VerificationBusyError(other, known.dataflow)
+
+        id_ = f"v{self._random_hex(6)}"
+        begun = Verification(
+            id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
+        )
+        self._table.begin(id_, begun, refuse)
+        job = self._job = _Job(begun, self._table)
+        job.tell_progress = partial(self._announce, name, id_)
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
-        self._keep(job.result("failed", "", _described(cut_off)))
+        self._keep(replace(job.shown, status="failed", error=_described(cut_off)))
         self._executor.submit(self._guarded, job, record, dataflow, changed)
         return job.shown
 
@@ -270,23 +248,16 @@ class Verifications:
 
     def show(self, id_: str) -> Verification:
         """Return one verification; raises `NotFoundError`."""
-        with self._lock:
-            job = self._jobs.get(id_)
-        if job is None:
-            result = result_of(self._store.verification(id_).result)
-            if result is None:
-                raise NotFoundError(kind="verification", name=id_)
-            return result
-        if job.shown.ended:
-            return job.shown
-        return replace(job.shown, seconds=self._monotonic() - job.started)
+        shown = self._table.get(id_) or result_of(self._store.verification(id_).result)
+        if shown is None:
+            raise NotFoundError(kind="verification", name=id_)
+        return shown
 
     def all(self, name: str) -> list[Verification]:
         """Return the verifications of a dataflow, newest first; raises `NotFoundError`."""
         self._store.dataflow(name)
-        with self._lock:
-            ids = [id_ for id_, job in self._jobs.items() if job.shown.dataflow == name]
-        remembered = [self.show(id_) for id_ in reversed(ids)]
+        remembered = [one for one in reversed(self._table.all()) if one.dataflow == name]
+        ids = {one.id for one in remembered}
         stored = [
             result_of(record.result)
             for record in self._store.verifications(name)
@@ -297,11 +268,9 @@ class Verifications:
     def cancel(self, id_: str) -> Verification:
         """Ask a verification to end, unless it has ended; returns at once."""
         shown = self.show(id_)
-        with self._lock:
-            job = self._jobs.get(id_)
-        if job is None:
+        if self._job is None or self._job.begun.id != id_:
             return shown
-        self._end(job, "cancelled")
+        self._end(self._job, "cancelled")
         return self.show(id_)
 
     def _announce(self, dataflow: str, id_: str) -> None:
@@ -313,14 +282,11 @@ class Verifications:
 
     def stop(self) -> None:
         """End the verification under way, since the service stops."""
-        with self._lock:
-            jobs = list(self._jobs.values())
-        for job in jobs:
-            if not job.shown.ended:
-                self._end(job, "cancelled")
+        if self._job is not None and not self._job.shown.ended:
+            self._end(self._job, "cancelled")
 
     def _end(self, job: _Job, why: Status) -> None:
-        with self._lock:
+        with job.lock:
             if job.stop.is_set():
                 return
             job.why = why
@@ -370,12 +336,12 @@ class Verifications:
             status = "differs"
         suspect = first_stage(dataflow, differing)
         if not job.shown.ended:
-            result = job.result(status, suspect, error)
+            result = replace(job.shown, status=status, suspect=suspect, error=error)
             try:
                 # First: a client that has seen a result finds it after a restart.
                 self._keep(result)
             finally:
-                job.end(result)
+                job.show(status=status, suspect=suspect, error=error, seconds=result.seconds)
         if job.patience is not None:
             job.patience.cancel()
         job.tell_progress()

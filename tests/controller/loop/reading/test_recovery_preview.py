@@ -12,7 +12,7 @@ import pytest
 
 from cbp.engine.storage.failpoints import NO_FAULTS
 from cbp.errors import NotFoundError, RebuildIncompleteError
-from controller.loop.reading.recovery_preview import Outlook
+from controller.loop.reading.recovery_preview import RecoveryPreview
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World
 from tests.planned_faults import Crash, PlannedFaults
@@ -26,7 +26,7 @@ def crash(world: World, point: str) -> None:
     world.restart()
 
 
-def outlook(world: World) -> Outlook:
+def outlook(world: World) -> RecoveryPreview:
     (actual,) = world.controller.outlook()
     return actual
 

@@ -1,13 +1,17 @@
-"""The changes of one large group of a view, in bounded memory.
+"""The state of one large group, which does not fit in memory: its diff, and its view's changes.
 
-Records that died and were born are spilled as the state diff finds them, in any order; at the end
-they are sorted on disk and written as changes. The keys of what the author emitted are spilled
-too, since a key that was emitted twice is found only among all of them; a bag has no keys.
+The diff: records that the author was given and records that were emitted meanwhile cancel out
+chunk by chunk (`cbp.engine.state.multiset_diff`).
+
+Changes of a view: records that died and were born are spilled as the diff finds them, in any
+order; at the end they are sorted on disk and written as changes. The keys of what the author
+emitted are spilled too, since a key that was emitted twice is found only among all of them; a bag
+has no keys.
 """
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from itertools import chain
 
 import numpy as np
@@ -19,12 +23,12 @@ from cbp.engine.columnar.row_codec import Row
 from cbp.engine.columnar.row_codes import row_codes
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.view_changes import SIDE, ViewChanges, first_twice, second_keys
+from cbp.engine.kernel.window import Source
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
+from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.external_sort import sorted_tables
 from cbp.engine.storage.spill_files import BatchFile
-
-__all__ = ["LargeView"]
 
 Int64s = npt.NDArray[np.int64]
 
@@ -155,3 +159,95 @@ def _pairs_whole(tables: Iterator[pa.Table]) -> Iterator[pa.Table]:
             held, whole = whole.slice(whole.num_rows - 1), whole.slice(0, whole.num_rows - 1)
         if whole.num_rows:
             yield whole
+
+
+class LargeState:
+    """One state of one large group; iterate `read` at most once, call `finish` at the end.
+
+    Args:
+        emitted: List in which the author's records arrive; emptied by `drain`.
+        died: Called with the places of deleted records.
+        born: Called with new records.
+        limits: How many records wait for an equal one; see `Difference`.
+        copies: Copies records for the author, who may change lists; `None` if there are no lists.
+        rounder: Rounds emitted numbers as they are stored; `None` if there are none to round.
+        view: Gets what becomes of the records, if the state is a view.
+
+    Attributes:
+        has_emitted: Whether any record was emitted so far, and drained.
+    """
+
+    def __init__(
+        self,
+        source: Source,
+        emitted: list[Row],
+        *,
+        died: Callable[[RecordPositions], None],
+        born: Callable[[list[Row]], None],
+        limits: EngineLimits,
+        copies: Callable[[list[Row]], list[Row]] | None = None,
+        rounder: Callable[[list[Row]], list[Row]] | None = None,
+        view: LargeView | None = None,
+    ) -> None:
+        self._source, self._emitted, self._died = source, emitted, died
+        self._view, self._rounder = view, rounder
+        self._copies = copies or (lambda rows: rows)
+        self._difference = Difference(died, born, limits)
+        self.has_emitted = False
+        self._tables: Iterator[tuple[pa.Table, RecordPositions]] | None = None
+        if source.stream is None:
+            assert source.origin is not None, "state records have a location"
+            self._difference.read(source.rows, source.origin)
+            self._difference.complete()
+
+    def __enter__(self) -> LargeState:
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._difference.__exit__()
+        if self._view is not None:
+            self._view.close()
+
+    def read(self, drain: Callable[[], None]) -> Iterator[Row]:
+        """Yield the records; call `drain` after each chunk, once its records were emitted again."""
+        stream = self._source.stream
+        if stream is None:
+            yield from self._copies(self._source.rows)
+            return
+        self._tables = stream.tables()
+        for table, positions in self._tables:
+            rows = stream.decoded(table)
+            self._difference.read(rows, positions)
+            yield from self._copies(rows)
+            drain()
+        self._difference.complete()
+
+    def drain(self) -> None:
+        """Compare the records that were emitted so far."""
+        if self._emitted:
+            self.has_emitted = True
+            rows = self._emitted[:]
+            self._emitted.clear()
+            if self._rounder is not None:
+                rows = self._rounder(rows)
+            if self._view is not None:
+                self._view.emitted(rows)
+            self._difference.emit(rows)
+
+    def finish(self) -> None:
+        """Compare all the rest, including records that the author did not read."""
+        self.drain()
+        stream = self._source.stream
+        if stream is not None:
+            if self._tables is None and not self._difference.expects:
+                for positions in stream.positions():
+                    self._died(positions)
+            else:
+                for table, positions in self._tables or stream.unordered():
+                    if self._difference.expects:
+                        self._difference.read(stream.decoded(table), positions)
+                    else:
+                        self._died(positions)
+        self._difference.finish()
+        if self._view is not None:
+            self._view.finish()

@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from cbp.model.plan.wave import Cell, StageProgress, follow
+from cbp.model.plan.increment_progress import Cell, StageProgress, follow
 
 
 def stage(flow: str, output: str = "", input_: str = "i", **more: Any) -> StageProgress:

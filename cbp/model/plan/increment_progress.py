@@ -9,7 +9,7 @@ round of a loop.
     waiting     it is in the queue of the stage
     running     a run under way reads it
     failed      the last run that read it failed, and no run has succeeded since
-    applied     a run applied it; `run` is `None` if that run is not known any more
+    applied     a run applied it; `run` is `None` if that run is no longer known
     unknown     it was applied before runs that are still known, and so what came of it is unknown
     none        the stage does not get it
 """

@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.columnar.row_difference import rows_left
+from cbp.engine.columnar.row_codes import rows_left
 from cbp.model.dataflow.equality import identity
 from tests.sampling import examples
 

@@ -1,6 +1,6 @@
 """The commands `cbp repair` and `cbp release`: what becomes of a table that other programs write.
 
-cbp repair TABLE     undo what they wrote, and put the fence back
+cbp repair TABLE     undo what they wrote, and restore the fence
 cbp release TABLE    leave the table to them, for good
 """
 
@@ -21,7 +21,7 @@ Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmat
 def repair_command(
     context: typer.Context, table: Table, yes: Yes = False, json_: AsJson = False
 ) -> None:
-    """Undo what other programs wrote into a table, and put its fence back.
+    """Undo what other programs wrote into a table, and restore its fence.
 
     Their versions stay readable in the table's history. Run `cbp resume` afterwards.
     """
@@ -59,11 +59,11 @@ def release_command(
     Runs that are recorded and not published yet are published first.
     """
     _ask(f"Other programs may then write to {table}; the service no longer will.", yes or json_)
-    from cbp.engine.commit.release import hand_over
+    from cbp.engine.commit.release import release_table
     from cbp.engine.storage.files import files_for
 
     path = str(table.absolute())
-    version = hand_over(path, files=files_for(path), now_ms=session(context).clock.now_ms())
+    version = release_table(path, files=files_for(path), now_ms=session(context).clock.now_ms())
     if json_:
         print_json({"released": str(table), "version": version})
     else:

@@ -1,0 +1,104 @@
+"""A table of jobs: what this process remembers of operations that go on in threads of their own.
+
+    begin -> running, step by step -> ended: done, or failed
+
+A job is shown as a frozen value that is replaced as a whole. The table is forgotten with the
+process; what has to outlive it is recorded by the operation itself.
+
+Guaranteed: an ended job no longer changes, and only the newest jobs are remembered
+(tests/controller/loop/records/test_job_table.py).
+"""
+
+from __future__ import annotations
+
+import threading
+from collections import OrderedDict
+from collections.abc import Callable
+from dataclasses import replace
+from typing import Any, Generic, Protocol, TypeVar
+
+from cbp.clock import MACHINE
+
+KEPT_MAX = 20
+"""Jobs of a kind that a process remembers."""
+
+
+class Shown(Protocol):
+    """A job as users see it: a frozen dataclass with a field `seconds`, how long it has taken."""
+
+    @property
+    def dataflow(self) -> str:
+        """The dataflow that it is about."""
+
+    @property
+    def ended(self) -> bool:
+        """Whether nothing more happens."""
+
+
+J = TypeVar("J", bound=Shown)
+
+
+class JobTable(Generic[J]):
+    """The newest jobs of one kind; safe to use from several threads.
+
+    Args:
+        monotonic: Returns seconds that never go back.
+        most: How many are remembered; `None` means all.
+    """
+
+    def __init__(
+        self, monotonic: Callable[[], float] = MACHINE.seconds, most: int | None = KEPT_MAX
+    ) -> None:
+        self._monotonic, self._most, self._lock = monotonic, most, threading.Lock()
+        self._jobs: OrderedDict[str, tuple[J, float]] = OrderedDict()
+
+    def begin(
+        self, id_: str, job: J, refuse: Callable[[str, J], None] = lambda id_, job: None
+    ) -> J:
+        """Add a job, in place of an ended one of that id.
+
+        Args:
+            id_: Names the job.
+            job: What is shown of it at first.
+            refuse: Called with the id and the value of each other job under way; raises if the new
+                one has to wait for it.
+
+        Returns:
+            The job; if one of that id is under way, that one.
+        """
+        with self._lock:
+            if id_ in self._jobs and not self._jobs[id_][0].ended:
+                return self._now(id_)
+            for other, (known, _) in self._jobs.items():
+                if not known.ended:
+                    refuse(other, known)
+            self._jobs.pop(id_, None)
+            self._jobs[id_] = job, self._monotonic()
+            while self._most is not None and len(self._jobs) > self._most:
+                self._jobs.popitem(last=False)
+        return job
+
+    def get(self, id_: str) -> J | None:
+        """Return what is shown of a job now; `None` if it is not remembered."""
+        with self._lock:
+            return self._now(id_) if id_ in self._jobs else None
+
+    def all(self) -> list[J]:
+        """Return what is shown of all jobs, oldest first."""
+        with self._lock:
+            return [self._now(id_) for id_ in self._jobs]
+
+    def show(self, id_: str, **changed: Any) -> None:
+        """Change what is shown of a job, unless it has ended or is not remembered."""
+        with self._lock:
+            if id_ in self._jobs and not self._jobs[id_][0].ended:
+                self._jobs[id_] = replace(self._now(id_), **changed), self._jobs[id_][1]  # type: ignore[type-var]
+
+    def forget(self, id_: str) -> None:
+        """Drop a job that could not begin."""
+        with self._lock:
+            self._jobs.pop(id_, None)
+
+    def _now(self, id_: str) -> J:
+        job, began = self._jobs[id_]
+        return job if job.ended else replace(job, seconds=self._monotonic() - began)  # type: ignore[type-var]
