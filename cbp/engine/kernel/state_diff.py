@@ -51,7 +51,8 @@ def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
     """
     sizes = source.sizes
     if len(emitted) <= len(ends) and np.all(sizes <= 1):
-        counts = np.diff(np.array(ends, np.int64), prepend=0)
+        stops = np.array([0, *ends], np.int64)
+        counts = stops[1:] - stops[:-1]
         if np.all(counts <= 1):
             return _settle_single(source, emitted, sizes, counts)
     return _settle_many(source, emitted, ends)
