@@ -171,8 +171,9 @@ def _shown(cell: Any) -> Text:
 
 
 def print_records(items: Sequence[Mapping[str, Any]], *, empty: str) -> None:
-    """Print records as a table with their column names."""
-    columns = list(items[0]) if items else []
+    """Print records as a table with their column names; older ones may lack some columns."""
+    widest = max(items, key=len, default={})
+    columns = list(dict.fromkeys(name for item in (widest, *items) for name in item))
     print_table(columns, [[item.get(name) for name in columns] for item in items], empty=empty)
 
 

@@ -20,6 +20,7 @@ PARAMETERS: dict[str, dict[str, Any]] = {
     **{form.__name__: parameters for form, parameters in stages().values()},
     "CountPerKey": {"key": "word STRING"},
     "Distances": {"source": 0},
+    "KeyedTable": {"schema": "id INT, name STRING", "key": "id"},
     "LatestChange": {"schema": "id INT, ts INT, op STRING", "key": "id", "sequence": "ts"},
     "Reachable": {"source": 0},
     "ReachableArrow": {"source": 0},

@@ -65,6 +65,10 @@ _HASH, _EPOCH, _PARTITION = "_hash", "_epoch", "_bucket"
 _FILE_ROWS, _FILE_BYTES = 131_072, 64 << 20
 """A change file has about so many records and bytes: it is made in memory."""
 
+_FAST_ROWS = 32_768
+"""Up to so many records a change file is written with Snappy: it is read seldom, and soon removed,
+and making it is much of what publishing a view takes."""
+
 Read = Callable[[], Iterator[pa.Table]]
 """Reads changes in their order: the columns of the view, `change_type` and `sign`."""
 
@@ -162,7 +166,7 @@ class ChangeFeed:
         """
         paths = [path for epoch in epochs for path in epoch]
         if sum(map(bool, epochs)) <= 1:
-            return self._write(self._read(paths))
+            return self._write(self._read(paths, without=(_EPOCH, SIGN)))
         return self._write(self._net(lambda: self._read(paths), _rows_of(paths)))
 
     def write_difference(
@@ -177,10 +181,12 @@ class ChangeFeed:
         rows = sum(len(rows) for _, rows, _ in sides)
         return self._write(self._net(lambda: self._rows(sides), rows))
 
-    def _read(self, paths: Sequence[str]) -> Iterator[pa.Table]:
+    def _read(
+        self, paths: Sequence[str], *, without: Sequence[str] = (_EPOCH,)
+    ) -> Iterator[pa.Table]:
         for path in paths:
-            for batch in read_batches(path, limits=self.limits):
-                yield pa.Table.from_batches([batch]).drop_columns([_EPOCH])
+            for batch in read_batches(path, limits=self.limits, without=without):
+                yield pa.Table.from_batches([batch])
 
     def _sides(
         self, before: Mapping[str, AddFile], after: Mapping[str, AddFile]
@@ -251,8 +257,9 @@ class ChangeFeed:
         pq.write_table(
             table,
             buffer,
-            compression="snappy" if table.num_rows <= 1_024 else "zstd",
+            compression="snappy" if table.num_rows <= _FAST_ROWS else "zstd",
             use_dictionary=[_TYPE],
+            write_statistics=False,
             **CHECKED,
         )
         data = buffer.getvalue().to_pybytes()

@@ -7,7 +7,7 @@ file. The pages hold a repeated string only once, so the estimate is then too lo
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Collection, Iterable, Iterator, Sequence
 from typing import Any
 
 import pyarrow as pa
@@ -21,13 +21,20 @@ from cbp.engine.storage.file_sizes import bytes_unpacked, rows_at_a_time
 
 
 def read_batches(
-    path: str, columns: Sequence[str] | None = None, *, limits: EngineLimits
+    path: str,
+    columns: Sequence[str] | None = None,
+    *,
+    limits: EngineLimits,
+    without: Collection[str] = (),
 ) -> Iterator[pa.RecordBatch]:
-    """Yield the records of a file in order; `columns=None`: all columns."""
+    """Yield the records of a file in order; `columns=None`: all columns but those `without`."""
     file = open_parquet(path)
     meta = file.metadata
     rows = rows_at_a_time(limits, rows=meta.num_rows, memory=bytes_unpacked(meta))
     wanted = None if columns is None else list(columns)
+    if without:
+        names = wanted or file.schema_arrow.names
+        wanted = [name for name in names if name not in without]
     yield from file.iter_batches(rows, wanted)
 
 

@@ -100,7 +100,7 @@ class KeptSource:
             len(keys),
         )
         self._ranges: list[tuple[int, SecondOrder, list[int], list[int]]] | None = None
-        self._records: dict[Place, Any] = {}
+        self.records: dict[Place, Any] = {}
         self._listed: tuple[KeptGroup, dict[Row, Place] | None] | None = None
 
     def groups(self) -> Iterator[KeptRecords]:
@@ -131,13 +131,9 @@ class KeptSource:
         call = KeptCall(self.spec, self._translator, self.state, keys=keys, hashes=hashes)
         records = NamedRecords(self.spec, call, named())
         places: list[Place] = []
-        for number, name, mine in records.places():
+        for number, name, mine in records.places((asked.number, second)):
             self.group(number).note(name, mine)
             places += mine
-        if not asked.knows(second):
-            for number, mine in enumerate(records.of_every_group(second)):
-                self.group(number).note(second, mine)
-                places += mine
         self._ranges = records.ranges()
         self._read_all(places)
         return True
@@ -150,18 +146,16 @@ class KeptSource:
         names = self.spec.schema.names
         table = self.state.take(RecordPositions(np.zeros(len(rows), np.int64), files, rows), names)
         decoded = decode_columns(table, names, [column.type for column in self.spec.schema.fields])
-        self._records.update(zip(places, self.make(decoded), strict=True))
+        self.records.update(zip(places, self.make(decoded), strict=True))
 
     def record(self, at: int, row: int) -> Any:
         """Return the record at a row of a file; of a state without nested types."""
-        record = self._records.get((at, row))
-        if record is None:
-            file = self.state.whole(at)
-            self.state.bytes_read += file.memory // max(1, len(file.hashes))
-            record = self.make([file.record(row, self.spec.schema.names)])[0]
-            if len(self._records) >= _LOCATED_MAX:
-                self._records.clear()
-            self._records[at, row] = record
+        file = self.state.whole(at)
+        self.state.bytes_read += file.memory // max(1, len(file.hashes))
+        record = self.make([file.record(row, self.spec.schema.names)])[0]
+        if len(self.records) >= _LOCATED_MAX:
+            self.records.clear()
+        self.records[at, row] = record
         return record
 
     def parts(self, number: int) -> list[tuple[int, SecondOrder, int, int]]:
@@ -232,9 +226,10 @@ class KeptGroup:
         """Take the place of the live record with this second key; no place if there is none."""
         self._located[second] = places
 
-    def knows(self, second: Row) -> bool:
-        """Return whether the place of the record with this second key is known."""
-        return second in self._located
+    @property
+    def number(self) -> int:
+        """The number of the group within its window."""
+        return self._number
 
     def files(self) -> list[tuple[int, SecondOrder, int, int]]:
         """Return the files that have rows of the group, which are found once."""
@@ -247,7 +242,7 @@ class KeptGroup:
         places = self._located.get(second)
         if places is None:
             places = self.locate(second)
-        return self.read(*places[0]) if places else None
+        return self.record_at(places[0]) if places else None
 
     def locate(self, second: Row) -> Sequence[Place]:
         """Return the live record with this second key, as [(index of the file, row)], or []."""
@@ -300,12 +295,16 @@ class KeptGroup:
                 if row not in source.state.dead_rows(at):
                     yield at, row
 
-    def read(self, at: int, row: int) -> Any:
-        """Return the record at a row of a file."""
+    def record_at(self, place: Place) -> Any:
+        """Return the record at a place."""
         source = self._source
-        if source.is_nested:
-            return self._read(at, np.array([row]))[0]
-        return source.record(at, row)
+        record = source.records.get(place)
+        if record is None:
+            at, row = place
+            record = (
+                self._read(at, np.array([row]))[0] if source.is_nested else source.record(*place)
+            )
+        return record
 
     def between(self, low: Bound, high: Bound, *, reverse: bool = False) -> Iterator[Any]:
         """Yield the records from one place to another; see `KeptReader`."""

@@ -70,9 +70,10 @@ def settle_kept(
         for second, row in changes.items():
             before = group.locate(second)
             if before:
-                if row is not None and source.is_same(group.read(*before[0]), row):
+                if row is not None and source.is_same(group.record_at(before[0]), row):
                     continue
-                died.extend((hash_, at, position, number) for at, position in before)
+                for at, position in before:
+                    died.append((hash_, at, position, number))
             if row is not None:
                 new[second] = row
         groups.extend([number] * len(new))

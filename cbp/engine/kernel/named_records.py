@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_schema
+from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
 from cbp.engine.columnar.groups import FlowRun, Ranges
 from cbp.engine.columnar.kept_records import kept_shape
 from cbp.engine.columnar.row_codec import Row, decode_columns
@@ -76,31 +76,45 @@ class NamedRecords:
     def __init__(self, spec: StateSpec, call: KeptCall, named: Iterable[Named]) -> None:
         self._spec, self._call, self._named = spec, call, named
 
-    def places(self) -> Iterator[tuple[int, Row, tuple[Place, ...]]]:
+    def places(self, asked: tuple[int, Row]) -> Iterator[tuple[int, Row, tuple[Place, ...]]]:
         """Yield each key that is named: its group, the key, and where its live records lie.
 
         A key that several records name comes several times.
+
+        Args:
+            asked: The group and the key for which an author asks. If no input names it, it comes
+                for every group, too.
         """
         shape = kept_shape(self._spec)
-        types = [column.type for column in shape.schema.fields]
-        for groups, keys in self._named:
-            seconds = shape.compared(decode_columns(keys, shape.schema.names, types))
-            yield from zip(groups.tolist(), seconds, self._located(groups, keys), strict=True)
-
-    def of_every_group(self, second: Row) -> Iterator[tuple[Place, ...]]:
-        """Yield for each group where its live records with one key lie."""
-        schema, groups = arrow_schema(kept_shape(self._spec).schema), len(self._call.hashes)
-        scalars = map(pa.scalar, second, schema.types)
-        columns = [pa.repeat(scalar, groups) for scalar in scalars]
-        yield from self._located(np.arange(groups), pa.table(columns, names=schema.names))
-
-    def _located(self, groups: Int64s, keys: pa.Table) -> list[tuple[Place, ...]]:
-        found, positions = self._call.locate(groups, keys)
+        names, types = shape.schema.names, [column.type for column in shape.schema.fields]
+        parts, seconds, tables = [np.empty(0, np.int64)], list[Row](), []
+        for numbers, keys in self._named:
+            parts.append(numbers)
+            seconds += shape.compared(decode_columns(keys, names, types))
+            tables.append(keys)
+        number, second = asked
+        mine = np.flatnonzero(np.concatenate(parts) == number).tolist()
+        if second not in [seconds[at] for at in mine]:
+            parts.append(every := np.arange(len(self._call.hashes)))
+            seconds += [second] * len(every)
+            scalars = map(pa.scalar, second, arrow_schema(shape.schema).types)
+            columns = [pa.repeat(scalar, len(every)) for scalar in scalars]
+            tables.append(pa.table(columns, names=list(names)))
+        wide = [arrow_type(type_, wide=True) for type_ in types]
+        tables = [
+            pa.table(
+                [column.cast(type_) for column, type_ in zip(one.columns, wide, strict=True)],
+                names=list(names),
+            )
+            for one in tables
+        ]
+        groups = np.concatenate(parts)
+        found, positions = self._call.locate(groups, pa.concat_tables(tables))
         places: list[tuple[Place, ...]] = [()] * len(groups)
         lies = zip(positions.file.tolist(), positions.position.tolist(), strict=True)
-        for number, place in zip(found.tolist(), lies, strict=True):
-            places[number] = (*places[number], place)
-        return places
+        for at, place in zip(found.tolist(), lies, strict=True):
+            places[at] = (*places[at], place)
+        yield from zip(groups.tolist(), seconds, places, strict=True)
 
     def ranges(self) -> list[tuple[int, SecondOrder, list[int], list[int]]]:
         """Return each file that has rows of the groups: index, order, and each group's places."""

@@ -10,6 +10,7 @@ from __future__ import annotations
 from collections import Counter
 from collections.abc import Hashable, Iterable, Sequence
 from dataclasses import dataclass
+from itertools import compress
 from operator import ne
 
 import numpy as np
@@ -47,22 +48,28 @@ def settle(source: Source, emitted: list[Row], ends: list[int]) -> Settled:
         ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
     """
     sizes = source.sizes
-    if len(emitted) == len(ends) and np.all(sizes <= 1) and ends == list(range(1, len(ends) + 1)):
-        return _settle_single(source, emitted, sizes)
+    if len(emitted) <= len(ends) and np.all(sizes <= 1):
+        stops = np.array([0, *ends], np.int64)
+        counts = stops[1:] - stops[:-1]
+        if np.all(counts <= 1):
+            return _settle_single(source, emitted, sizes, counts)
     return _settle_many(source, emitted, ends)
 
 
-def _settle_single(source: Source, emitted: list[Row], sizes: Int64s) -> Settled:
-    """Compare groups that had at most one record each and emitted exactly one."""
+def _settle_single(source: Source, emitted: list[Row], sizes: Int64s, counts: Int64s) -> Settled:
+    """Compare groups that had at most one record each and emitted at most one."""
+    groups = np.flatnonzero(counts)
+    had = sizes[groups] == 1
     olds: Iterable[Row | None] = source.rows
-    if len(source.rows) != len(emitted):
-        nothing = len(source.rows)
-        places = np.where(sizes == 1, source.starts, nothing)
+    if len(source.rows) != len(emitted) or not had.all():
+        places = np.where(had, source.starts[groups], len(source.rows))
         olds = map([*source.rows, None].__getitem__, places.tolist())
-    changed = np.flatnonzero(np.fromiter(map(ne, olds, emitted), np.bool_, len(emitted)))
-    died = source.starts[changed][sizes[changed] == 1]
-    born = emitted if len(changed) == len(emitted) else [emitted[at] for at in changed.tolist()]
-    return Settled(died, changed, born)
+    changed = np.fromiter(map(ne, olds, emitted), np.bool_, len(emitted))
+    dies = sizes == 1
+    dies[groups[~changed]] = False
+    if changed.all():
+        return Settled(source.starts[dies], groups, emitted)
+    return Settled(source.starts[dies], groups[changed], list(compress(emitted, changed)))
 
 
 def _settle_many(source: Source, emitted: list[Row], ends: list[int]) -> Settled:

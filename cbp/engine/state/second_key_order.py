@@ -204,28 +204,35 @@ class _Column:
             values = _whole_numbers(wanted, self._kind)
             have[some] = self._numbers[places[some]] == values[some]
         elif len(some):
-            values = wanted.take(pa.array(some))
-            rows = self._array.take(pa.array(places[some]))
-            have[some] = _before(rows, values, equal=True) & ~_before(rows, values, equal=False)
+            values = wanted if len(some) == len(wanted) else wanted.take(pa.array(some))
+            have[some] = _equal(self._array.take(pa.array(places[some])), values)
         return have
 
     def _searched(self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, behind: bool) -> Int64s:
         """Return the first place of each range that is not before, or is behind, its value."""
-        lows, highs = starts.copy(), stops.copy()
-        numbers = None
+        found, at = starts.copy(), np.arange(len(starts))
+        lows, highs, numbers = starts, stops, None
         if self._numbers is not None and not wanted.null_count:
             numbers = _whole_numbers(wanted, self._kind)
-        while len(some := np.flatnonzero(lows < highs)):
-            middles = (lows[some] + highs[some]) // 2
-            if numbers is not None:
-                held = self._numbers[middles]
-                before = held <= numbers[some] if behind else held < numbers[some]
-            else:
+        while len(at):
+            left = lows < highs
+            if not left.all():  # texts are copied only when some searches have ended
+                found[at], some = lows, np.flatnonzero(left)
+                at, lows, highs = at[some], lows[some], highs[some]
+                if numbers is None:
+                    wanted = wanted.take(pa.array(some))
+                else:
+                    numbers = numbers[some]
+                continue
+            middles = (lows + highs) // 2
+            if numbers is None:
                 rows = self._array.take(pa.array(middles))
-                before = _before(rows, wanted.take(pa.array(some)), equal=behind)
-            lows[some] = np.where(before, middles + 1, lows[some])
-            highs[some] = np.where(before, highs[some], middles)
-        return lows
+                before = _before(rows, wanted, equal=behind)
+            else:
+                rows = self._numbers[middles]
+                before = rows <= numbers if behind else rows < numbers
+            lows, highs = np.where(before, middles + 1, lows), np.where(before, highs, middles)
+        return found
 
     def _inner(self, start: int, stop: int) -> tuple[int, int]:
         """Return the places that are neither null, which come first, nor NaN, which come last."""
@@ -327,11 +334,28 @@ def _compared(column: pa.Array) -> tuple[npt.NDArray[np.bool_], npt.NDArray[np.b
 
 def _before(rows: pa.Array, wanted: pa.Array, *, equal: bool) -> Bools:
     """Return which values come before those beside them, or are equal; nulls first, NaN last."""
-    ranks, targets = _ranks(rows), _ranks(wanted)
     compared = (pc.less_equal if equal else pc.less)(rows, wanted)
+    if _is_plain(rows, wanted):
+        return _mask(compared)
+    ranks, targets = _ranks(rows), _ranks(wanted)
     alike = ranks == targets
     before: Bools = (ranks < targets) | (alike & (_mask(compared) | ((ranks != 1) & equal)))
     return before
+
+
+def _equal(rows: pa.Array, wanted: pa.Array) -> Bools:
+    """Return which values are equal to those beside them; null is equal to null, NaN to NaN."""
+    equal = _mask(pc.equal(rows, wanted))
+    if _is_plain(rows, wanted):
+        return equal
+    ranks, targets = _ranks(rows), _ranks(wanted)
+    alike: Bools = (ranks == targets) & (equal | (ranks != 1))
+    return alike
+
+
+def _is_plain(rows: pa.Array, wanted: pa.Array) -> bool:
+    """Tell whether no value is a null or a NaN."""
+    return not (rows.null_count or wanted.null_count or pa.types.is_floating(rows.type))
 
 
 def _ranks(values: pa.Array) -> npt.NDArray[np.int8]:

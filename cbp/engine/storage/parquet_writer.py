@@ -19,7 +19,7 @@ import pyarrow.parquet as pq
 from cbp.engine.storage.checked_parquet import CHECKED, seal, sealed
 from cbp.engine.storage.failpoints import Faults
 from cbp.errors import DiskFullError
-from cbp.model.flow.changes import CHANGE_TYPE
+from cbp.model.flow.changes import CHANGE_TYPE, SIGN
 
 ROWS_PER_GROUP = 131_072
 BYTES_PER_GROUP = 64 << 20
@@ -33,9 +33,10 @@ _WHOLE_BYTES = 1 << 20
 """Up to this size (in Arrow) a file is made in memory, with its seal: a seal that is added to a
 closed file has to read it again, which takes 0.1 ms."""
 
-_FEW_VALUES = (CHANGE_TYPE,)
-"""Columns of a few different texts, which a dictionary makes small and fast to write. Other columns
-mostly have as many values as rows: a dictionary would be work for nothing."""
+_FEW_TEXTS, _FEW_VALUES = (CHANGE_TYPE,), (CHANGE_TYPE, SIGN, "_epoch")
+"""Columns of a few different values, which a dictionary makes small and fast to write; in small
+files only those of texts. Other columns mostly have as many values as rows: a dictionary would be
+work for nothing."""
 
 _SYNC_THREADS = 16
 
@@ -204,13 +205,14 @@ class ParquetSink:
             if self._writer is None:
                 os.makedirs(os.path.dirname(self._path), exist_ok=True)
                 small = last and self._rows <= SMALL_ROWS and self._pending_bytes <= SMALL_BYTES
+                few = _FEW_TEXTS if small else _FEW_VALUES
                 whole = last and self._pending_bytes <= _WHOLE_BYTES
                 self._file = pa.BufferOutputStream() if whole else pa.OSFile(self._path, "wb")
                 self._writer = pq.ParquetWriter(
                     self._file,
                     self.schema,
                     compression="snappy" if small else "zstd",
-                    use_dictionary=[name for name in _FEW_VALUES if name in self.schema.names],
+                    use_dictionary=[name for name in few if name in self.schema.names],
                     **CHECKED,
                 )
             for group in self._groups.cut(pa.concat_tables(self._pending)):

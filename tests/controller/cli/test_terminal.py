@@ -95,3 +95,17 @@ def test_a_value_that_is_longer_than_the_terminal_is_folded_whole(
     output = capsys.readouterr().out
     assert output.count("x") >= 500
     assert all(len(line.rstrip()) <= 50 for line in output.splitlines())
+
+
+def test_records_of_which_some_lack_columns_are_shown_with_all_of_them(
+    capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """As those from before an output became a view, or its schema grew; whichever come first."""
+    monkeypatch.setenv("COLUMNS", "100")
+    older = {"word": "a", "n": 1, "_epoch": 0}
+    newer = {"word": "b", "n": 2, "change_type": "insert", "sign": 1, "_epoch": 1}
+    for items in ([older, newer], [newer, older]):
+        print_records(items, empty="none")
+        heading, *lines = capsys.readouterr().out.splitlines()
+        assert heading.split() == list(newer)
+        assert any("insert" in line for line in lines)

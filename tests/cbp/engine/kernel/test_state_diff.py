@@ -27,6 +27,9 @@ groups = st.lists(st.tuples(st.lists(rows, max_size=5), st.lists(rows, max_size=
 @example(groups=[([(0, []), (1, [])], [(0, []), (2, []), (1, [])])])
 @example(groups=[([(0, []), (0, [])], [(0, [])])])
 @example(groups=[([(0, []), (1, [])], [(1, []), (0, [])])])
+@example(groups=[([(0, [])], []), ([(1, [])], [(1, [])]), ([], [(2, [])])])
+@example(groups=[([(0, [])], []), ([(1, [])], [(2, [])]), ([], [])])
+@example(groups=[([], [(0, [])]), ([(1, [])], []), ([(2, [])], [(2, [])])])
 def test_records_die_and_are_born_as_multisets_differ(
     groups: list[tuple[list[Any], list[Any]]],
 ) -> None:
