@@ -137,6 +137,8 @@ class Settings(BaseSettings):
         body_bytes_max: Size of the largest request, except uploads.
         upload_bytes_max: Size of the largest uploaded file.
         uploads_max: Concurrent uploads; further ones wait.
+        requests_per_second_max: Requests a second of one token, in the service's process and in
+            each reader; further ones are answered with 429. 0 means any number.
         event_streams_max: Clients that may follow the events of one instance at a time.
         events_max: How many events are kept at most.
         events_hours: How long events are kept. A client that was away for longer reads everything
@@ -257,6 +259,7 @@ class Settings(BaseSettings):
     body_bytes_max: int = Field(default=1 << 20, ge=1024)
     upload_bytes_max: int = Field(default=1 << 30, ge=1024)
     uploads_max: int = Field(default=16, ge=1, le=1000)
+    requests_per_second_max: int = Field(default=0, ge=0, le=1_000_000)
     event_streams_max: int = Field(default=100, ge=1, le=10_000)
     events_max: int = Field(default=100_000, ge=100, le=100_000_000)
     events_hours: float = Field(default=24.0, gt=0, le=24 * 366)
