@@ -137,12 +137,10 @@ class Settings(BaseSettings):
         body_bytes_max: Size of the largest request, except uploads.
         upload_bytes_max: Size of the largest uploaded file.
         uploads_max: Concurrent uploads; further ones wait.
-        requests_per_second_max: Requests a second of one token, in the service's process and in
-            each reader; further ones are answered with 429. 0 means any number.
+        requests_per_second_max: Requests a second of one token, in each process; 0: any number.
         event_streams_max: Clients that may follow the events of one instance at a time.
         events_max: How many events are kept at most.
-        events_hours: How long events are kept. A client that was away for longer reads everything
-            anew.
+        events_hours: How long events are kept; who was away for longer reads everything anew.
         client_idle_seconds: How long a client may send nothing in the middle of a body.
         file_bytes_max: Size of the largest dropped file, compressed if it is.
         decompressed_bytes_max: Size of the largest dropped file, decompressed.
