@@ -137,10 +137,10 @@ class Settings(BaseSettings):
         body_bytes_max: Size of the largest request, except uploads.
         upload_bytes_max: Size of the largest uploaded file.
         uploads_max: Concurrent uploads; further ones wait.
+        requests_per_second_max: Requests a second of one token, in each process; 0: any number.
         event_streams_max: Clients that may follow the events of one instance at a time.
         events_max: How many events are kept at most.
-        events_hours: How long events are kept. A client that was away for longer reads everything
-            anew.
+        events_hours: How long events are kept; who was away for longer reads everything anew.
         client_idle_seconds: How long a client may send nothing in the middle of a body.
         file_bytes_max: Size of the largest dropped file, compressed if it is.
         decompressed_bytes_max: Size of the largest dropped file, decompressed.
@@ -257,6 +257,7 @@ class Settings(BaseSettings):
     body_bytes_max: int = Field(default=1 << 20, ge=1024)
     upload_bytes_max: int = Field(default=1 << 30, ge=1024)
     uploads_max: int = Field(default=16, ge=1, le=1000)
+    requests_per_second_max: int = Field(default=0, ge=0, le=1_000_000)
     event_streams_max: int = Field(default=100, ge=1, le=10_000)
     events_max: int = Field(default=100_000, ge=100, le=100_000_000)
     events_hours: float = Field(default=24.0, gt=0, le=24 * 366)

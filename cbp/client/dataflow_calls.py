@@ -221,6 +221,43 @@ class DataflowCalls(Calls):
         times = {"since": instant(since), "until": instant(until)}
         return self.list_of(Claim, "dataflows", name, "claims", **chosen, **times)
 
+    def readmit(
+        self,
+        name: str,
+        source: str,
+        claim: Claim | str,
+        mended: Path | bytes | None = None,
+        *,
+        reason: str,
+    ) -> Claim:
+        """Admit a file in quarantine, once; return the claim under which it is taken in.
+
+        Args:
+            name: Name of the dataflow.
+            source: Name of the source.
+            claim: The file, as `claims(name, status="quarantined")` has it, or its id.
+            mended: The file or bytes in its place; `None` admits it as it is.
+            reason: Kept with the file.
+
+        Raises:
+            ConflictRefusedError: Something else was decided, or it cannot be admitted as it is.
+        """
+        content = mended.read_bytes() if isinstance(mended, Path) else mended
+        answer = self.rest.post(
+            *_quarantined(name, source, claim),
+            "readmit",
+            content=content,
+            content_type=None if content is None else "application/octet-stream",
+            query={"reason": reason, "as_it_is": "true" if content is None else None},
+        )
+        return answer_of(Claim, answer["readmitted"])
+
+    def discard(self, name: str, source: str, claim: Claim | str, *, reason: str) -> Claim:
+        """Take a file out of quarantine, unused; arguments and errors as for `readmit`."""
+        path = _quarantined(name, source, claim)
+        answer = self.rest.post(*path, "discard", query={"reason": reason})
+        return answer_of(Claim, answer["claim"])
+
     def increments(
         self, name: str, flow: str | None = None, *, since: When = None, until: When = None
     ) -> Pages[Increment]:
@@ -314,3 +351,8 @@ def _body(document: Document) -> tuple[bytes, str]:
 def _key() -> str:
     """Return a new idempotency key: one call sends it with each of its attempts."""
     return str(uuid4())
+
+
+def _quarantined(name: str, source: str, claim: Claim | str) -> tuple[str, ...]:
+    file = claim if isinstance(claim, str) else claim.id
+    return "dataflows", name, "sources", source, "quarantine", file

@@ -87,6 +87,7 @@ class DataflowBuilder:
         location: str = "",
         same_name: str = "quarantine",
         unfinished: tuple[str, ...] = UNFINISHED,
+        nested: bool = False,
     ) -> Flow:
         """Declare a flow that is fed from outside, and return its handle.
 
@@ -99,7 +100,8 @@ class DataflowBuilder:
         `same_name` applies to a file that has the name of an accepted file but other content:
         `"quarantine"` moves it to quarantine, `"add"` takes it as data, `"replace"` takes back the
         records of the earlier one. Files whose names end in
-        one of `unfinished` are not whole yet, and stay where they are.
+        one of `unfinished` are not whole yet, and stay where they are. With `nested` files in
+        folders below the drop folder are taken in, too.
         """
         if name in self._sources:
             self._mistakes.append(Mistake("name_twice", f"sources.{name}", "is declared twice"))
@@ -117,6 +119,7 @@ class DataflowBuilder:
                 location=location,
                 same_name=same_name,
                 unfinished=unfinished,
+                nested=nested,
             )
         except DefinitionError as error:
             self._mistakes.extend(error.mistakes)

@@ -40,6 +40,7 @@ such a file goes to quarantine. With `same_name: replace` it replaces the earlie
 are taken back, if all stages that read the source can follow.
 `unfinished: [".part", ".wip"]` gives the ends of the names under
 which producers write, in place of the usual ones (`cbp.model.source.unfinished_names`).
+`nested: true` also takes in the files in folders below the drop folder.
 
 Option of the dataflow: `publish: {epochs: 8, seconds: 60}` lets tables show several epochs at once
 (`cbp.model.run.publication`). Without it, every epoch is shown by itself.
@@ -116,6 +117,7 @@ _SOURCE = {
     "location",
     "same_name",
     "unfinished",
+    "nested",
 }
 _BATCH = {"files", "bytes", "seconds"}
 _KEEP, _KEEP_INPUTS = {"hours", "bytes"}, {"hours", "bytes", "increments"}
@@ -258,6 +260,7 @@ class _Reader:
             location=self._location(f"{where}.location", node.get("location", "")),
             same_name=str(node.get("same_name", "quarantine")),
             unfinished=self._unfinished(f"{where}.unfinished", node.get("unfinished")),
+            nested=self._nested(f"{where}.nested", node.get("nested", False)),
         )
         if parsed is None:  # the dataflow is checked without it
             self.note(source_mistakes(source, columns=False))
@@ -285,6 +288,11 @@ class _Reader:
         except ValueError as exc:
             self._note("unfinished_invalid", where, str(exc))
             return UNFINISHED
+
+    def _nested(self, where: str, value: Any) -> bool:
+        if type(value) is not bool:
+            self._note("nested_invalid", where, f"expected true or false, got {value!r}")
+        return value is True
 
     def _location(self, where: str, value: Any) -> str:
         if isinstance(value, str):

@@ -1,4 +1,4 @@
-"""A limit for guesses: how many wrong codes and tokens one address may send."""
+"""Limits: how many wrong codes and tokens an address may send, how many requests a caller."""
 
 from __future__ import annotations
 
@@ -7,7 +7,8 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable
 
-from controller.access.errors import TooManyAttemptsError
+from cbp.clock import MACHINE
+from controller.access.errors import TooManyAttemptsError, TooManyRequestsError
 
 ATTEMPTS_MAX = 10
 WINDOW_SECONDS = 60.0
@@ -44,3 +45,35 @@ class Attempts:
             self._windows[address] = end, wrong + 1
             while len(self._windows) > _ADDRESSES_MAX:
                 self._windows.popitem(last=False)
+
+
+BURST_SECONDS = 2.0
+"""A caller that was silent may send the requests of so long at once."""
+
+_CALLERS_MAX = 1_000
+
+
+class RequestRates:
+    """How many requests each caller may send, in this process; called in one thread.
+
+    Args:
+        per_second: For each caller; 0 means any number.
+        monotonic: A clock in seconds that is never set.
+    """
+
+    def __init__(self, per_second: int, monotonic: Callable[[], float] = MACHINE.seconds) -> None:
+        self._per_second, self._monotonic = per_second, monotonic
+        self._left: OrderedDict[str, tuple[float, float]] = OrderedDict()
+
+    def take(self, actor: str) -> None:
+        """Count a request; raise `TooManyRequestsError` if it is one too many."""
+        if not self._per_second:
+            return
+        now, most = self._monotonic(), self._per_second * BURST_SECONDS
+        left, at = self._left.pop(actor, (most, now))
+        left = min(most, left + (now - at) * self._per_second)
+        self._left[actor] = (max(left - 1, 0.0) if left >= 1 else left), now
+        while len(self._left) > _CALLERS_MAX:
+            self._left.popitem(last=False)
+        if left < 1:
+            raise TooManyRequestsError(actor, self._per_second)

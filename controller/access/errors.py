@@ -116,6 +116,20 @@ class TooManyAttemptsError(CbpError):
         )
 
 
+class TooManyRequestsError(CbpError):
+    """A caller has sent more requests than it may in this time."""
+
+    code = "too_many_requests"
+    retryable = True
+
+    def __init__(self, actor: str, per_second: int) -> None:
+        super().__init__(
+            f"{actor} has sent more than {per_second} requests a second for some time; try again "
+            "in a second (CBP_REQUESTS_PER_SECOND_MAX)",
+            retry_after_seconds=1,
+        )
+
+
 class TokenNeededError(CbpError):
     """A sign-in code is made from a token that is not limited to dataflows, by nothing else."""
 

@@ -31,6 +31,7 @@ from fastapi.responses import RedirectResponse
 from cbp.clock import MACHINE
 from cbp.model.schedule.lease import Standing
 from controller.access.access import Access
+from controller.access.attempts import RequestRates
 from controller.alerts import AlertWatch, silent_watch
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links, Problem
@@ -222,6 +223,7 @@ def create_api(
             settings.body_bytes_max, settings.upload_bytes_max, settings.client_idle_seconds
         ),
         tls=settings.tls_cert is not None,
+        rates=RequestRates(settings.requests_per_second_max),
     )
     app.add_middleware(RequestCounter, counts=requests, prefix=PREFIX)
     return app

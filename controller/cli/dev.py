@@ -222,6 +222,11 @@ class DevelopmentLoop:
             self._say(f"{saved}: {name} keeps running its old code:", "red")
             for reason in plan["refused"]:
                 self._say(f"  {reason['where']}: {reason['message']}", "red")
+            if any(reason["code"] == "schema_incompatible" for reason in plan["refused"]):
+                self._say(
+                    f"  to begin anew instead, without its tables: cbp delete {name} --purge; then "
+                    "save its document again, and drop its files again"
+                )
             return True
         answer = client.put("dataflows", name, query=chosen.query(), **sent)
         first, *others = describe_change({**answer, "queues": plan["queues"]}, self._on_change)

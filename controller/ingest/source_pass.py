@@ -185,7 +185,15 @@ class SourcePass:
 
     def _look(self, place: SourcePlace) -> Listed:
         self._watch.follow(place.incoming, place.dataflow)  # it may have been made anew
-        listed = self._settler(place).look(place.source.unfinished)
+        below = list[Path]()
+
+        def enter(folder: Path) -> None:
+            below.append(folder)
+            self._watch.follow(folder, place.dataflow, place.incoming)
+
+        nested = enter if place.source.nested else None
+        listed = self._settler(place).look(place.source.unfinished, nested)
+        self._watch.keep_below(place.incoming, below)
         self._warn(place, listed)
         return listed
 

@@ -28,7 +28,11 @@ API4: bodies at the limit and beyond           controller/api/security/test_guar
 API4: pages                                    controller/api/routes/test_resources.py test_an_operator_may_allow_smaller_pages_only
 API4: uploads                                  controller/ingest/test_upload.py test_upload_beyond_the_limit_leaves_nothing
 API4: dataflows                                controller/app/test_service.py test_a_service_takes_so_many_dataflows
+API4: sources and stages of a dataflow         controller/registry/test_documents.py test_what_is_too_much_is_refused_alike_at_a_bounded_cost
+API4: queries that do not end                  controller/query/test_queries.py test_what_does_not_end_is_ended
+API4: queries that take all memory             controller/query/test_queries.py test_what_takes_too_much_memory_is_ended
 API4: clients of events                        controller/events/test_events.py test_too_many_streams_are_refused_before_they_begin
+API4: requests of one caller                   controller/api/security/test_guard.py test_a_caller_sends_so_many_requests_a_second
 API4: slow clients                             controller/api/requests/test_bounds.py test_who_trickles_is_given_up
 API4: halves of requests                       controller/server/test_http_protocol.py test_half_a_head_is_closed_in_time
 API4: files that never end                     controller/ingest/reader/test_reader_pool.py test_a_file_that_takes_too_long_is_refused
@@ -67,6 +71,7 @@ traversal: names in every route                security/test_names.py test_a_hos
 traversal: names of uploads                    security/test_names.py test_a_hostile_name_of_a_file_is_only_text
 traversal: names in documents                  security/test_names.py test_a_hostile_name_in_a_document_is_refused
 traversal: names of dropped files              controller/ingest/test_drop_folder.py test_any_name_is_taken_and_none_reaches_a_path
+traversal: folders that become links           controller/ingest/folder/test_nested.py test_a_folder_that_becomes_a_link_is_not_followed
 traversal: links, devices                      controller/ingest/folder/test_strange_files.py test_no_kind_of_file_stops_its_source
 traversal: files of the page                   controller/api/test_page.py test_no_path_leads_out_of_the_bundle
 XSS: file names and lines on the page          ui/test_data_screens.py test_hostile_values_are_text_everywhere

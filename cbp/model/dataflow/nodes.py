@@ -67,6 +67,7 @@ class SourceNode:
         same_name: One of `SAME_NAME`: what happens to a file that has the name of an accepted file
             but other content.
         unfinished: Ends of the names under which its producers write; see `unfinished_names`.
+        nested: Whether files in folders below its drop folder are taken in, too.
     """
 
     name: str
@@ -80,6 +81,7 @@ class SourceNode:
     location: str = ""
     same_name: str = "quarantine"
     unfinished: tuple[str, ...] = UNFINISHED
+    nested: bool = False
 
 
 @dataclass(frozen=True, slots=True)

@@ -30,6 +30,18 @@ def is_unfinished(name: str, endings: Sequence[str] = UNFINISHED) -> bool:
     return name.startswith(".") or name.endswith(tuple(endings))
 
 
+def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
+    """Return why a file below a folder or a prefix is not taken in, by its path; `""` if it is."""
+    parts = path.split("/")
+    if any(part.startswith((".", "_")) for part in parts):
+        return "a part of its name begins with `.` or `_`, as that of unfinished data and of marks"
+    if not parts[-1]:
+        return "its name ends in `/`, as that of a folder"
+    if is_unfinished(parts[-1], endings):
+        return "its name says that it is not whole yet"
+    return ""
+
+
 def parse_endings(value: Any) -> tuple[str, ...]:
     """Read the list of a source, such as `[".part", ".wip"]`; an empty one leaves hidden names.
 

@@ -185,6 +185,7 @@ STATUS: Mapping[str, int] = {
     "code_refused": 403,
     "token_needed": 403,
     "too_many_attempts": 429,
+    "too_many_requests": 429,
     "tokens_too_many": 409,
     "token_ended": 409,
     "request_unmarked": 403,

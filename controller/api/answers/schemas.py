@@ -213,6 +213,7 @@ class SourceOut(Model):
     duplicates: str = Field(description="What to do with known content under a new name.")
     same_name: str = Field(description="What to do with new content under a known name.")
     unfinished: list[str] = Field(description="Ends of names of files that are not whole yet.")
+    nested: bool = Field(description="Whether files in folders below are taken in, too.")
     on_bad_records: str | dict[str, Any] = Field(
         description="What to do with a file some of whose records are wrong."
     )

@@ -32,7 +32,7 @@ from controller.settings import Settings
 PREFIX = "/api/v1"
 Endpoint = TypeVar("Endpoint", bound=Callable[..., Any])
 
-_ANY = (400, 403, 422, 500, 503)
+_ANY = (400, 403, 422, 429, 500, 503)
 _READS = ("GET", "HEAD", "OPTIONS")
 _ANYWHERE: set[Any] = set()
 _LEADERS: set[Any] = set()

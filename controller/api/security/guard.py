@@ -24,6 +24,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, unbind_co
 
 from cbp.errors import CbpError
 from controller.access.access import Access
+from controller.access.attempts import RequestRates
 from controller.api.answers.problems import ERROR_CODE, answer
 from controller.api.answers.request_errors import (
     ContentEncodingError,
@@ -89,6 +90,7 @@ class Guard:
         bounds: Bounds of bodies; a body is read only after the checks above.
         tls: Whether this service ends TLS itself: then nothing of it is served without, and
             browsers are asked to remember that.
+        rates: How many requests a caller may send; `None` means any number.
     """
 
     def __init__(
@@ -100,7 +102,9 @@ class Guard:
         allowed_hosts: Iterable[str] = (),
         bounds: Bounds | None = None,
         tls: bool = False,
+        rates: RequestRates | None = None,
     ) -> None:
+        self._rates = rates or RequestRates(0)
         self._app, self._access, self._bounds = app, access, bounds
         self._hosts = _LOOPBACK_NAMES | {name.lower() for name in (host, *allowed_hosts)}
         self._any_address = _is_unspecified(host)
@@ -165,6 +169,7 @@ class Guard:
             exchange.caller = caller
             names = zip(_CALLER_FIELDS, (caller.actor, caller.session), strict=True)
             bind_contextvars(**{field: name for field, name in names if name})
+            self._rates.take(caller.actor)
         _require_plain(scope, headers)
 
     def _headers(self, scope: Scope) -> Mapping[str, str]:

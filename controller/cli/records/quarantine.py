@@ -3,6 +3,7 @@ r"""The commands `cbp quarantine ...`: refused files, why, and what becomes of t
 cbp quarantine list clicks urls
 cbp quarantine show clicks urls 01970e...
 cbp quarantine readmit clicks urls 01970e... --file mended.jsonl --reason "text for a number"
+cbp quarantine readmit clicks urls --all --code column_unknown --reason "declared now"
 cbp quarantine discard clicks urls 01970e... --reason "a test"
 
 The command `cbp rejects`: records that were put aside while their file was taken in.
@@ -18,16 +19,22 @@ those that were cut, and those with bytes that are no text, which are spelled ou
 from __future__ import annotations
 
 import getpass
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Annotated, Any
 
 import typer
 
+from cbp.client.errors import (
+    ConflictRefusedError,
+    RequestRefusedError,
+    ResourceMissingError,
+)
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError, FolderUnwritableError
 from controller.cli.paging import FileLimit, read_pages
-from controller.cli.records.applied import Applied
+from controller.cli.records.applied import Applied, progress
 from controller.cli.records.sources import reason_text
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
 from controller.client.service_client import ServiceClient
@@ -48,7 +55,17 @@ quarantine_app = typer.Typer(
 SourceName = Annotated[str, typer.Argument(help="Name of the source.", show_default=False)]
 Claim = Annotated[str, typer.Argument(help="Id of the file's claim.", show_default=False)]
 Reason = Annotated[str, typer.Option(help="Reason; kept with the file.")]
-Wait = Annotated[bool, typer.Option("--wait", help="Return once all stages have applied the file.")]
+ClaimIds = Annotated[
+    list[str] | None, typer.Argument(help="Ids of the files' claims.", show_default=False)
+]
+All = Annotated[bool, typer.Option("--all", help="All files of the source that wait.")]
+OfCode = Annotated[
+    str | None,
+    typer.Option(help="With --all: only those that were refused for this code."),
+]
+WaitForFiles = Annotated[
+    bool, typer.Option("--wait", help="Return once all stages have applied the files.")
+]
 Mended = Annotated[
     Path | None,
     typer.Option("--file", exists=True, dir_okay=False, help="The mended file, in its place."),
@@ -127,40 +144,57 @@ def readmit_command(
     context: typer.Context,
     dataflow: DataflowName,
     source: SourceName,
-    claim: Claim,
     reason: Reason,
+    claims: ClaimIds = None,
+    all_: All = False,
+    code: OfCode = None,
     file: Mended = None,
-    wait: Wait = False,
+    wait: WaitForFiles = False,
     json_: AsJson = False,
 ) -> None:
-    """Admit a refused file again: as it is, or a mended file in its place.
+    """Admit refused files again: as they are, or a mended file in the place of one.
 
-    The original file is kept. Status 1 with --wait: it was refused again.
+    Originals are kept. With --all all that wait are admitted, oldest first. If some of several are
+    refused, each refusal is reported, and the exit status is 1; so it is if, with --wait, one is in
+    quarantine again.
     """
+    _require_claims(claims, all_=all_, code=code)
+    if file is not None and (all_ or len(claims or ()) > 1):
+        raise typer.BadParameter("takes the place of one file", param_hint="--file")  # noqa: EM101
     applied = Applied(session(context), dataflow, source) if wait else None
     content = None if file is None else file.read_bytes()
-    more = {"as_it_is": "true" if file is None else None}
-    answer = _decide(context, (dataflow, source, claim, "readmit"), reason, content, **more)
-    if applied is not None:
-        answer["readmitted"] = _follow(applied, answer["readmitted"], dataflow, hidden=json_)
-    _print(answer, as_json=json_)
+    decision = _Decision(context, (dataflow, source), "readmit", reason, content)
+    if claims and len(claims) == 1:
+        answer = decision.take(claims[0])
+        if applied is not None:
+            (answer["readmitted"],) = _follow(
+                applied, [answer["readmitted"]], dataflow, hidden=json_
+            )
+        _print(answer, as_json=json_)
+        return
+    items = _take_many(decision, claims or _waiting(decision, code), hidden=json_)
+    made = [one["readmitted"] for one in items if one["error"] is None]
+    if applied is not None and made:
+        _follow(applied, made, dataflow, hidden=json_)
+    _print_many(items, "is admitted again", as_json=json_)
 
 
 def _follow(
-    applied: Applied, readmitted: Mapping[str, Any], dataflow: str, *, hidden: bool
-) -> dict[str, Any]:
-    """Return the claim of a readmitted file once it is applied.
+    applied: Applied, readmitted: Sequence[Mapping[str, Any]], dataflow: str, *, hidden: bool
+) -> list[dict[str, Any]]:
+    """Return the claims of readmitted files once they are applied.
 
     Raises:
-        FilesRefusedError: If it is in quarantine again.
+        FilesRefusedError: If some are in quarantine again.
         StagesStoppedError: If only stages that do not start have work left.
     """
-    (claim,) = applied.wait_for_claims([readmitted], hidden=hidden)
-    if claim["status"] == "quarantined":
-        why = {claim["path"]: reason_text(claim["reason"], whole=True)}
-        raise FilesRefusedError(dataflow, why, [claim])
+    claims = applied.wait_for_claims(readmitted, hidden=hidden)
+    refused = [one for one in claims if one["status"] == "quarantined"]
+    if refused:
+        why = {one["path"]: reason_text(one["reason"], whole=True) for one in refused}
+        raise FilesRefusedError(dataflow, why, claims)
     applied.wait_for_stages(hidden=hidden)
-    return claim
+    return claims
 
 
 @quarantine_app.command("discard")
@@ -168,12 +202,20 @@ def discard_command(
     context: typer.Context,
     dataflow: DataflowName,
     source: SourceName,
-    claim: Claim,
     reason: Reason,
+    claims: ClaimIds = None,
+    all_: All = False,
+    code: OfCode = None,
     json_: AsJson = False,
 ) -> None:
-    """Take a refused file out of quarantine, unused. It is kept as finished files are."""
-    _print(_decide(context, (dataflow, source, claim, "discard"), reason), as_json=json_)
+    """Take refused files out of quarantine, unused. They are kept as finished files are."""
+    _require_claims(claims, all_=all_, code=code)
+    decision = _Decision(context, (dataflow, source), "discard", reason)
+    if claims and len(claims) == 1:
+        _print(decision.take(claims[0]), as_json=json_)
+        return
+    items = _take_many(decision, claims or _waiting(decision, code), hidden=json_)
+    _print_many(items, "is discarded", as_json=json_)
 
 
 @quarantine_app.command("restore")
@@ -185,22 +227,92 @@ def restore_command(
     json_: AsJson = False,
 ) -> None:
     """Take a decision back: the file is in quarantine again."""
-    _print(_decide(context, (dataflow, source, claim, "restore"), None), as_json=json_)
+    _print(_Decision(context, (dataflow, source), "restore").take(claim), as_json=json_)
 
 
-def _decide(
-    context: typer.Context,
-    at: tuple[str, str, str, str],
-    reason: str | None,
-    content: bytes | None = None,
-    **more: str | None,
-) -> Any:
-    dataflow, source, claim, action = at
-    path = ("dataflows", dataflow, "sources", source, "quarantine", claim, action)
-    query = {} if reason is None else {"reason": reason, "by": getpass.getuser(), **more}
-    kind = None if content is None else "application/octet-stream"
-    with session(context).connect() as service:
-        return service.post(*path, content=content, content_type=kind, query=query)
+@dataclass(frozen=True, slots=True)
+class _Decision:
+    """What becomes of files of a source: `readmit`, `discard` or `restore`.
+
+    Attributes:
+        at: Names of the dataflow and the source.
+        reason: `None` if a decision is taken back.
+        content: The mended file; `None`: a file is admitted as it is.
+    """
+
+    context: typer.Context
+    at: tuple[str, str]
+    action: str
+    reason: str | None = None
+    content: bytes | None = None
+
+    def take(self, claim: str) -> Any:
+        """Decide on a file; return the answer. Raises what the service refuses."""
+        dataflow, source = self.at
+        path = ("dataflows", dataflow, "sources", source, "quarantine", claim, self.action)
+        query: dict[str, str | None] = {}
+        if self.reason is not None:
+            query = {"reason": self.reason, "by": getpass.getuser()}
+        if self.action == "readmit" and self.content is None:
+            query["as_it_is"] = "true"
+        kind = None if self.content is None else "application/octet-stream"
+        with session(self.context).connect() as service:
+            return service.post(*path, content=self.content, content_type=kind, query=query)
+
+
+def _require_claims(claims: list[str] | None, *, all_: bool, code: str | None) -> None:
+    if bool(claims) is all_:
+        raise typer.BadParameter("name files by their claims, or say --all")  # noqa: EM101
+    if code is not None and not all_:
+        raise typer.BadParameter("chooses among --all", param_hint="--code")
+
+
+def _waiting(decision: _Decision, code: str | None) -> list[str]:
+    """Return the claims of all files that wait for a decision, oldest first."""
+    dataflow, source = decision.at
+    query = {"source": source, "status": "quarantined", "code": code, "limit": 100}
+    claims = list[str]()
+    with session(decision.context).connect() as service:
+
+        def read(place: str | None) -> tuple[list[dict[str, Any]], str | None]:
+            answer = service.get("dataflows", dataflow, "claims", cursor=place, **query)
+            return answer["items"], answer["cursor"]
+
+        for items in read_pages(read, None, limit=None):
+            claims += [one["id"] for one in items]
+    return claims[::-1]
+
+
+def _take_many(decision: _Decision, claims: Sequence[str], *, hidden: bool) -> list[dict[str, Any]]:
+    """Decide on files one by one; a file that is refused stops no other.
+
+    Raises:
+        ServiceProblemError: The service cannot decide now; what was decided stays.
+    """
+    items = list[dict[str, Any]]()
+    with progress(session(decision.context).clock, hidden=hidden) as report:
+        for claim in claims:
+            report(f"{len(items)} of {format_count(len(claims), 'file')}")
+            try:
+                answer = decision.take(claim)
+            except (ConflictRefusedError, RequestRefusedError, ResourceMissingError) as error:
+                items.append({"id": claim, "readmitted": None, "error": error.as_dict()})
+            else:
+                items.append({"id": claim, "readmitted": answer["readmitted"], "error": None})
+    return items
+
+
+def _print_many(items: Sequence[Mapping[str, Any]], done: str, *, as_json: bool) -> None:
+    """Print what became of each file; end with 1 if any was refused."""
+    if as_json:
+        print_json({"items": items})
+    else:
+        rows = [
+            (one["id"], done if one["error"] is None else one["error"]["message"]) for one in items
+        ]
+        print_table(("claim", "report"), rows, empty="nothing is in quarantine")
+    if any(one["error"] is not None for one in items):
+        raise typer.Exit(1)
 
 
 def _print(answer: Any, *, as_json: bool) -> None:

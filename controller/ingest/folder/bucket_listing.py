@@ -47,7 +47,7 @@ from cbp.engine.storage.files import Exists, Files
 from cbp.errors import FileLostError, LogConflictError, Mistake, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.source.location import BucketPrefix
-from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished
+from cbp.model.source.unfinished_names import UNFINISHED, why_left_out
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.listing import Unclaimed, UnclaimedFiles
 from controller.ingest.folder.object_store import ObjectStore, StoredObject
@@ -90,18 +90,6 @@ _KEPT_CHARACTERS = 200
 def is_folder_mark(one: StoredObject) -> bool:
     """Return whether an object only says that there is a folder, as tools leave them."""
     return not one.size and one.key.endswith(("/", _MARK))
-
-
-def why_left_out(name: str, unfinished: Sequence[str] = UNFINISHED) -> str:
-    """Return why an object is not taken in, by its key behind the location; `""` if it is."""
-    parts = name.split("/")
-    if any(part.startswith((".", "_")) for part in parts):
-        return "a part of its name begins with `.` or `_`, as that of unfinished data and of marks"
-    if not parts[-1]:
-        return "its name ends in `/`, as that of a folder"
-    if is_unfinished(parts[-1], unfinished):
-        return "its name says that it is not whole yet"
-    return ""
 
 
 def file_name(name: str) -> str:

@@ -344,12 +344,18 @@ _MANY_FILES = 1_000
 _SMALL_BYTES = 64 * 1024
 
 
+def scan_incoming(place: SourcePlace) -> Scanned:
+    """Look at every name that waits for a source; raises `OSError`."""
+    enter = (lambda _folder: None) if place.source.nested else None
+    return scan_folder(place.incoming, place.source.unfinished, enter)
+
+
 def count_arriving(place: SourcePlace) -> int:
     """Return how many files of a source are not claimed yet, or are claimed and not taken in."""
     count = 0
     with suppress(OSError, DropFolderError):
         require_real(place)
-        waiting = scan_folder(place.incoming)
+        waiting = scan_incoming(place)
         count = len(waiting.candidates) + len(waiting.sealed)
         with os.scandir(place.claimed) as entries:
             names = (one.name for one in entries if one.is_file(follow_symlinks=False))
@@ -379,7 +385,7 @@ def report_folder(
     scanned, failure = Scanned(), ""
     try:
         require_real(place)
-        scanned = scan_folder(place.incoming, place.source.unfinished)
+        scanned = scan_incoming(place)
     except DropFolderError as exc:
         failure = exc.message
     except OSError as exc:
@@ -387,7 +393,7 @@ def report_folder(
     files, unclaimed = [*scanned.candidates, *scanned.sealed], UnclaimedFiles.of(scanned.unclaimed)
     total = sum(one.bytes for one in files)
     oldest = min((one.mtime_ns for one in files), default=None)
-    hints = [gone_hint(gone), old_hint(unclaimed, now), backlog_hint(len(files), total)]
+    hints = [gone_hint(gone), old_hint(unclaimed, now), backlog_hint(place, len(files), total)]
     return {
         "name": place.name,
         "folder": str(place.incoming),
@@ -423,14 +429,13 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
     return f"{names} not been taken in for over an hour, such as {first.name!r}: {first.why}"
 
 
-def backlog_hint(files: int, total: int) -> str:
-    """Return what to do about very many small files; `""` if there are not that many."""
-    if files < _MANY_FILES or total > files * _SMALL_BYTES:
+def backlog_hint(place: SourcePlace, files: int, total: int) -> str:
+    """Return what to do about very many small files; `""` if the source takes many at once."""
+    if files < _MANY_FILES or total > files * _SMALL_BYTES or place.source.batch.files > 1:
         return ""
     return (
-        f"{files} small files wait: each becomes an increment, and each increment an epoch. Let "
-        "producers write larger files, and let stages take many increments in one epoch "
-        "(runnable: {run_all: {batch: 1000}})"
+        f"{files} small files wait: each becomes an increment, and each increment an epoch. Say "
+        "`batch: {}` in the source: then what waits becomes one increment, several times as fast"
     )
 
 

@@ -21,6 +21,7 @@ import re
 import sys
 import threading
 from collections.abc import Callable, Collection, Iterable
+from contextlib import suppress
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -32,7 +33,11 @@ from controller.ingest.folder.source_place import evidence
 
 @dataclass(frozen=True, slots=True)
 class Candidate:
-    """A name of a listing. Two of them are equal if nobody wrote to the file in between."""
+    """A name of a listing. Two of them are equal if nobody wrote to the file in between.
+
+    Attributes:
+        name: Below `incoming`; with `/` if the file lies in a folder there.
+    """
 
     name: str
     bytes: int
@@ -51,13 +56,13 @@ class Candidate:
 
     def is_at(self, path: Path) -> bool:
         """Return whether the file is still there, unchanged since the listing."""
-        return look_at(path) == self
+        return look_at(path, self.name) == self
 
 
-def look_at(path: Path) -> Candidate | None:
-    """Return a name as it is now, whatever it is; `None` if it is gone."""
+def look_at(path: Path, name: str) -> Candidate | None:
+    """Return what is at a path as it is now, under its name in a listing; `None` if it is gone."""
     try:
-        return Candidate.of(path.name, path.lstat())
+        return Candidate.of(name, path.lstat())
     except OSError:
         return None
 
@@ -89,6 +94,8 @@ class IncomingWatch:
         self._lock = threading.Lock()
         self._dataflows: dict[Path, str] = {}
         self._renamed: dict[Path, dict[str, Candidate]] = {}
+        self._roots: dict[Path, Path] = {}
+        self._below: dict[Path, set[Path]] = {}
         self._folders: dict[int, Path] = {}
         self._inotify: Any = None
         self._refused: dict[Path, str] = {}
@@ -99,13 +106,40 @@ class IncomingWatch:
         """Wake the listing of a dataflow: a file was claimed in its name, as by an upload."""
         self._wake(frozenset([dataflow]))
 
-    def follow(self, folder: Path, dataflow: str) -> None:
-        """Watch a folder from now on; may be called again, also after the folder was made anew."""
+    def follow(self, folder: Path, dataflow: str, root: Path | None = None) -> None:
+        """Watch a folder from now on; may be called again, also after the folder was made anew.
+
+        Args:
+            folder: The folder.
+            dataflow: Whose listing is woken.
+            root: For a folder below an `incoming` folder: that one.
+        """
         with self._lock:
             self._dataflows[folder] = dataflow
+            if root is not None:
+                self._roots[folder] = root
+                self._below.setdefault(root, set()).add(folder)
             inotify = self._inotify
         if inotify is not None:
             self._add(inotify, folder)
+
+    def keep_below(self, root: Path, folders: Collection[Path]) -> None:
+        """Watch no other folders below an `incoming` folder than these, which are followed."""
+        with self._lock:
+            gone = self._below.get(root, set()).difference(folders)
+            if not gone:
+                return
+            self._below[root] -= gone
+            for folder in gone:
+                self._dataflows.pop(folder, None)
+                self._roots.pop(folder, None)
+                self._refused.pop(folder, None)
+            inotify, left = self._inotify, [w for w, one in self._folders.items() if one in gone]
+            for watch in left:
+                del self._folders[watch]
+        for watch in left:
+            with suppress(OSError, ValueError):  # the folder is gone; the watch has ended
+                inotify.rm_watch(watch)
 
     def renamed_in(self, folder: Path) -> Collection[Candidate]:
         """Return the files that were renamed into a folder and were not taken since."""
@@ -113,9 +147,10 @@ class IncomingWatch:
             return frozenset(self._renamed.get(folder, {}).values())
 
     def sees(self, folder: Path) -> bool:
-        """Return whether an event comes for each file that comes into a folder."""
+        """Return whether an event comes for each file that comes into an `incoming` folder."""
         with self._lock:
-            watched = folder in self._folders.values()
+            wanted = {folder} | self._below.get(folder, set())
+            watched = wanted.issubset(self._folders.values())
         return watched and has_every_event(folder)
 
     def forget(self, folder: Path, gone: Iterable[Candidate]) -> None:
@@ -129,7 +164,9 @@ class IncomingWatch:
     def problem(self, folder: Path) -> str:
         """Return, for an operator, why a folder is not watched; `""` if nothing failed."""
         with self._lock:
-            why = self._failure or self._refused.get(folder, "")
+            places = (folder, *self._below.get(folder, ()))
+            refused = next((self._refused[one] for one in places if one in self._refused), "")
+            why = self._failure or refused
         if not why:
             return ""
         return (
@@ -223,11 +260,14 @@ class IncomingWatch:
         return frozenset(woken)
 
     def _remember(self, path: Path) -> None:
-        candidate = look_at(path)  # without the lock, since a device may hang
         with self._lock:
-            renamed = self._renamed.setdefault(path.parent, {})
+            root = self._roots.get(path.parent, path.parent)
+        name = str(path.relative_to(root))
+        candidate = look_at(path, name)  # without the lock, since a device may hang
+        with self._lock:
+            renamed = self._renamed.setdefault(root, {})
             if candidate is not None and len(renamed) < _RENAMED_MAX:
-                renamed[path.name] = candidate
+                renamed[name] = candidate
 
 
 def has_every_event(folder: Path, mounts: Path = _MOUNTS) -> bool:

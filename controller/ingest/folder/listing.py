@@ -1,7 +1,9 @@
 """Lists a source's `incoming` folder and decides which files may be claimed now.
 
 A file is eligible when it is regular (never a link, FIFO, device or folder), not hidden, and not
-named as unfinished (`cbp.model.source.unfinished_names`). In addition one of these holds:
+named as unfinished (`cbp.model.source.unfinished_names`). A nested source takes the files in
+folders below, too, under their paths from `incoming`; there, names that begin with `_` are marks.
+In addition one of these holds:
 
     named by a manifest  the manifest is complete
     renamed in           the rename was seen, and the file is what it was then (`incoming_watch`)
@@ -35,14 +37,15 @@ from __future__ import annotations
 import os
 import re
 import stat
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
+from contextlib import contextmanager
 from dataclasses import dataclass, field
 from datetime import UTC, datetime, timedelta
 from heapq import nsmallest
 from pathlib import Path
 from typing import Any
 
-from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished
+from cbp.model.source.unfinished_names import UNFINISHED, is_unfinished, why_left_out
 from controller.ingest.folder.incoming_watch import Candidate, IncomingWatch
 from controller.ingest.folder.manifest import (
     MANIFEST_NAME,
@@ -56,9 +59,20 @@ from controller.store.base import ClaimRecord
 
 SHOWN_MAX = 100
 
+DEPTH_MAX = 16
+"""Levels of folders below `incoming` that are listed."""
+
+_PATH_BYTES_MAX = 1024
+_BELOW = os.O_RDONLY | os.O_DIRECTORY | os.O_NOFOLLOW
+Enter = Callable[[Path], None]
+
 _KINDS = (
     (stat.S_ISLNK, "a symbolic link: links are not followed; move the file itself here"),
-    (stat.S_ISDIR, "a folder: files in folders are not taken; move them into `incoming` itself"),
+    (
+        stat.S_ISDIR,
+        "a folder: files in folders are not taken; move them into `incoming` itself, or say "
+        "`nested: true` in the source",
+    ),
     (stat.S_ISFIFO, "a FIFO: only regular files are taken"),
     (stat.S_ISSOCK, "a socket: only regular files are taken"),
     (stat.S_ISBLK, "a device: only regular files are taken"),
@@ -216,15 +230,15 @@ class Listings:
         self._seen: dict[Candidate, datetime] = {}
         self._read: dict[Candidate, Manifest] = {}
 
-    def look(self, unfinished: Sequence[str] = UNFINISHED) -> Listed:
-        """List the folder once.
+    def look(self, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None) -> Listed:
+        """List the folder once; arguments as for `scan_folder`.
 
         Raises:
             OSError: The folder cannot be read.
         """
         now = self._clock()
         renamed = self._watch.renamed_in(self._folder)  # before the listing
-        scanned = scan_folder(self._folder, unfinished)
+        scanned = scan_folder(self._folder, unfinished, enter)
         files = scanned.candidates
         self._watch.forget(self._folder, set(renamed).difference(files))
         # If the clock was set back, the wait restarts; otherwise a file could wait for long.
@@ -317,25 +331,97 @@ class Listings:
         return [*first.values(), *_up_to_marker(rest, candidates, manifests.held)]
 
 
-def scan_folder(folder: Path, unfinished: Sequence[str] = UNFINISHED) -> Scanned:
-    """Look at every name in a folder; opens nothing.
+def scan_folder(
+    folder: Path, unfinished: Sequence[str] = UNFINISHED, enter: Enter | None = None
+) -> Scanned:
+    """Look at every name in a folder; opens no file.
+
+    Args:
+        folder: The folder.
+        unfinished: Ends of names that are not whole yet.
+        enter: Called with each folder below it before that is listed, so that a watch misses
+            nothing; `None` if folders below are not listed.
 
     Raises:
         OSError: The folder cannot be read.
     """
     scanned = Scanned()
     with os.scandir(folder) as entries:
-        for entry in entries:
-            try:
-                status = entry.stat(follow_symlinks=False)
-            except FileNotFoundError:
-                continue
-            except OSError as exc:
-                why = f"cannot be looked at: {exc.strerror or exc}"
-                scanned.unclaimed.append(Unclaimed.of(entry.name, why, None))
-                continue
-            _sort(entry.name, status, scanned, unfinished)
+        below = _scan(entries, "", scanned, unfinished, nested=enter is not None)
+    if enter is not None:
+        _scan_below(folder, below, scanned, unfinished, enter)
     return scanned
+
+
+def _scan(
+    entries: Iterable[os.DirEntry[str]],
+    prefix: str,
+    scanned: Scanned,
+    unfinished: Sequence[str],
+    *,
+    nested: bool,
+) -> list[str]:
+    """Classify the names of one folder; return the folders in it if they are to be listed."""
+    below = list[str]()
+    for entry in entries:
+        name = f"{prefix}{entry.name}"
+        try:
+            status = entry.stat(follow_symlinks=False)
+        except FileNotFoundError:
+            continue
+        except OSError as exc:
+            scanned.unclaimed.append(Unclaimed.of(name, _not_looked_at(exc), None))
+            continue
+        if nested and stat.S_ISDIR(status.st_mode):
+            below.append(name)
+        else:
+            _sort(name, status, scanned, unfinished)
+    return below
+
+
+def _scan_below(
+    root: Path, names: list[str], scanned: Scanned, unfinished: Sequence[str], enter: Enter
+) -> None:
+    """Look at every name in folders below `incoming`, and in those below them."""
+    device = os.lstat(root).st_dev
+    while names:
+        name = names.pop()
+        why = why_left_out(name, unfinished)
+        if not why and name.count("/") >= DEPTH_MAX:
+            why = f"a folder below {DEPTH_MAX} others: its files are not taken"
+        try:
+            if not why:
+                enter(root / name)
+                with _opened_below(root, name) as opened:
+                    if os.fstat(opened).st_dev == device:
+                        with os.scandir(opened) as entries:
+                            names += _scan(entries, f"{name}/", scanned, unfinished, nested=True)
+                    else:
+                        why = "a folder on another file system: its files are not taken"
+        except (FileNotFoundError, NotADirectoryError):  # gone, or another thing by now
+            continue
+        except OSError as exc:
+            why = _not_looked_at(exc)
+        if why:
+            scanned.unclaimed.append(Unclaimed.of(name, why, None))
+
+
+@contextmanager
+def _opened_below(root: Path, name: str) -> Iterator[int]:
+    """Open a folder below another one; no part of its path may be a link by now."""
+    opened = os.open(root, _BELOW)
+    try:
+        for part in name.split("/"):
+            outer = opened
+            opened = os.open(part, _BELOW, dir_fd=outer)
+            os.close(outer)
+        yield opened
+    finally:
+        os.close(opened)
+
+
+def _not_looked_at(error: OSError) -> str:
+    return f"cannot be looked at: {error.strerror or error}"
 
 
 def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Sequence[str]) -> None:
@@ -343,6 +429,11 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
     why = why_not_regular(status.st_mode)
     if why:
         scanned.ignored += not is_unfinished(name, unfinished)
+    elif "/" in name:
+        why = why_left_out(name, unfinished) or _why_too_long(name)
+        if not why:
+            scanned.candidates.append(Candidate.of(name, status))
+            return
     elif not is_unfinished(name, unfinished):
         scanned.candidates.append(Candidate.of(name, status))
         return
@@ -359,6 +450,12 @@ def _sort(name: str, status: os.stat_result, scanned: Scanned, unfinished: Seque
     else:
         why = "its name says that it is not whole yet; its producer renames it when it is"
     scanned.unclaimed.append(Unclaimed.of(name, why, status.st_ctime))
+
+
+def _why_too_long(path: str) -> str:
+    if len(os.fsencode(path)) <= _PATH_BYTES_MAX:
+        return ""
+    return f"its path below `incoming` is longer than {_PATH_BYTES_MAX} bytes"
 
 
 def _up_to_marker(

@@ -195,7 +195,7 @@ def move(path: Path, target: Path, files: Files, faults: Faults) -> None:
 
 
 def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -> set[Path]:
-    """Move files durably from one folder to another, with one sync of each folder.
+    """Move files durably into one folder, with one sync of each folder.
 
     Args:
         moves: Each file with its new path; consumed one at a time.
@@ -220,7 +220,8 @@ def move_all(moves: Iterable[tuple[Path, Path]], files: Files, faults: Faults) -
             moved.append((path, target))
     if moved:
         files.sync_dir(str(moved[0][1].parent))
-        files.sync_dir(str(moved[0][0].parent))
+        for folder in dict.fromkeys(path.parent for path, _ in moved):
+            files.sync_dir(str(folder))
         faults("rename.after")
     return {target for _, target in moved}
 

@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.access.attempts import ATTEMPTS_MAX, WINDOW_SECONDS
-from controller.access.errors import TooManyAttemptsError
+from controller.access.attempts import ATTEMPTS_MAX, WINDOW_SECONDS, RequestRates
+from controller.access.errors import TooManyAttemptsError, TooManyRequestsError
 from tests.controller.access.service_access import AccessOfTest
 
 
@@ -33,3 +33,24 @@ def test_the_memory_of_addresses_is_bounded(access: AccessOfTest) -> None:
     assert len(access.attempts._windows) == 1_000
     with pytest.raises(TooManyAttemptsError):
         access.attempts.check("::4999")
+
+
+def test_a_caller_has_so_many_requests_a_second() -> None:
+    """A burst of two seconds, then as many as the time gives; others do not count."""
+    now = [0.0]
+    rates = RequestRates(10, lambda: now[0])
+    for _ in range(20):
+        rates.take("a")
+    for _ in range(3):
+        with pytest.raises(TooManyRequestsError):
+            rates.take("a")
+    rates.take("b")
+    now[0] = 0.5
+    for _ in range(5):
+        rates.take("a")
+    with pytest.raises(TooManyRequestsError) as refused:
+        rates.take("a")
+    assert refused.value.details["retry_after_seconds"] == 1
+    for n in range(5_000):
+        rates.take(str(n))
+    assert len(rates._left) == 1_000

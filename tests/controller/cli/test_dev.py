@@ -136,3 +136,20 @@ def test_a_saved_document_is_registered(developer: Developer) -> None:
     assert "version 2" in developer.save(
         "dataflow.yaml", text.replace("visits}}", "visits}, buckets: 2}")
     )
+
+
+def test_other_columns_are_refused_with_the_way_to_begin_anew(developer: Developer) -> None:
+    """An author who renames a column is told a way that works: delete, save, drop again."""
+    code = CODE.replace("visits BIGINT", "hits BIGINT").replace("visits=count", "hits=count")
+    code = code.replace("page.visits", "page.hits")
+    developer.loop.register(developer.project / "dataflow.yaml")
+    developer.drop("a", "/", "/")
+    until(lambda: developer.pages() == {"/": 2})
+    said = developer.save(f"{NAME}/visits.py", code)
+    assert f"to begin anew instead, without its tables: cbp delete {NAME} --purge" in said
+    developer.client.delete("dataflows", NAME, purge="true")
+    document = (developer.project / "dataflow.yaml").read_text(encoding="utf-8")
+    assert f"registered {NAME}" in developer.save("dataflow.yaml", f"{document}\n")
+    developer.drop("a", "/", "/")
+    rows = ("dataflows", NAME, "state", "count", "pages", "records")
+    until(lambda: [row["hits"] for row in developer.client.get(*rows)["items"]] == [2])

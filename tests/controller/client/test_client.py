@@ -17,6 +17,7 @@ from cbp import client as public
 from cbp.client import (
     AccessRefusedError,
     Client,
+    ConflictRefusedError,
     DataflowFreshness,
     Pages,
     RequestRefusedError,
@@ -219,6 +220,21 @@ def test_a_file_goes_in_and_its_result_comes_out(tmp_path: Path) -> None:
         # On a busy machine the file may be taken in before the client asks.
         with pytest.raises((WaitEndedError, StagesStoppedError)):
             client.wait("urls", again, seconds=0)
+
+
+def test_a_refused_file_is_decided_on(tmp_path: Path) -> None:
+    """Mended, as it is, or not at all; over a socket."""
+    with served(tmp_path) as (settings, _, _), Client(settings.url, token=SERVED_TOKEN) as client:
+        bad = [client.drop("urls", "visits", b'{"url": 1}\n', file=f"{n}") for n in range(3)]
+        client.wait("urls", *bad, seconds=30)
+        first, second, third = reversed(list(client.claims("urls", status="quarantined")))
+        client.wait("urls", client.readmit("urls", "visits", first, b'{"url": "/"}\n', reason="x"))
+        assert client.look_up("urls", "count.counts", url="/") == [{"url": "/", "n": 1}]
+        assert client.discard("urls", "visits", second.id, reason="x").status == "discarded"
+        again = client.readmit("urls", "visits", third, reason="x")
+        assert again.path == third.path
+        with pytest.raises(ConflictRefusedError):
+            client.discard("urls", "visits", third, reason="x")
 
 
 def test_a_stage_that_stops_when_all_is_done_has_nothing_left(

@@ -29,6 +29,8 @@ disk full at each step                test_fault_table.py test_a_full_disk_at_an
 folder that cannot be written         folder/test_folder_check.py test_an_unusable_folder_is_the_trouble_of_its_source_alone
 rights that are lost for a file       test_fault_table.py test_a_file_that_cannot_be_opened_stops_nothing_beside_it
 link, FIFO, device                    folder/test_strange_files.py test_no_kind_of_file_stops_its_source
+folder below that becomes a link      folder/test_nested.py test_a_folder_that_becomes_a_link_is_not_followed
+folders below, deep and long          folder/test_nested.py test_the_depth_and_the_length_of_paths_are_bounded
 name of 255 bytes                     test_drop_folder.py test_any_name_is_taken_and_none_reaches_a_path
 name that is no UTF-8                 test_drop_folder.py test_name_that_is_no_utf8_is_shown_escaped
 names that differ in case             test_fault_table.py test_names_that_differ_in_case_are_two_files

@@ -187,3 +187,35 @@ def test_commands_decide(shop: Shop, capsys: pytest.CaptureFixture[str], tmp_pat
     shop.scan()
     assert shop.words() == list(range(20))
     assert "quarantined" in cbp("sources", "one")
+
+
+def test_all_refused_files_are_decided_on_at_once(
+    shop: Shop, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """Oldest first, with a report for each; a refusal stops no other and ends with 1."""
+
+    def cbp(*arguments: str) -> tuple[Any, int]:
+        with pytest.raises(SystemExit) as ended:
+            main(["quarantine", *arguments, "--json"], session=shop.session)
+        printed = capsys.readouterr()
+        return json.loads(printed.out), int(ended.value.code or 0)
+
+    more = [f'{{"word": "{n}", "n": {n}, "new": 1}}\n'.encode() for n in range(3)]
+    claims = [shop.drop(data, f"{n}.jsonl") for n, data in enumerate(more)]
+    other = shop.drop()
+    document = dict(ONE, sources={"a": {"schema": "word STRING, n BIGINT, new BIGINT"}})
+    shop.world.controller.change(document)
+    every = ("one", "a", "--all", "--code", "column_unknown", "--reason", "declared")
+    answer, status = cbp("readmit", *every)
+    assert (status, [one["id"] for one in answer["items"]]) == (0, claims)
+    assert [one["readmitted"]["status"] for one in answer["items"]] == ["claimed"] * 3
+    shop.scan()
+    assert shop.words() == [0, 1, 2]
+    answer, status = cbp("discard", "one", "a", claims[0], other, "--reason", "tests")
+    assert [one["error"] is None for one in answer["items"]] == [False, True]
+    assert status == 1
+    assert cbp("readmit", *every) == ({"items": []}, 0)
+    for wrong in (("one", "a"), ("one", "a", other, "--all"), ("one", "a", other, "--code", "x")):
+        with pytest.raises(SystemExit) as ended:
+            main(["quarantine", "readmit", *wrong, "--reason", "x"], session=shop.session)
+        assert ended.value.code == 2

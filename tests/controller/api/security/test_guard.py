@@ -53,6 +53,21 @@ def test_every_line_of_a_request_names_its_caller(filled: Service) -> None:
     assert [("actor" in one, "session" in one) for one in by_nobody] == [(False, False)] * 2
 
 
+def test_a_caller_sends_so_many_requests_a_second(tmp_path: Path) -> None:
+    """The next one is answered with 429 and when to come back; health and other tokens go on."""
+    service = Service(tmp_path, requests_per_second_max=3)
+    service.fill()
+    other = make_token(service, "ci", "viewer")
+    with service.client() as client, service.client(token=other) as second:
+        answers = [client.get("/api/v1/dataflows") for _ in range(60)]
+        refused = next(one for one in answers if one.status_code == 429)
+        assert answers[0].status_code == 200
+        assert refused.json()["error_code"] == "too_many_requests"
+        assert refused.headers["retry-after"] == "1"
+        assert client.get("/api/v1/health/live").status_code == 200
+        assert second.get("/api/v1/dataflows").status_code == 200
+
+
 def test_an_idempotency_key_has_the_same_limit_everywhere(service: Service) -> None:
     """A client that makes keys of 255 characters can send them to every route that takes one."""
     longest = {

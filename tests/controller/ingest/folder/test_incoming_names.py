@@ -10,8 +10,10 @@ from pathlib import Path
 import pytest
 import structlog
 
+from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
 from controller.ingest.folder import folder_report, listing
 from controller.ingest.folder.listing import SHOWN_MAX, Unclaimed, UnclaimedFiles
+from controller.ingest.folder.source_place import SourcePlace
 from tests.controller.ingest.harness import Drop, lines
 
 SCHEMA = "id BIGINT, name STRING"
@@ -125,7 +127,13 @@ def test_a_folder_that_is_gone_is_reported(tmp_path: Path):
     ("files", "size", "hinted"),
     [(999, 999, False), (1_000, 50_000, True), (1_000, 1_000 * 65_537, False)],
 )
-def test_a_backlog_of_small_files_names_the_option(files: int, size: int, hinted: bool):
-    """Many increments of a line each are slow: the advice is shown beside them."""
-    hint = folder_report.backlog_hint(files, size)
-    assert ("run_all: {batch: 1000}" in hint) is hinted
+def test_a_backlog_of_small_files_names_the_option(
+    files: int, size: int, hinted: bool, tmp_path: Path
+):
+    """Many increments of a line each are slow: the advice is shown beside them, if it is one."""
+    for batch, is_advice in ((ONE_FILE, hinted), (FileBatch(), False)):
+        drop = Drop(tmp_path / str(batch.files), SCHEMA, batch=batch)
+        (source,) = drop.dataflow.sources.values()
+        place = SourcePlace.of(drop.record, drop.dataflow, source, drop.root / "drop")
+        hint = folder_report.backlog_hint(place, files, size)
+        assert ("`batch: {}` in the source" in hint) is is_advice

@@ -230,7 +230,7 @@ def test_a_device_that_hangs_delays_no_other_folder(
     hanging, asked = threading.Event(), threading.Event()
     with watched(drop):
 
-        def look(path: Path) -> None:
+        def look(path: Path, name: str) -> None:
             asked.set()
             hanging.wait(60)
 
