@@ -36,7 +36,7 @@ class Candidate:
     """A name of a listing. Two of them are equal if nobody wrote to the file in between.
 
     Attributes:
-        name: Below `incoming`; with `/` if the file lies in a folder there.
+        name: Below `incoming`; with `/` if the file is in a folder there.
     """
 
     name: str
