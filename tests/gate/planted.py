@@ -104,7 +104,7 @@ FAULTS: Mapping[str, Fault] = {
         "tests/conformance/test_leases.py",
     ),
     "controller/access": Fault(
-        "controller/access/access.py",
+        "controller/access/attempts.py",
         "wrong >= ATTEMPTS_MAX",
         "wrong > ATTEMPTS_MAX",
         "tests/controller/access/test_attempts.py",

@@ -342,7 +342,7 @@ def test_the_old_tables_can_be_shown_again(world: Beside, tmp_path: Path) -> Non
 def test_only_a_swap_can_be_taken_back(world: Beside) -> None:
     """A dataflow that was never swapped has nothing to go back to."""
     world.controller.register(document())
-    with pytest.raises(ChangeRefusedError, match="no swap"):
+    with pytest.raises(ChangeRefusedError, match="did not begin with a swap"):
         world.controller.rebuild_jobs.back("d")
     assert world.controller.rebuild_jobs.back_until(world.store.dataflow("d")) is None
 

@@ -317,7 +317,7 @@ def test_random_histories(tmp_path: Path, seed: int) -> None:
     ("changed", "why"),
     [
         ({"any_order": False}, "any_order"),
-        ({"translator": "sum"}, "no view"),
+        ({"translator": "sum"}, "is not a view"),
         ({"translator": "upper", "inputs": {"words": "a"}}, "without groups"),
         ({"runnable": {"count_window": {"size": 2}}}, "rule"),
     ],
