@@ -3,61 +3,42 @@
 from __future__ import annotations
 
 import sys
-from types import ModuleType
+from dataclasses import dataclass
+from typing import cast
 
 import pytest
-from hypothesis import given
-from hypothesis import strategies as st
 from hypothesis.internal.conjecture import providers
 
+import cbp.testing  # noqa: F401
 from tests.sampling import keep_a_part
 
-ODD = 8_675_309
-"""A constant of this module, which Hypothesis would try."""
+
+@dataclass
+class Case:
+    """What `keep_a_part` sees of a test's case."""
+
+    nodeid: str
+    marks: list[pytest.Mark]
+
+    def get_closest_marker(self, name: str) -> pytest.Mark | None:
+        return next((mark for mark in self.marks if mark.name == name), None)
+
+    def add_marker(self, marker: pytest.MarkDecorator) -> None:
+        self.marks.append(marker.mark)
 
 
-@pytest.mark.part(every=3, first=1)
-@pytest.mark.parametrize("case", range(7))
-def test_a_part_is_played(case: int) -> None:
-    """By default cases 1 and 4 of these; the long run plays all."""
-    assert case in range(7)
-
-
-def test_the_others_are_soaks(request: pytest.FixtureRequest) -> None:
-    """Cases are counted per test, and what is a soak already is none of them."""
-    items = [
-        item
-        for item in request.session.items
-        if getattr(item, "originalname", "") == test_a_part_is_played.__name__
-    ]
-    assert {item.callspec.params["case"] for item in items} in ({1, 4}, set(range(7)))  # type: ignore[attr-defined]
-    keep_a_part(items)
-    kept = [item for item in items if item.get_closest_marker("soak") is None]
-    assert len(kept) == 1
+def test_of_so_many_cases_one_is_played() -> None:
+    """Tests are counted one by one; a soak, or what has no such mark, is left alone."""
+    part = pytest.mark.part(every=3, first=1).mark
+    cases = [Case(f"a.py::test_a[{n}]", [part]) for n in range(7)]
+    cases.insert(2, Case("a.py::test_a[soak]", [part, pytest.mark.soak.mark]))
+    others = [Case("a.py::test_b[0]", [pytest.mark.part(every=2).mark]), Case("a.py::test_c", [])]
+    keep_a_part(cast("list[pytest.Item]", [*cases, *others]))
+    played = [one.nodeid for one in (*cases, *others) if one.get_closest_marker("soak") is None]
+    assert played == ["a.py::test_a[1]", "a.py::test_a[4]", "a.py::test_b[0]", "a.py::test_c"]
 
 
 def test_examples_do_not_depend_on_the_modules_that_are_loaded() -> None:
-    """The same examples follow the loading of any module of ours."""
-    seen: list[list[int]] = []
-
-    def play() -> None:
-        seen.append([])
-
-        @given(st.integers())
-        def collect(number: int) -> None:
-            seen[-1].append(number)
-
-        collect()
-
-    play()
-    for place in range(3):
-        name = f"tests.made_{place}"
-        sys.modules[name] = ModuleType(name)
-        sys.modules[name].__file__ = __file__
-    try:
-        play()
-    finally:
-        for place in range(3):
-            del sys.modules[f"tests.made_{place}"]
-    assert seen[0] == seen[1]
-    assert ODD not in providers._get_local_constants().integers
+    """No constant of a module is tried, though modules of the product are loaded."""
+    assert any(name.startswith("cbp.") for name in sys.modules)
+    assert len(providers._get_local_constants()) == 0

@@ -44,6 +44,9 @@ from controller.sinks.targets import Targets
 from controller.store.base import Store
 from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
 
+EXPRESS_BYTES = 1 << 20
+"""A run that reads so much Parquet at most takes a fraction of a second, as a rule."""
+
 
 def run_feed_for(
     settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]
@@ -69,10 +72,6 @@ def _exporters(settings: Settings) -> Iterator[RunExporter]:
         yield LineageExporter(
             settings.openlineage_url, api_key=key.get_secret_value() if key else ""
         )
-
-
-EXPRESS_BYTES = 1 << 20
-"""A run that reads so much Parquet at most takes a fraction of a second, as a rule."""
 
 
 def drop_folder_for(
