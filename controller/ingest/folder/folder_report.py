@@ -435,7 +435,7 @@ def backlog_hint(place: SourcePlace, files: int, total: int) -> str:
         return ""
     return (
         f"{files} small files wait: each becomes an increment, and each increment an epoch. Say "
-        "`batch: {}` in the source: then what waits becomes one increment, several times as fast"
+        "`batch: {}` in the source: then what waits becomes few increments"
     )
 
 
