@@ -10,7 +10,7 @@ from typing import Any
 
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.loop.beside.build_beside import TableDifference
-from controller.loop.beside.rebuild_jobs import RebuildJob
+from controller.loop.beside.rebuild_job import RebuildJob
 from controller.store.base import DataflowRecord
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_store import FakeStore
