@@ -41,6 +41,7 @@ from cbp.errors import (
 )
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.snapshot import Snapshot
+from cbp.model.schedule.quiescence import left_to_do
 from cbp.model.version.code_drift import drift
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
@@ -59,6 +60,7 @@ from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.description_log import Descriptions
+from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
@@ -69,6 +71,9 @@ KEPT_MAX = 20
 
 READINGS_MAX = 25
 """How often a comparison waits for the dataflow to have applied what the build has."""
+
+_ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
+"""Codes of what is wrong with a choice, whatever way it is carried out."""
 
 _log = structlog.get_logger(__name__)
 
@@ -101,6 +106,7 @@ class RebuildJobs:
         executor: Executor,
         building: set[str],
         holds: Holds,
+        dropped_files: DroppedFiles,
         retention: Retention,
         compile_: Callable[[Any], Dataflow],
         clock: Callable[[], datetime],
@@ -112,44 +118,62 @@ class RebuildJobs:
         self._random_hex, self._executor, self._building = random_hex, executor, building
         self._retention, self._compile, self._clock = retention, compile_, clock
         self._readings_max, self._holds = readings_max, holds
+        self._dropped_files = dropped_files
         self._descriptions = Descriptions(files)
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._left: list[Job] = []
         self._lock = threading.Lock()
 
-    def plan(self, document: Mapping[str, Any], dataflow: Dataflow) -> Changed:
-        """Return what a swap to this version would begin with; reads only.
+    def plan(
+        self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
+    ) -> Changed:
+        """Return what a swap to this version would begin with, and why it is refused; reads only.
+
+        Args:
+            document: The version.
+            dataflow: The same, checked and compiled.
+            choice: What the author chose for single stages. Those that are replaced have to be
+                named, although all tables are built; `None`: none has to be.
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            ChangeRefusedError: With every reason why it cannot be built.
         """
         record = self._store.dataflow(dataflow.name)
         planned = self._planned(record, document, dataflow)
-        refused = (*planned.plan.refused, *planned.succession.refused)
-        refused += tuple(hindrances_of_build(dataflow))
-        if refused:
-            raise ChangeRefusedError(dataflow.name, refused)
-        return planned
+        refused = [*planned.plan.refused, *hindrances_of_build(dataflow)]
+        if choice is not None:
+            asked = self._versions.changes.plan(record, document, dataflow, choice).plan.refused
+            refused = [one for one in asked if one.code in _ABOUT_CHOICE] + refused
+            refused += (_kept(name) for name in sorted(choice.keep))
+        return replace(planned, plan=replace(planned.plan, refused=tuple(refused)))
 
     def start(
-        self, document: Mapping[str, Any], dataflow: Dataflow, *, swaps: bool = False
+        self,
+        document: Mapping[str, Any],
+        dataflow: Dataflow,
+        *,
+        choice: Choice | None = None,
+        expected_version: int | None = None,
+        swaps: bool = False,
     ) -> RebuildJob:
         """Begin to build all tables of a version beside; durable once this returns, at once.
 
         Args:
             document: The version; that of the present one builds the same tables again.
             dataflow: The same, checked and compiled.
+            choice: As in `plan`.
+            expected_version: Refuse unless the dataflow is at this version now.
             swaps: Swap the tables in as soon as they are ready.
 
         Raises:
             NotFoundError: If there is no such dataflow.
             ChangeRefusedError: With every reason why it cannot be built; nothing has begun.
-            DataflowBusyError: If a build is under way, of any dataflow.
+            DataflowBusyError: If a build is under way, of any dataflow, or the version differs.
         """
         name = dataflow.name
-        planned = self.plan(document, dataflow)
-        record = self._store.dataflow(name)
+        record = self._versions.expected(name, expected_version)
+        planned = self.plan(document, dataflow, choice)
+        planned.require_allowed()
         order = BuildOrder(
             id=f"n{self._random_hex(6)}",
             version=planned.version,
@@ -395,7 +419,8 @@ class RebuildJobs:
                     self._end(job, "swapped")
                     return
                 self._build(job, job.planned or self._plan_again(job))
-                job.show(status="ready", step="is ready", done=0, total=0, unit="")
+                if not job.order.swaps:
+                    job.show(status="ready", step="is ready", done=0, total=0, unit="")
                 job.check()
             except JobCancelledError:
                 self._end(job, "cancelled")
@@ -406,7 +431,7 @@ class RebuildJobs:
                 job.show(error=_error_of(cause))
                 _log.warning("rebuild.failed", dataflow=job.shown.dataflow, exc_info=cause)
                 self._end(job, "failed")
-        if job.order.swaps and job.shown.status == "ready" and job.busy.acquire(blocking=False):
+        if job.order.swaps and not job.shown.ended and job.busy.acquire(blocking=False):
             job.show(status="swapping", step="applies what came", error=None)
             self._swap(job)
 
@@ -428,6 +453,7 @@ class RebuildJobs:
         if mistakes := tuple(drift(order.shape, shape_of(dataflow), code=True)):
             raise ChangeRefusedError(name, mistakes)
         planned = self.plan(order.document, dataflow)
+        planned.require_allowed()
         return Planned(dataflow, _everything(planned), planned.succession.leaders)
 
     def _build(self, job: Job, planned: Planned) -> None:
@@ -447,6 +473,7 @@ class RebuildJobs:
             self._engine,
             self._files,
             self._open_log,
+            self._dropped_files,
         )
         present = self._catalog.compiled(record)
         for _ in range(self._readings_max):
@@ -463,11 +490,12 @@ class RebuildJobs:
     def _at_rest(self, record: DataflowRecord, snapshot: Snapshot, build: Build) -> bool:
         """Tell whether a snapshot shows exactly what the build has applied."""
         position = self._store.position(record.name)
-        return not build.behind and all(
-            snapshot.epochs[name] + 1 == stage.epoch
-            and not any(connector.held for connector in stage.connectors.values())
-            for name, stage in position.stages.items()
+        units = self._catalog.units(record)
+        rules = {leader: unit.leader.runnable for leader, unit in units.items()}
+        shown = all(
+            snapshot.epochs[name] + 1 == stage.epoch for name, stage in position.stages.items()
         )
+        return shown and not build.behind and not left_to_do(rules, position, set())
 
     def _end(self, job: Job, status: Status) -> None:
         """End a job, and remove its tables as far as possible; the next start removes the rest."""
@@ -492,6 +520,14 @@ class RebuildJobs:
             except CbpError as error:
                 _log.warning("rebuild.scratch_left", job=job.shown.id, error=error.as_dict())
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)
+
+
+def _kept(stage: str) -> Mistake:
+    message = (
+        "cannot keep its state while others are built beside, since all tables are made anew: "
+        "rebuild those in place (--in-place; REST: without beside), or rebuild it too"
+    )
+    return Mistake("beside_keeps", f"stages.{stage}", message)
 
 
 def _error_of(cause: Exception) -> CbpError:
