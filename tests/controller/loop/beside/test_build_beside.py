@@ -464,6 +464,43 @@ def test_operators_rebuild_by_one_command(
     assert "was cancelled; nothing has changed" in cbp("rebuild", "d", "--cancel")
 
 
+def test_register_rebuilds_beside_unless_in_place_is_asked_for(
+    world: Beside, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """All tables are swapped at once; a plan changes nothing; a kept stage is refused."""
+    world.controller.register(document())
+    arrive(world, 0, 4)
+    world.ticks()
+    wanted = tmp_path / "d.json"
+    wanted.write_text(json.dumps(document("tripled")))
+    settings = Settings(root=world.root, token=TOKEN)
+    session = Session(settings, AppTransport(api_of_world(world, settings)))
+
+    def register(*arguments: str, status: int = 0) -> str:
+        with pytest.raises(SystemExit) as ended:
+            main(["register", str(wanted), *arguments], session=session)
+        printed = capsys.readouterr()
+        assert (ended.value.code or 0) == status, printed.err + printed.out
+        return " ".join((printed.out + printed.err).split())
+
+    assert "built beside the present ones" in register("--rebuild", "sum", "--plan")
+    assert world.store.dataflow("d").version == 1
+    in_place = register("--rebuild", "sum", "--rebuild", "best", "--in-place", "--plan")
+    assert "readers see sum.sums" in in_place
+    kept = register("--rebuild", "sum", "--keep", "best", status=1)
+    assert "stages.best: cannot keep its state while others are built beside" in kept
+    assert "where readers see tables grow: --in-place" in kept
+    assert "nobody" in register("--rebuild", "nobody", status=1), "it is no stage"
+    assert "stages.sum: has" in register("--rebuild", "best", status=1), "it differs too"
+    register("--rebuild", "sum", "--expect-version", "7", status=1)
+    assert world.store.dataflow("d").version == 1
+    assert "d is at version 2" in register("--rebuild", "sum")
+    assert world.sums()["x"] == 18, "no tick was needed"
+    assert not world.controller.rebuilding("d", world.store.connectors("d"))
+    (job,) = world.controller.rebuild_jobs.all("d")
+    assert job.status == "swapped"
+
+
 def test_inputs_stay_while_a_rebuild_needs_them(tmp_path: Path) -> None:
     """However old they become; once it has ended, a collection decides about them again."""
     world = Beside(tmp_path, keep=Keep(FlowRetention(100.0), 100))
