@@ -76,7 +76,7 @@ def from_scratch(root: Path, document: Any, play: Callable[[Framed], None]) -> A
     return seen
 
 
-def play(world: Framed, then: Callable[[], None] = lambda: None) -> None:
+def play(world: Framed, then: Callable[[], object] = lambda: None) -> None:
     for records in FIRST:
         world.feed(*records)
     world.controller.close("d", "a")
@@ -125,7 +125,7 @@ def test_frames_by_key_are_the_same_tables(world: Framed) -> None:
 def test_going_back_takes_up_the_frames_of_before(world: Framed, tmp_path: Path) -> None:
     """The frame that was open at the swap goes on, with what came and was closed since."""
     world.controller.register(STRETCHES)
-    play(world, lambda: world.swap(world.build(DOUBLED)) and None)
+    play(world, lambda: world.swap(world.build(DOUBLED)))
     world.controller.rebuild_jobs.back("d")
     world.ticks()
     assert (world.seen(), world.framing()) == from_scratch(tmp_path / "scratch", STRETCHES, play)
@@ -134,7 +134,7 @@ def test_going_back_takes_up_the_frames_of_before(world: Framed, tmp_path: Path)
 def test_a_lost_store_finds_the_open_frames_of_a_swap(world: Framed) -> None:
     """They are in the description, as all positions are."""
     world.controller.register(STRETCHES)
-    play(world, lambda: world.swap(world.build(DOUBLED)) and None)
+    play(world, lambda: world.swap(world.build(DOUBLED)))
     late, framing = world.picture(), world.framing()
     increments = [item.increment for item in world.store.increments("d", "a", limit=500).items]
     world.store.delete("d")
