@@ -440,7 +440,7 @@ def priorities_are_not_brought(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_gone_still_counts(patch: pytest.MonkeyPatch) -> None:
     """Groups are computed anew from all of their records, and nothing is taken out."""
-    patch.setattr(recomputation, "rows_left", lambda rows, gone: (rows, gone.slice(0, 0)))
+    patch.setattr(recomputation, "subtract_rows", lambda rows, gone: (rows, gone.slice(0, 0)))
 
 
 def only_what_came_is_computed_anew(patch: pytest.MonkeyPatch) -> None:
