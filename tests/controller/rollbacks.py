@@ -36,5 +36,5 @@ def number(picture: dict[str, Any], name: str = "diamond") -> str:
 
 
 def tables(picture: dict[str, Any], name: str = "diamond") -> dict[str, Any]:
-    """Return what of a picture lies in tables."""
+    """Return the tables of a picture."""
     return {k: v for k, v in picture.items() if not k.endswith(("queues",))}

@@ -45,7 +45,7 @@ class EmitsArrow(TranslateArrow):
 
 
 class Many(Translate):
-    """A group that emits more than fits in memory; a key again at its end if it is told to."""
+    """A group that emits more than fits in memory; on request, one key again at its end."""
 
     items = Input(COLUMNS, route_by="k")
     totals = Output("k STRING, part BIGINT", key="k, part")

@@ -69,7 +69,7 @@ def test_a_name_that_could_be_a_path_is_refused(
 def test_a_source_of_which_nothing_is_taken_in_degrades_its_dataflow(
     client: httpx.Client, filled: Service
 ) -> None:
-    """`ready` names the dataflow, and whoever may read more gets the reason."""
+    """`ready` names the dataflow; a caller who may read more gets the reason."""
     filled.drop_folder.trouble = ["source urls: the disk is full"]
     assert "clicks" in client.get("/api/v1/health/ready").json()["degraded"]
     (item,) = client.get("/api/v1/degraded").json()["items"]

@@ -66,7 +66,7 @@ def test_back_and_on_again_is_as_if_nothing_had_been(world: World, document: Any
 
 
 def test_what_is_recorded_and_not_told_is_finished_before(world: World) -> None:
-    """An answer of the disk was lost: the record stands, and the run waits for another try."""
+    """An answer of the disk was lost: the record is there, and the run waits for another try."""
     world.controller.register(ONE)
     pictures = play(world, 2, name="one")
 
@@ -247,7 +247,7 @@ def test_every_moment_that_is_listed_is_one_to_go_back_to(world: World) -> None:
 
 
 def test_the_plan_changes_nothing(world: World) -> None:
-    """A dry run tells tables, epochs, records and bytes; not even an unseen file is written."""
+    """A dry run shows tables, epochs, records and bytes; not even an unseen file is written."""
     stages = {"sum": {**ONE["stages"]["sum"], "buckets": 2}}
     world.controller.register({**ONE, "stages": stages, "publish": {"epochs": 4}})
     world.arrive("one", "a", ("w", 0), *((f"k{number}", 1) for number in range(20)))
@@ -273,7 +273,7 @@ def test_the_plan_changes_nothing(world: World) -> None:
 
 
 def test_a_request_is_done_once(world: World) -> None:
-    """Asked again under its name, it tells what was done and undoes nothing more."""
+    """Asked again under its name, it returns what was done and undoes nothing more."""
     world.controller.register(ONE)
     play(world, 3, name="one")
     first = back(world, "sum:0", name="one", request="r1")

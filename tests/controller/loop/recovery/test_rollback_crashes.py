@@ -42,7 +42,7 @@ def world(tmp_path: Path) -> Iterator[World]:
 
 
 class Played:
-    """A history that is played once, and stands again for every crash."""
+    """A history that is played once, and restored for every crash."""
 
     def __init__(self, root: Path, document: dict[str, Any]) -> None:
         self.name = document["name"]
@@ -90,7 +90,7 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     scope="module",
 )
 def test_a_crash_ends_before_or_after(played: Played, point: str, passage: int) -> None:
-    """Killed anywhere in a roll-back, a restart stands where it was, or where it was to go."""
+    """Killed anywhere in a roll-back, a restart is where it was, or where it was to go."""
     world, name, there = played.again(), played.name, played.pictures[2]
     world.faults.to = PlannedFaults(point, passage=passage)
     with suppress(Crash):
@@ -123,7 +123,7 @@ def test_a_roll_back_that_cannot_be_finished_waits_for_resume(world: World) -> N
     world.ticks()
     assert "roll-back" in world.controller.waiting("one")["sum"]
     for goal in ("sum:1", "sum:9"):
-        with pytest.raises(DataflowBusyError):  # whatever it is: it stands nowhere yet
+        with pytest.raises(DataflowBusyError):  # whatever it is: it is recorded nowhere yet
             back(world, goal, name="one")
     world.controller.resume("one")
     world.ticks()

@@ -49,7 +49,7 @@ def test_a_snapshot_behind_a_roll_back_is_of_the_new_generation(world: World) ->
 
 
 def test_times_rise_from_amendment_to_amendment(world: World) -> None:
-    """Though the clock stands still or goes back: roll-backs, versions and runs in a row."""
+    """Though the clock stops or goes back: roll-backs, versions and runs in a row."""
     world.controller.register(ONE)
     play(world, 2, name="one")
     times = [back(world, goal, name="one").prepared_ms for goal in ("sum:0", "0", "0")]
@@ -127,7 +127,7 @@ def test_a_writer_of_the_old_generation_is_refused(world: World) -> None:
 
 
 def test_a_past_that_is_not_kept_is_refused(tmp_path: Path) -> None:
-    """Collected tables or trimmed records: nothing is changed, and the reason is told."""
+    """Collected tables or trimmed records: nothing is changed, and the reason is given."""
     one = LoopLimits(records_kept=1)
     world = World(tmp_path, engine=LocalEngine, retention=TINY, collect_every=2, limits=one)
     world.controller.register(ONE)
