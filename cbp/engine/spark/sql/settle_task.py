@@ -1,4 +1,4 @@
-"""Settling task behind a Spark plan: writes the plan's results, and settles states.
+"""Settling task after a Spark plan: writes the plan's results, and settles states.
 
     called groups, results by flow -> SettleTask -> state settled, outputs written
 
