@@ -22,6 +22,7 @@ from cbp.clock import Clock
 from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
 from controller.cli.progress import follow_rebuild
+from controller.cli.reach import print_input_reach
 from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
@@ -78,6 +79,8 @@ def rebuild_command(
             if document is not None:
                 content, content_type = document_of(document)
                 sent = {"content": content, "content_type": content_type}
+            if not json_:
+                print_input_reach(service, dataflow)
             job = service.post(*path, **sent)
         job = _followed(service, job, clock=session(context).clock, hidden=json_)
         if job["status"] == "ready" and not json_:

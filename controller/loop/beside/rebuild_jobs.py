@@ -17,7 +17,7 @@ from __future__ import annotations
 
 import threading
 from collections import OrderedDict
-from collections.abc import Callable, Mapping
+from collections.abc import Callable, Iterator, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import UTC, datetime
@@ -145,7 +145,25 @@ class RebuildJobs:
             asked = self._versions.changes.plan(record, document, dataflow, choice).plan.refused
             refused = [one for one in asked if one.code in _ABOUT_CHOICE] + refused
             refused += (_kept(name) for name in sorted(choice.keep))
-        return replace(planned, plan=replace(planned.plan, refused=tuple(refused)))
+        plan = replace(planned.plan, refused=tuple(refused))
+        lacking = tuple(self._dated(record, dataflow, planned.succession.refused))
+        return replace(planned, plan=plan, succession=replace(planned.succession, refused=lacking))
+
+    def _dated(
+        self, record: DataflowRecord, dataflow: Dataflow, mistakes: Sequence[Mistake]
+    ) -> Iterator[Mistake]:
+        """Yield mistakes; one about input that is gone says from when on it is kept."""
+        for mistake in mistakes:
+            _, stage, _, input_ = [*mistake.where.split("."), *[""] * 4][:4]
+            node = dataflow.stages.get(stage)
+            flow = "" if node is None else node.wiring.get(input_, "")
+            if mistake.code == "input_not_retained" and flow in dataflow.sources:
+                kept = self._versions.changes.retained(record, flow)
+                if kept:
+                    came = self._store.increment(record.name, flow, kept[0].index).created_at
+                    since = f"Input of {flow!r} is kept since {came:%Y-%m-%d %H:%M} UTC"
+                    mistake = replace(mistake, message=f"{mistake.message}. {since}")
+            yield mistake
 
     def start(
         self,
