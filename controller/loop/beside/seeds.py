@@ -101,7 +101,7 @@ class Seeds:
         """
         schema, path = dataflow.sources[source].schema, self.paths[source]
         name = f"seeds/{source}.parquet"
-        Path(folder, "seeds").mkdir(parents=True, exist_ok=True)
+        self.files.make_dirs(f"{folder}/seeds")
         sink = ParquetSink(f"{folder}/{name}", arrow_schema(schema), faults=faults)
         try:
             for table in self._tables(self.allowed.locate(path)):
