@@ -19,7 +19,7 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.arrow_types import arrow_type, conform
+from cbp.engine.columnar.arrow_types import arrow_type, as_type, conform
 from cbp.engine.columnar.file_slices import Share, file_columns, records_read
 from cbp.engine.columnar.key_hash import bucket_shift, first_bucket, hash_columns
 from cbp.engine.shuffle.combine import combined
@@ -276,7 +276,7 @@ def routed(
         filled = slot_columns(table, spec, layout, flow, stage=stage)
     rows, wide = table.num_rows, table.nbytes > narrow_bytes
     slots = {
-        name: _chunk(filled[name].cast(arrow_type(type_, wide=wide)))
+        name: _chunk(as_type(filled[name], arrow_type(type_, wide=wide)))
         if name in filled
         else pa.nulls(rows, arrow_type(type_))
         for name, type_ in layout.slots
