@@ -45,7 +45,7 @@ TYPES = {"integer": int, "number": float, "string": str, "boolean": bool, "objec
 
 
 def test_every_value_is_compared() -> None:
-    """A further one must be named here, with the schema that it stands for."""
+    """A further one must be named here, with the schema that it answers for."""
     mine = {
         name for name, one in vars(answers).items() if isinstance(one, type) and is_dataclass(one)
     }
