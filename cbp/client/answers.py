@@ -1,4 +1,4 @@
-"""What the service answers, as values.
+"""Answers of the service, as values.
 
 Times are aware and in UTC, sizes in bytes, durations in seconds. A field of the service that is
 not here is left out, so a client reads the answers of a newer service.
@@ -123,7 +123,7 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """What a document that can be registered declares; `flows` maps each flow to its columns."""
+    """The declarations of a valid document; `flows` maps each flow to its columns."""
 
     name: str
     sources: list[str]
@@ -208,7 +208,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkItem:
-    """What became of one item of a request for several; `error` is `None` if it succeeded."""
+    """The outcome for one item of a request for several; `error` is `None` if it succeeded."""
 
     id: str
     status: int
@@ -253,7 +253,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBack:
-    """What became of the records that a stage had set aside.
+    """The outcome for the records that a stage had set aside.
 
     Attributes:
         records: How many were applied.
@@ -328,7 +328,7 @@ class RollbackJob(Job):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan:
-    """What a roll-back would do; `queued` maps `stage.input` to the increments that wait then."""
+    """The effects of a roll-back; `queued` maps `stage.input` to the increments that wait then."""
 
     rollback: Rollback
     records_undone: int

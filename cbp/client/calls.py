@@ -1,4 +1,4 @@
-"""What the methods of the client have in common: lists page by page, values, moments."""
+"""Common parts of the client's methods: lists page by page, values, moments."""
 
 from __future__ import annotations
 

@@ -30,7 +30,7 @@ _IDLE = ("stopped", "paused")
 
 
 class DataflowCalls(Calls):
-    """What a client can ask of dataflows, and do to them."""
+    """Calls about dataflows: to ask about them, and to operate them."""
 
     def dataflows(self) -> Pages[Dataflow]:
         """Return every dataflow, by name."""

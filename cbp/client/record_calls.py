@@ -13,7 +13,7 @@ from cbp.client.query_result import QueryResult
 
 
 class RecordCalls(Calls):
-    """What a client can read.
+    """Calls that read records.
 
     Everything can be read as it was: `at` is a time, `epoch` the number of a run of `stage` (of
     every stage without it). Without these it is the newest snapshot.

@@ -27,7 +27,7 @@ J = TypeVar("J", RollbackJob, GiveBackJob)
 
 
 class RunCalls(Calls):
-    """What a client can ask of runs, and take back."""
+    """Calls about runs, to ask about them and to take them back."""
 
     def runs(
         self,

@@ -47,7 +47,7 @@ Status = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check found.
+    """The finding of one check.
 
     Attributes:
         remedy: What to do; empty if all is well.
