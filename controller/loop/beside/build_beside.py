@@ -410,10 +410,8 @@ def _columns(one: Comparison, spec: TranslatorSpec) -> Schema:
 def _shifted(connector: Connector, depth: str, *, framed: bool) -> Connector:
     """Return a connector of a build with the paths of the dataflow's folder."""
     framing = connector.framing
-    if framing is not None:
-        parts = (framing.open, framing.refused)
-        open_, refused = (None if one is None else above(depth, one) for one in parts)
-        framing = replace(framing, open=open_, refused=refused)
+    if framing is not None and framing.open is not None:
+        framing = replace(framing, open=above(depth, framing.open))
     queue = tuple(Queued(above(depth, one.increment), one.read) for one in connector.queue)
     return replace(connector, queue=queue, framing=framing or (Framing() if framed else None))
 
