@@ -62,6 +62,8 @@ class RecomputedEpochs:
         time_ms: int = 0,
         lookups: Mapping[str, LookedUp] | None = None,
         retained: Mapping[str, tuple[Increment, ...]] = MappingProxyType({}),
+        *,
+        gives_back: bool = False,
     ) -> tuple[str, PreparedRun]:
         """Prepare an epoch; return the id of its run, and the run.
 
@@ -72,6 +74,8 @@ class RecomputedEpochs:
             time_ms: The time that the run gives to its author's code.
             lookups: The tables that it looks up; `None` means those of this folder as they are.
             retained: What its inputs read before, as in `RunPlan`.
+            gives_back: Whether the epoch reads, in place of inputs, what this folder's table of the
+                stage has set aside.
 
         Raises:
             CbpError: See `RunPreparer.prepare`.
@@ -98,7 +102,8 @@ class RecomputedEpochs:
             retained=retained,
             recomputes=True,
         )
-        return run, self.engine.preparer.prepare(plan)
+        preparer = self.engine.preparer
+        return run, preparer.give_back(plan) if gives_back else preparer.prepare(plan)
 
     def _unpublished_of(self, writer: str) -> Sequence[Intention]:
         return self._unpublished[next(n for n, unit in self.units.items() if writer in unit.names)]

@@ -1,4 +1,4 @@
-"""Which sinks get a pass: those with something to do, whatever tells so, and the others in turn."""
+"""Which sinks get a pass: those with something to do, however that is known; others in turn."""
 
 from __future__ import annotations
 

@@ -105,7 +105,7 @@ def test_who_has_a_dataflow_for_long_is_named_once() -> None:
 
 
 def test_what_is_done_inside_a_turn_is_of_its_holder() -> None:
-    """A turn taken again by its thread keeps the first one's name and time, and is told once."""
+    """A turn taken again by its thread keeps the first name and time, and is shown once."""
     now = [0.0]
     exclusion = DataflowLocks(lambda: now[0])
     with structlog.testing.capture_logs() as logs, exclusion.attempt("a", "is finished"):
