@@ -34,7 +34,6 @@ from tests.controller.changing import document as document_of
 from tests.controller.lost import SourceLogs
 from tests.controller.rest import api_of_world
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -255,14 +254,14 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return {**epochs, **seen}
 
 
-@pytest.mark.part(every=3, first=1)
-@pytest.mark.parametrize("point", sampled(POINTS, every=4))
+@pytest.mark.part(every=28, first=4)
+@pytest.mark.parametrize("passages", [(2, 9), (2, 9, 3, 17, 5, 30, 4, 8)], ids=["few", "many"])
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_a_restart_leads_to_the_same(
-    point: str, tmp_path: Path, unbroken: dict[str, Any]
+    point: str, passages: tuple[int, ...], tmp_path: Path, unbroken: dict[str, Any]
 ) -> None:
     """At early and late passages of every durable effect: the tables of no crash, nothing left."""
     world = Beside(tmp_path / "world")
-    passages = (2, 9, 3, 17, 5, 30, 4, 8)
     assert played(world, *[PlannedFaults(point, passage=n) for n in passages]), f"{point}: never"
     assert world.seen() == {name: rows for name, rows in unbroken.items() if name in world.seen()}
     world.close()
