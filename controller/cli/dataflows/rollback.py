@@ -19,6 +19,7 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.progress import follow_job
+from controller.cli.reach import print_rollback_reach
 from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
 from controller.terminal import (
     bytes_text,
@@ -108,6 +109,7 @@ def rollback_command(
         if dry_run and json_:
             print_json(plan)
         elif dry_run or not (yes or json_):
+            print_rollback_reach(service, dataflow)
             _print_plan(plan)
         if dry_run:
             return

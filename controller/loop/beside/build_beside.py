@@ -29,6 +29,7 @@ from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import Origins
 from cbp.engine.read.compare import count_differences
 from cbp.engine.read.replay import Replay
+from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -45,6 +46,7 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Comparison, comparisons
+from controller.loop.beside.seeds import Seeds
 from controller.loop.operations.version_change import Changed, stage_leaders
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.verification.errors import InputNotRetainedError
@@ -102,6 +104,8 @@ class Build:
         leaders: The leaders of its physical stages.
         folder: The folder of its tables, two levels below that of all dataflows.
         watched: The observer.
+        seeds: What is read in place of increments that are gone.
+        firsts: Each of their sources to the oldest increment that is kept.
     """
 
     id: str
@@ -115,6 +119,9 @@ class Build:
     files: Files
     open_log: Callable[[str], IntentionLog]
     dropped_files: DroppedFiles
+    seeds: Seeds
+    firsts: Mapping[str, int]
+    faults: Faults
     back: bool = field(init=False, default=False)
     _beside: Engine = field(init=False)
     _replay: Replay = field(init=False)
@@ -134,6 +141,12 @@ class Build:
             origins=self._origins,
         )
         self._fed = dict.fromkeys(self.dataflow.sources, 0)
+        for source in self.seeds.paths:
+            first = self._fed[source] = self.firsts[source]
+            seed = self.seeds.write(
+                self.dataflow, source, self.folder, first=first, faults=self.faults
+            )
+            self._replay.offer(seed)
 
     @property
     def ends(self) -> dict[str, int]:

@@ -18,7 +18,7 @@ from __future__ import annotations
 
 import json
 from collections.abc import Mapping
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 from datetime import datetime
 from typing import Any
 
@@ -49,6 +49,7 @@ class BuildOrder:
         document: The version.
         shape: The same, compiled, with the fingerprints of its code.
         began_at: When it was asked for.
+        seeds: Source to the operator's own files that are read in place of input that is gone.
         swaps: Whether it is swapped in as soon as it is ready: an operator asked for the swap.
     """
 
@@ -58,6 +59,7 @@ class BuildOrder:
     document: Mapping[str, Any]
     shape: DataflowShape
     began_at: datetime
+    seeds: Mapping[str, str] = field(default_factory=dict)
     swaps: bool = False
 
     def is_for(self, record: DataflowRecord) -> bool:
@@ -79,6 +81,7 @@ class BuildOrder:
             "document": self.document,
             "shape": self.shape.to_json(),
             "began_at": self.began_at.isoformat(),
+            "seeds": dict(self.seeds),
             "swaps": self.swaps,
         }
 
@@ -92,6 +95,7 @@ class BuildOrder:
             document=value["document"],
             shape=DataflowShape.from_json(value["shape"]),
             began_at=datetime.fromisoformat(value["began_at"]),
+            seeds=value.get("seeds", {}),
             swaps=value["swaps"],
         )
 

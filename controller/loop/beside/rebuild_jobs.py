@@ -21,6 +21,7 @@ from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
 from dataclasses import replace
 from datetime import UTC, datetime
+from types import MappingProxyType
 from typing import Any
 
 import structlog
@@ -47,6 +48,7 @@ from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
 from controller.loop.beside.build_beside import Build, Return, hindrances_of_build
 from controller.loop.beside.build_order import BuildOrder, read_order, remove_order, write_order
+from controller.loop.beside.build_plans import BuildPlans, everything_of
 from controller.loop.beside.rebuild_job import (
     Job,
     JobCancelledError,
@@ -72,9 +74,6 @@ KEPT_MAX = 20
 READINGS_MAX = 25
 """How often a comparison waits for the dataflow to have applied what the build has."""
 
-_ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
-"""Codes of what is wrong with a choice, whatever way it is carried out."""
-
 _log = structlog.get_logger(__name__)
 
 
@@ -85,6 +84,7 @@ class RebuildJobs:
         executor: Carries out builds.
         building: Receives the dataflows that are built beside: their inputs are kept.
         holds: Which dataflows start nothing; no build begins again meanwhile.
+        build_plans: Says what can be built.
         retention: How long the tables before a swap stay.
         compile_: Compiles a document that was registered.
         readings_max: How often a comparison waits for the dataflow to come to rest.
@@ -107,6 +107,7 @@ class RebuildJobs:
         building: set[str],
         holds: Holds,
         dropped_files: DroppedFiles,
+        build_plans: BuildPlans,
         retention: Retention,
         compile_: Callable[[Any], Dataflow],
         clock: Callable[[], datetime],
@@ -118,7 +119,7 @@ class RebuildJobs:
         self._random_hex, self._executor, self._building = random_hex, executor, building
         self._retention, self._compile, self._clock = retention, compile_, clock
         self._readings_max, self._holds = readings_max, holds
-        self._dropped_files = dropped_files
+        self._dropped_files, self._plans = dropped_files, build_plans
         self._descriptions = Descriptions(files)
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._left: list[Job] = []
@@ -127,25 +128,8 @@ class RebuildJobs:
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
     ) -> Changed:
-        """Return what a swap to this version would begin with, and why it is refused; reads only.
-
-        Args:
-            document: The version.
-            dataflow: The same, checked and compiled.
-            choice: What the author chose for single stages. Those that are replaced have to be
-                named, although all tables are built; `None`: none has to be.
-
-        Raises:
-            NotFoundError: If there is no such dataflow.
-        """
-        record = self._store.dataflow(dataflow.name)
-        planned = self._planned(record, document, dataflow)
-        refused = [*planned.plan.refused, *hindrances_of_build(dataflow)]
-        if choice is not None:
-            asked = self._versions.changes.plan(record, document, dataflow, choice).plan.refused
-            refused = [one for one in asked if one.code in _ABOUT_CHOICE] + refused
-            refused += (_kept(name) for name in sorted(choice.keep))
-        return replace(planned, plan=replace(planned.plan, refused=tuple(refused)))
+        """Return what a swap would begin with, and why it is refused; see `BuildPlans.plan`."""
+        return self._plans.plan(document, dataflow, choice)
 
     def start(
         self,
@@ -154,6 +138,7 @@ class RebuildJobs:
         *,
         choice: Choice | None = None,
         expected_version: int | None = None,
+        seeds: Mapping[str, str] = MappingProxyType({}),
         swaps: bool = False,
     ) -> RebuildJob:
         """Begin to build all tables of a version beside; durable once this returns, at once.
@@ -163,6 +148,7 @@ class RebuildJobs:
             dataflow: The same, checked and compiled.
             choice: As in `plan`.
             expected_version: Refuse unless the dataflow is at this version now.
+            seeds: As in `plan`.
             swaps: Swap the tables in as soon as they are ready.
 
         Raises:
@@ -172,7 +158,7 @@ class RebuildJobs:
         """
         name = dataflow.name
         record = self._versions.expected(name, expected_version)
-        planned = self.plan(document, dataflow, choice)
+        planned = self._plans.plan(document, dataflow, choice, seeds)
         planned.require_allowed()
         order = BuildOrder(
             id=f"n{self._random_hex(6)}",
@@ -181,6 +167,7 @@ class RebuildJobs:
             document=document,
             shape=shape_of(dataflow),
             began_at=self._clock(),
+            seeds=seeds,
             swaps=swaps,
         )
         with self._lock:
@@ -189,7 +176,7 @@ class RebuildJobs:
                     why = f"rebuild {job.shown.id} of {job.shown.dataflow!r} is under way"
                     raise DataflowBusyError(name, f"{why}: swap it in, or cancel it")
             job = self._add(name, record.folder, order)
-        job.planned = Planned(dataflow, _everything(planned), planned.succession.leaders)
+        job.planned = Planned(dataflow, everything_of(planned), planned.succession.leaders)
         try:
             write_order(self._files, record.folder, order)
         except CbpError:
@@ -365,11 +352,11 @@ class RebuildJobs:
             mistakes += drift(old.shape, shape_of(dataflow), code=True)
         if mistakes:
             raise ChangeRefusedError(name, mistakes)
-        planned = self._planned(record, old.document, dataflow)
+        planned = self._plans.everything(record, old.document, dataflow)
         return self._versions.change(
             old.document,
             dataflow,
-            _everything(planned),
+            everything_of(planned),
             expected_version=record.version,
             dry_run=False,
             swap=Return(
@@ -392,16 +379,6 @@ class RebuildJobs:
         until = begin.at_ms / 1000 + self._retention.seconds
         return datetime.fromtimestamp(until, UTC)
 
-    def _planned(
-        self, record: DataflowRecord, document: Mapping[str, Any], dataflow: Dataflow
-    ) -> Changed:
-        present = self._catalog.compiled(record).stages.keys()
-        choice = Choice(
-            rebuild=frozenset(dataflow.stages.keys() & present),
-            retained=frozenset(dataflow.stages.keys() - present),
-        )
-        return self._versions.changes.plan(record, document, dataflow, choice)
-
     def _job(self, name: str, id_: str) -> Job:
         with self._lock:
             job = self._jobs.get(id_)
@@ -418,7 +395,7 @@ class RebuildJobs:
                 if self._is_done(job):
                     self._end(job, "swapped")
                     return
-                self._build(job, job.planned or self._plan_again(job))
+                self._build(job, job.planned or self._plans.again(job.shown.dataflow, job.order))
                 if not job.order.swaps:
                     job.show(status="ready", step="is ready", done=0, total=0, unit="")
                 job.check()
@@ -438,24 +415,6 @@ class RebuildJobs:
     def _is_done(self, job: Job) -> bool:
         return job.order.became(self._descriptions.of(self._store.dataflow(job.shown.dataflow)))
 
-    def _plan_again(self, job: Job) -> Planned:
-        """Check again what an earlier process had begun to build.
-
-        Raises:
-            ChangeRefusedError: If a version or a roll-back came since, or the code differs.
-        """
-        name, order = job.shown.dataflow, job.order
-        if not order.is_for(self._store.dataflow(name)):
-            message = "another version took over, or a roll-back, before it was swapped in"
-            mistake = Mistake("beside_outdated", "rebuild", f"{message}: begin again")
-            raise ChangeRefusedError(name, [mistake])
-        dataflow = self._compile(order.document)
-        if mistakes := tuple(drift(order.shape, shape_of(dataflow), code=True)):
-            raise ChangeRefusedError(name, mistakes)
-        planned = self.plan(order.document, dataflow)
-        planned.require_allowed()
-        return Planned(dataflow, _everything(planned), planned.succession.leaders)
-
     def _build(self, job: Job, planned: Planned) -> None:
         name, job.planned = job.shown.dataflow, planned
         record = self._store.dataflow(name)
@@ -474,6 +433,9 @@ class RebuildJobs:
             self._files,
             self._open_log,
             self._dropped_files,
+            self._plans.seeds(job.order.seeds),
+            self._plans.firsts(record, job.order.seeds),
+            self._fault,
         )
         present = self._catalog.compiled(record)
         for _ in range(self._readings_max):
@@ -522,23 +484,7 @@ class RebuildJobs:
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)
 
 
-def _kept(stage: str) -> Mistake:
-    message = (
-        "cannot keep its state while others are built beside, since all tables are made anew: "
-        "rebuild those in place (--in-place; REST: without beside), or rebuild it too"
-    )
-    return Mistake("beside_keeps", f"stages.{stage}", message)
-
-
 def _error_of(cause: Exception) -> CbpError:
     if isinstance(cause, CbpError):
         return cause
     return InvariantError(f"the rebuild stopped with an unexpected error: {cause!r:.500}")
-
-
-def _everything(planned: Changed) -> Choice:
-    stages = planned.plan.stages
-    return Choice(
-        rebuild=frozenset(name for name, one in stages.items() if one.state == "rebuilt"),
-        retained=frozenset(name for name, one in stages.items() if one.kind == "added"),
-    )

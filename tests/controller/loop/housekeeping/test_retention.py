@@ -106,13 +106,14 @@ def saying(**keep: Any) -> dict[str, Any]:
         ({"hours": 1}, range(EPOCHS)),
         ({"hours": 1, "bytes": 1}, range(EPOCHS - 10, EPOCHS)),
         ({"bytes": 1}, range(EPOCHS - 10, EPOCHS)),
+        ({"until": "snapshot"}, range(EPOCHS - 10, EPOCHS)),
         ({}, range(EPOCHS - 10, EPOCHS)),
     ],
 )
 def test_a_dataflow_says_how_long_its_inputs_stay(
-    tmp_path: Path, keep: dict[str, float], stays: range
+    tmp_path: Path, keep: dict[str, Any], stays: range
 ) -> None:
-    """A source says so by age, by bytes or both; what it leaves open is as the service has it."""
+    """By age, by bytes, both, or until a snapshot; what is left open is as the service has it."""
     world = world_on(tmp_path, document=saying(**keep))
     play(world, EPOCHS)
     left = inputs(world)
