@@ -364,7 +364,7 @@ MESSAGE = "id INT, to ARRAY<STRING>"
 
 
 class Probe(Translate):
-    """Shows what reached whom; does what the `orders` of a key say."""
+    """Shows what reached which key; does what the `orders` of a key say."""
 
     key = "k STRING"
     items = Input(MESSAGE, route_by=TO_ANY)
@@ -575,7 +575,7 @@ class Framed(Translate):
 
 
 class Arrivals(Translate):
-    """Tells the records of a group as they came, from several increments at once."""
+    """Emits the records of a group as they came, from several increments at once."""
 
     runnable = RunAny(batch=3)
     items = Input("k BIGINT, day INT NOT NULL, n BIGINT", route_by="k")

@@ -124,7 +124,7 @@ class _Kept:
         self._operations.append(row)
 
     def delete(self, *args: Any, **named: Any) -> None:
-        self._operations.append(Deletion(self._shape.given("delete", args, named)))
+        self._operations.append(Deletion(self._shape.given(args, named)))
 
     @property
     def puts(self) -> list[Any]:

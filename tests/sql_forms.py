@@ -361,7 +361,7 @@ class Divides(_Failing):
 
 
 class Hangs(_Failing):
-    """Waits, in every task, until a file is there; tells by files beside it that it waits."""
+    """Waits, in every task, until a file is there; shows by files beside it that it waits."""
 
     def __init__(self, gate: str) -> None:
         self._gate = gate

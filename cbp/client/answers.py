@@ -65,7 +65,8 @@ class Stage:
     """One stage and its progress.
 
     Attributes:
-        state: `running`, `waiting`, `retrying`, `paused` or `stopped`.
+        state: `running`, `waiting`, `set_aside` (it works, but records that its code failed on wait
+            for a person), `retrying`, `paused` or `stopped`.
         waiting: Why it cannot start now; empty if it can.
         error: What paused or stopped it, with `error_code`, `message` and `details`.
         inputs: Maps each input to the flow that it reads.

@@ -81,6 +81,7 @@ class DataflowCalls(Calls):
         *,
         keep: Sequence[str] = (),
         rebuild: Sequence[str] = (),
+        beside: bool = False,
         expected_version: int | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
@@ -91,6 +92,8 @@ class DataflowCalls(Calls):
             document: The new version.
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that start again with all retained input.
+            beside: Build all tables beside the present ones, and swap them in once they are ready.
+                The answer comes at once, and names the `rebuild`.
             expected_version: Refuse at any other version.
             dry_run: Change nothing; return the plan.
 
@@ -101,6 +104,7 @@ class DataflowCalls(Calls):
         query = {
             "keep": list(keep),
             "rebuild": list(rebuild),
+            "beside": str(beside).lower(),
             "expected_version": expected_version,
             "dry_run": str(dry_run).lower(),
         }

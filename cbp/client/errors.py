@@ -68,7 +68,7 @@ class ResourceMissingError(ServiceProblemError):
 
 
 class ConflictRefusedError(ServiceProblemError):
-    """As things stand now, this cannot be done."""
+    """The request conflicts with the present state."""
 
 
 class RequestRefusedError(ServiceProblemError):

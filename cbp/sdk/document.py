@@ -30,7 +30,8 @@ service's settings decide what is left out.
 Another one: `batch: {files: 1000, bytes: 1000000}` puts files that wait into one increment, up to
 these numbers; `batch: {}` takes what waits, up to 1,000 files or 64 MiB. With `seconds: 5` the
 first of them waits so long for more. Without `batch`, every file is an increment, and so an epoch
-of the stages that read it.
+of the stages that read it; but a backlog (32 files that wait, or more) is taken together, if its
+stages count on the final state only. `batch: {files: 1}` keeps every file apart.
 
 A third one: `location: "s3://bucket/orders/"` takes in the objects below a prefix of a bucket, as
 if they were dropped. The service's settings say which locations are allowed.
@@ -81,7 +82,7 @@ from cbp.model.dataflow.dataflow import (
 from cbp.model.dataflow.node_mistakes import source_mistakes
 from cbp.model.dataflow.nodes import (
     BUCKETS_DEFAULT,
-    ONE_FILE,
+    UNSAID,
     FileBatch,
     SourceNode,
     StageNode,
@@ -256,7 +257,7 @@ class _Reader:
             self._keep(f"{where}.keep", node.get("keep", {}), _KEEP_INPUTS),
             str(node.get("duplicates", "accept")),
             on_bad_records=self._on_bad_records(where, node.get("on_bad_records")),
-            batch=self._batch(f"{where}.batch", node["batch"]) if "batch" in node else ONE_FILE,
+            batch=self._batch(f"{where}.batch", node["batch"]) if "batch" in node else UNSAID,
             location=self._location(f"{where}.location", node.get("location", "")),
             same_name=str(node.get("same_name", "quarantine")),
             unfinished=self._unfinished(f"{where}.unfinished", node.get("unfinished")),

@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.row_codes import rows_left
+from cbp.engine.columnar.row_codes import subtract_rows
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -139,9 +139,9 @@ class Replacements:
         if place.signed:
             # What a signed replacement took back came as one more record, with its sign turned.
             before = _without_pairs(before)
-        before, _ = rows_left(before, gone)
-        came, _ = rows_left(count, before)
-        lacks, _ = rows_left(before, count)
+        before, _ = subtract_rows(before, gone)
+        came, _ = subtract_rows(count, before)
+        lacks, _ = subtract_rows(before, count)
         return Difference(came, lacks, place.signed)
 
     def write(
@@ -248,7 +248,7 @@ def _without_pairs(records: pa.Table) -> pa.Table:
     """Return signed records without those that take each other back, one by one."""
     positive = records.filter(pc.greater(records.column(SIGN), 0))
     negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
-    more, less = rows_left(positive, _turned(negative))
+    more, less = subtract_rows(positive, _turned(negative))
     return pa.concat_tables([more, _turned(less)])
 
 

@@ -33,7 +33,7 @@ LOADED_AT_ONCE = 200_000
 
 
 class Expire(Translate):
-    """Sets a timer for each order, and tells when it has passed."""
+    """Sets a timer for each order, and emits a record when it has passed."""
 
     orders = Input("id BIGINT, at_ms BIGINT", route_by="id")
     wake = Timers()
@@ -80,7 +80,7 @@ class Candidate:
         return spent
 
     def check(self, round_: int) -> None:
-        """Require that the latest run told of all orders that were due, and of no other."""
+        """Require that the latest run emitted all orders that were due, and no others."""
         gone = self.driver.outputs("stage.gone")[-1]
         due = range(round_ * self.due, (round_ + 1) * self.due)
         assert sorted(record["id"] for record in gone) == list(due)

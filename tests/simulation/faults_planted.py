@@ -143,7 +143,7 @@ def claim_comes_last(patch: pytest.MonkeyPatch) -> None:
     """A file is renamed before its claim is recorded, and nobody searches for it."""
 
     class Late:
-        """A store that is told of a claim only once its file was moved."""
+        """A store that learns of a claim only once its file was moved."""
 
         def __init__(self, store: Any) -> None:
             self.store = store
@@ -268,13 +268,13 @@ def corrections_forget_their_request(patch: pytest.MonkeyPatch) -> None:
 
 
 def closes_are_in_the_store_only(patch: pytest.MonkeyPatch) -> None:
-    """A close is told to the store, and not put beside the tables."""
+    """A close is stored, and not put beside the tables."""
     patch.setattr(operations, "MIXES", (("close", "marker"),))
     patch.setattr(PunctuationLog, "put", lambda self, punctuation, *, staged="": None)
 
 
 def closes_are_told_by_recovery_only(patch: pytest.MonkeyPatch) -> None:
-    """A close that recovery could not tell the store is not told it before the next one."""
+    """A close that recovery could not store is not stored before the next one."""
     patch.setattr(operations, "MIXES", (("close", "marker"),))
     patch.setattr(Punctuations, "catch_up", lambda self, record: None)
 
@@ -440,7 +440,7 @@ def priorities_are_not_brought(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_gone_still_counts(patch: pytest.MonkeyPatch) -> None:
     """Groups are computed anew from all of their records, and nothing is taken out."""
-    patch.setattr(recomputation, "rows_left", lambda rows, gone: (rows, gone.slice(0, 0)))
+    patch.setattr(recomputation, "subtract_rows", lambda rows, gone: (rows, gone.slice(0, 0)))
 
 
 def only_what_came_is_computed_anew(patch: pytest.MonkeyPatch) -> None:

@@ -16,7 +16,7 @@ Steps:
     ("twice",)                        the next run's tasks are executed twice, as by speculation
     ("fault", kind, point, nth)       the n-th passage of a failpoint from now on fails; "*" is any,
                                       `statement` the end of one inside a transaction
-    ("stall", point, nth)             the instance that leads stands still at a failpoint for longer
+    ("stall", point, nth)             the instance that leads halts at a failpoint for longer
                                       than its lease; another one takes over
     ("suspend", point, nth)           the same with its clock, as a virtual machine does
     ("continue",)                     and then it goes on

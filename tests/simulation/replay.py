@@ -1,4 +1,4 @@
-"""The reference engine, told what happened: it holds what must be there, and decides nothing.
+"""The reference engine, fed with what happened: it has what must be there, and decides nothing.
 
 It applies the runs that are recorded, the corrections that operators asked for, and the closes
 of frames where they stand. A new version takes over what the one before had, by what its

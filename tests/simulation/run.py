@@ -141,7 +141,7 @@ class _Play:
             self.outcome.figures["versions_followed"] = world.followed.followed
 
     def abandon(self) -> None:
-        """End what still stands still, as after a failed check."""
+        """End what is still halted, as after a failed check."""
         if self._stopped_work is not None:
             self._stopped_work.abandon()
 
@@ -153,7 +153,7 @@ class _Play:
             if step[0] == "fault":
                 return world.strikes.plan(*step[1:])
             if step[0] in STANDS:
-                # One at a time: what stands still already is the instance that led before.
+                # One at a time: what is halted already is the instance that led before.
                 if self._stopped_work is None and not world.strikes.stalls:
                     world.strikes.plan(*step)
                 return None
@@ -175,7 +175,7 @@ class _Play:
         self.checker.observe()
 
     def _do_or_stop(self, step: Step) -> None:
-        """Do a step; where it stands still in the middle, another instance takes over."""
+        """Do a step; where it halts in the middle, another instance takes over."""
         strikes = self.world.strikes
         if step[0] not in STOPPABLE or not strikes.stalls:
             return self._do(*step)
@@ -262,7 +262,7 @@ class _Play:
                 raise NotImplementedError(verb)
 
     def _scan(self) -> None:
-        """Scan; a source that rests from a failure tells the same one again."""
+        """Scan; a source that rests after a failure reports the same one again."""
         for failure in self.world.scan().failures:
             if not any(failure is known for known in self._told):
                 self._excuse(failure)

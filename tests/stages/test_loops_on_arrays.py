@@ -229,7 +229,7 @@ DAYS = st.lists(
 def test_any_history_gives_what_scratch_gives(
     loop: str, days: list[list[Told]], from_view: bool
 ) -> None:
-    """Edges told again, to themselves, back and forth; from a source, and from a view."""
+    """Edges repeated, to themselves, back and forth; from a source, and from a view."""
     last: dict[tuple[int, int], bool] = {}
     for day, actual in zip(days, after_each(loop, days, from_view=from_view), strict=True):
         last |= {(src, dst): told is None for src, dst, told in day}
@@ -291,7 +291,7 @@ def test_any_split_gives_the_tables_of_one_batch(loop: str) -> None:
 
 
 def test_the_last_record_of_two_nodes_counts() -> None:
-    """Edges told again change nothing, and one that comes and goes was never there."""
+    """Repeated edges change nothing, and one that comes and goes was never there."""
     days: list[list[tuple[int, int, bool | None]]] = [
         [(1, 2, None), (1, 2, None), (2, 3, None), (2, 3, True), (4, 4, None)],
         [(1, 2, False), (7, 8, True)],

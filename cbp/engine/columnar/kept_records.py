@@ -15,7 +15,7 @@ from __future__ import annotations
 
 from collections.abc import Callable, Collection, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass
-from functools import lru_cache
+from functools import lru_cache, partial
 from operator import itemgetter
 from typing import Any, Protocol
 
@@ -27,6 +27,8 @@ from cbp.model.flow.attributes import attribute, by_attribute
 from cbp.model.flow.schema import Field, Schema
 
 _FLOATS = ("DOUBLE", "FLOAT")
+
+_NULL = (None,)
 
 _REVERSE = "reverse"
 """The argument of `range` that is no column."""
@@ -72,19 +74,21 @@ class KeptShape:
     Attributes:
         name: Name of the state.
         schema: The columns of the second key.
-        bind_get: Returns the second key that an author passed to `get`; raises as `given`.
+        getter: Returns the `get` of a group for its author, which checks its arguments as `given`
+            does, from the function that takes a second key.
     """
 
     def __init__(self, spec: StateSpec) -> None:
         self.name = spec.name
         self.schema = spec.schema.select(spec.second_key)
         self._second_of = key_reader(spec.schema, spec.second_key)
+        self._seconds_of = keys_reader(spec.schema, spec.second_key)
         self._record, self._types = spec.schema, [column.type for column in self.schema.fields]
         self._is_typed = _row_checker(spec.schema)
         self._exact = [EXACT.get(column.type.kind) for column in spec.schema.fields]
         self._is_plain = not _has_floats(self.schema)
-        self._bind = {name: _binder(spec.name, name, self.schema) for name in ("get", "delete")}
-        self.bind_get = self._bind["get"]
+        self._delete = _binder(spec.name, "delete", self.schema)(tuple)
+        self.getter = _binder(spec.name, "get", self.schema)
 
     def second_of(self, row: Row) -> Row:
         """Return the second key of a record, in the form in which keys are compared."""
@@ -92,17 +96,19 @@ class KeptShape:
 
     def seconds_of(self, rows: Iterable[Row]) -> Iterable[Row]:
         """Return the second keys of records, in the form in which keys are compared."""
-        return map(self._second_of, rows)
+        return self._seconds_of(rows)
 
-    def are_exact(self, operations: Sequence[Row | Deletion]) -> bool:
-        """Return whether all are puts, with values of the Python types of their columns.
+    def are_exact(self, puts: Sequence[Row]) -> bool:
+        """Return whether all records have values of the Python types of their columns.
 
         Such records need no check one by one: what else can be wrong with a value, such as a number
         that is too large, is found when the column is encoded.
         """
-        if set(map(type, operations)) != {tuple}:
+        if not puts:
+            return True
+        if set(map(type, puts)) != {tuple}:
             return False
-        pairs = zip(zip(*operations, strict=True), self._exact, strict=True)
+        pairs = zip(zip(*puts, strict=True), self._exact, strict=True)
         return all(exact is not None and exact.issuperset(map(type, v)) for v, exact in pairs)
 
     def order_of(self, second: Row) -> tuple[Any, ...]:
@@ -111,29 +117,27 @@ class KeptShape:
             return tuple([(0,) if value is None else (1, value) for value in second])
         return tuple(map(order_key, second, self._types))
 
-    def in_order(self, rows: dict[Row, Row]) -> list[Row]:
-        """Return records, given by their second keys, in the order of these."""
-        if len(rows) < 2:
-            return list(rows.values())
-        return [rows[second] for second in self._sorted(rows)]
-
-    def _sorted(self, seconds: Collection[Row]) -> list[Row]:
+    def in_order(self, seconds: Collection[Row]) -> Sequence[Row]:
+        """Return different second keys in their order."""
         if not self._is_plain:
             return sorted(seconds, key=self.order_of)
-        nulls = [second for second in seconds if None in second]
-        if not nulls:
-            return sorted(seconds)
-        if len(self._types) > 1:
-            return sorted(seconds, key=self.order_of)
-        return [*nulls, *sorted(second for second in seconds if None not in second)]
+        ordered = list(seconds)
+        if len(self._types) > 1 and any(None in second for second in ordered):
+            return sorted(ordered, key=self.order_of)
+        null = [_NULL] if _NULL in seconds else []  # the only null of one column comes first
+        if null:
+            ordered.remove(_NULL)
+        ordered.sort()
+        return [*null, *ordered]
 
-    def given(self, verb: str, args: Row, named: dict[str, Any]) -> Row:
-        """Return the second key that an author passed to `delete`, or to `get`.
+    def given(self, args: Row, named: dict[str, Any]) -> Row:
+        """Return the second key that an author passed to `delete`.
 
         Raises:
             TypeError: A column is missing, unknown, or of another type.
         """
-        return self._bind[verb](*args, **named)
+        second: Row = self._delete(*args, **named)
+        return second
 
     def compared(self, seconds: Iterable[Row]) -> Iterable[Row]:
         """Return second keys, as a file has them, in the form in which keys are compared."""
@@ -256,6 +260,14 @@ def key_reader(schema: Schema, names: Sequence[str]) -> Callable[[Row], Row]:
     return lambda row: ()
 
 
+def keys_reader(schema: Schema, names: Sequence[str]) -> Callable[[Iterable[Row]], Iterable[Row]]:
+    """Return a function that gives some columns of many records as keys that can be compared."""
+    if len(names) == 1 and schema[names[0]].type.kind not in _FLOATS:
+        read = itemgetter(schema.index(names[0]))
+        return lambda rows: zip(map(read, rows))  # no call of Python's per record
+    return partial(map, key_reader(schema, names))
+
+
 @lru_cache(maxsize=1024)
 def kept_shape(spec: StateSpec) -> KeptShape:
     """Return the shape of a kept state."""
@@ -263,21 +275,19 @@ def kept_shape(spec: StateSpec) -> KeptShape:
 
 
 class KeptRecords:
-    """The records of one group, for its author; it can be read any number of times."""
+    """The records of one group, for its author; it can be read any number of times.
 
-    __slots__ = ("_reader", "_shape")
+    Attributes:
+        get: Returns the record with a second key; `None` if there is none. Raises `TypeError` if a
+            column is missing, unknown, or of another type.
+    """
+
+    __slots__ = ("_reader", "_shape", "get")
     __hash__ = object.__hash__
 
     def __init__(self, shape: KeptShape, reader: KeptReader) -> None:
         self._shape, self._reader = shape, reader
-
-    def get(self, *args: Any, **named: Any) -> Any | None:
-        """Return the record with this second key; `None` if there is none.
-
-        Raises:
-            TypeError: A column is missing, unknown, or of another type.
-        """
-        return self._reader.get(self._shape.bind_get(*args, **named))
+        self.get: Callable[..., Any | None] = shape.getter(reader.get)
 
     def range(self, **named: Any) -> Iterator[Any]:
         """Return an iterator of records in order; it reads what is asked of it, from either end.
@@ -356,30 +366,41 @@ def _typed_value(value: Any, name: str, schema: Schema) -> Any:
         raise TypeError(message) from exc
 
 
-def _binder(state: str, verb: str, schema: Schema) -> Callable[..., Row]:
-    """Return a function that binds arguments to the columns of the second key, as Python does.
+def _binder(
+    state: str, verb: str, schema: Schema
+) -> Callable[[Callable[[Row], Any]], Callable[..., Any]]:
+    """Return what makes an author's function of one that takes a second key.
 
-    It returns the second key in the form in which keys are compared. It is compiled, like the
-    functions that emit records; attributes of columns are checked identifiers.
+    The author's binds arguments to the columns of the second key, as Python does, and passes it on
+    in the form in which keys are compared. It is compiled, like the functions that emit records;
+    attributes of columns are checked identifiers.
     """
     names = [attribute(column) for column in schema.names]
     values = "".join(f"{name}, " for name in names)
     plain = f"_compared(({values}))" if _has_floats(schema) else f"({values})"
     lines = [
-        f"def bind({', '.join(names)}):",
-        f"    if {_usual_row(schema, names)}:",
-        f"        return {plain}",
-        f"    return _compared(_typed_values(({values}), _schema))",
+        "def make(_take):",
+        f"    def bound({', '.join(names)}):",
+        f"        if {_usual_row(schema, names)}:",
+        f"            return _take({plain})",
+        f"        return _take(_compared(_typed_values(({values}), _schema)))",
+        "    bound.__qualname__ = _name",
+        "    return bound",
     ]
     scope: dict[str, Any] = {
         **_CLASSES,
         "_compared": unify,
         "_typed_values": _typed_values,
         "_schema": schema,
+        "_name": f"{'out' if verb == 'delete' else 'group'}.{state}.{verb}",
     }
     exec("\n".join(lines), scope)
-    bind: Callable[..., Row] = scope["bind"]
-    bind.__qualname__ = f"{'out' if verb == 'delete' else 'group'}.{state}.{verb}"
+    make: Callable[[Callable[[Row], Any]], Callable[..., Any]] = scope["make"]
     if names == [*schema.names]:
-        return bind
-    return lambda *args, **named: bind(*args, **by_attribute(state, schema.names, named))
+        return make
+
+    def by_both_names(take: Callable[[Row], Any]) -> Callable[..., Any]:
+        bound = make(take)
+        return lambda *args, **named: bound(*args, **by_attribute(state, schema.names, named))
+
+    return by_both_names

@@ -8,7 +8,8 @@ and the entries of a map have no order.
     >>> row_codes([pa.table({"a": [1.5, None]}), pa.table({"a": [None, 1.5, 2.5]})])
     [array([0, 1]), array([1, 0, 2])]
 
-By these codes, `rows_left` finds the difference of two tables as multisets.
+By these codes, `subtract_rows` takes one table from another as multisets, and `first_twice` finds a
+row whose key came before in its group.
 """
 
 from __future__ import annotations
@@ -40,6 +41,24 @@ def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -
         column = pa.chunked_array(chunks, tables[0].column(at).type).combine_chunks()
         codes = _paired(codes, column_codes(column))
     return np.split(_dense(pa.array(codes)), np.cumsum(sizes)[:-1])
+
+
+def first_twice(second: pa.Table, groups: Int64s) -> int | None:
+    """Return a row whose second key an earlier row of its group has; `None` if there is none.
+
+    Args:
+        second: The second keys of some records.
+        groups: The group of each.
+    """
+    if bool(np.all(groups[1:] > groups[:-1])):  # one record each, as of counts
+        return None
+    (codes,) = row_codes([second], [groups])
+    _, firsts = np.unique(codes, return_index=True)
+    if len(firsts) == len(codes):
+        return None
+    again = np.ones(len(codes), np.bool_)
+    again[firsts] = False
+    return int(np.flatnonzero(again)[0])
 
 
 def column_codes(column: pa.Array) -> Int64s:
@@ -124,7 +143,7 @@ def _with_nulls(codes: Int64s, column: pa.Array) -> Int64s:
     return marked
 
 
-def rows_left(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table]:
+def subtract_rows(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Take rows out of a table; return what is left of it, and what it did not have.
 
     Args:

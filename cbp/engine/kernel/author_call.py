@@ -248,7 +248,7 @@ class Emitted:
 
 
 def _delete(shape: KeptShape, buffer: list[Any], *args: Any, **named: Any) -> None:
-    buffer.append(Deletion(shape.given("delete", args, named)))
+    buffer.append(Deletion(shape.given(args, named)))
 
 
 def _flushing(buffer: list[Row], rows: int, flush: Callable[[], None]) -> Callable[[Row], None]:

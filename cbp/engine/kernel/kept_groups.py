@@ -19,14 +19,14 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from functools import cached_property
 from itertools import compress, islice, pairwise, repeat
-from operator import itemgetter
+from operator import eq, itemgetter, ne
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, key_reader
+from cbp.engine.columnar.kept_records import Bound, KeptRecords, kept_shape, keys_reader
 from cbp.engine.columnar.row_codec import Row, decode_columns
 from cbp.engine.columnar.values import row_order
 from cbp.engine.kernel.arrow.kept_state import KeptCall
@@ -86,10 +86,10 @@ class KeptSource:
         key = translator.key_of(spec)
         self.columns = Schema((*key.fields, *self.shape.schema.fields))
         self.key_types = tuple(column.type for column in key.fields)
-        self.key_of = key_reader(spec.schema, key.names)
+        self.keys_of = keys_reader(spec.schema, key.names)
         types = [column.type for column in spec.schema.fields]
         self.is_nested = any(type_.arguments for type_ in types)
-        self._is_plain = not self.is_nested and not any(one.kind in _FLOATS for one in types)
+        self._floats = [at for at, one in enumerate(types) if one.kind in _FLOATS]
         self._groups: dict[int, KeptGroup] = {}
         self.whole_groups = WholeGroups(
             state,
@@ -129,24 +129,19 @@ class KeptSource:
             return False
         keys, hashes = self._key_table, self.hashes
         call = KeptCall(self.spec, self._translator, self.state, keys=keys, hashes=hashes)
-        records = NamedRecords(self.spec, call, named())
-        places: list[Place] = []
-        for number, name, mine in records.places((asked.number, second)):
-            self.group(number).note(name, mine)
-            places += mine
+        read = None if self.is_nested else self._read  # nested ones are read when asked for
+        records = NamedRecords(self.spec, call, named(), read)
+        for found in records.found((asked.number, second)):
+            self.group(found.group).note(found.seconds, found.places, found.records)
         self._ranges = records.ranges()
-        self._read_all(places)
         return True
 
-    def _read_all(self, places: Sequence[Place]) -> None:
-        """Read some records together; those of nested types are read when they are asked for."""
-        if self.is_nested or not places:
-            return
-        files, rows = (np.array(one, np.int64) for one in zip(*places, strict=True))
+    def _read(self, positions: RecordPositions) -> list[Row]:
+        """Read some records together."""
         names = self.spec.schema.names
-        table = self.state.take(RecordPositions(np.zeros(len(rows), np.int64), files, rows), names)
-        decoded = decode_columns(table, names, [column.type for column in self.spec.schema.fields])
-        self.records.update(zip(places, self.make(decoded), strict=True))
+        table = self.state.take(positions, names)
+        types = [column.type for column in self.spec.schema.fields]
+        return self.make(decode_columns(table, names, types))
 
     def record(self, at: int, row: int) -> Any:
         """Return the record at a row of a file; of a state without nested types."""
@@ -178,11 +173,21 @@ class KeptSource:
             self._listed = group, group.list_all()
         return self._listed[1]
 
-    def is_same(self, before: Row, after: Row) -> bool:
-        """Return whether a record is put unchanged."""
-        if before == after:
-            return True
-        return not self._is_plain and identity(before) == identity(after)
+    def are_same(self, before: Sequence[Any], after: Sequence[Any]) -> list[bool]:
+        """Return which records are put unchanged, beside the records of before."""
+        same = list(map(eq, before, after))
+        if self.is_nested or self._has_nan(after):
+            for at, (old, new) in enumerate(zip(before, after, strict=True)):
+                same[at] = same[at] or (isinstance(old, tuple) and identity(old) == identity(new))
+        return same
+
+    def _has_nan(self, records: Sequence[Any]) -> bool:
+        """Return whether a record has a number that is not equal to itself."""
+        if not self._floats:
+            return False
+        rows = list(filter(None, records))
+        columns = (list(map(itemgetter(at), rows)) for at in self._floats)
+        return any(any(map(ne, values, values)) for values in columns)
 
     def of(self, number: int) -> list[Row]:
         """Return the first records of a group, for messages."""
@@ -211,20 +216,52 @@ class KeptSource:
         return spans
 
 
-class KeptGroup:
-    """The records of one group before its call; a `KeptReader`."""
+class _Answers(dict[Row, Any]):
+    """What is known by second key; anything else is asked for, and remembered."""
 
-    __slots__ = ("_located", "_number", "_parts", "_searches", "_source")
+    __slots__ = ("_ask",)
+
+    def __init__(self, ask: Callable[[Row], Any]) -> None:
+        self._ask = ask
+
+    def __missing__(self, second: Row) -> Any:
+        answer = self._ask(second)
+        if len(self) >= _LOCATED_MAX:
+            self.clear()
+        self[second] = answer
+        return answer
+
+
+class KeptGroup:
+    """The records of one group before its call; a `KeptReader`.
+
+    Attributes:
+        get: Returns the record with a second key; `None` if there is none.
+        locate: Returns where the live record with a second key lies, as [(index of the file, row)],
+            or [].
+    """
+
+    __slots__ = ("_known", "_located", "_number", "_parts", "_searches", "_source", "get", "locate")
 
     def __init__(self, source: KeptSource, number: int) -> None:
         self._source, self._number = source, number
-        self._located: dict[Row, Sequence[Place]] = {}
+        self._located, self._known = _Answers(self._search), _Answers(self._record)
+        # What was found for the whole window is answered without a call of Python's.
+        self.get: Callable[[Row], Any | None] = self._known.__getitem__
+        self.locate: Callable[[Row], Sequence[Place]] = self._located.__getitem__
         self._parts: list[tuple[int, SecondOrder, int, int]] | None = None
         self._searches = 0
 
-    def note(self, second: Row, places: Sequence[Place]) -> None:
-        """Take the place of the live record with this second key; no place if there is none."""
-        self._located[second] = places
+    def note(
+        self,
+        seconds: Sequence[Row],
+        places: Sequence[Sequence[Place]],
+        records: Sequence[Row | None] | None,
+    ) -> None:
+        """Take the place of the live record with each second key, and the records if read."""
+        self._located.update(zip(seconds, places, strict=True))
+        if records is not None:
+            self._known.update(zip(seconds, records, strict=True))
 
     @property
     def number(self) -> int:
@@ -237,23 +274,18 @@ class KeptGroup:
             self._parts = self._source.parts(self._number)
         return self._parts
 
-    def get(self, second: Row) -> Any | None:
-        """Return the record with this second key; `None` if there is none."""
-        places = self._located.get(second)
-        if places is None:
-            places = self.locate(second)
-        return self.record_at(places[0]) if places else None
+    def _record(self, second: Row) -> Any | None:
+        """Return the record with this second key, found or read now."""
+        places = self.locate(second)
+        if second in self._known:  # read with those that the window's inputs name
+            return self._known[second]
+        return self._record_at(places[0]) if places else None
 
-    def locate(self, second: Row) -> Sequence[Place]:
-        """Return the live record with this second key, as [(index of the file, row)], or []."""
-        places = self._located.get(second)
-        if places is None and self._source.find_named(self, second):
-            places = self._located.get(second)
-        if places is None:
-            if len(self._located) >= _LOCATED_MAX:
-                self._located.clear()
-            places = self._located[second] = self._found(second)
-        return places
+    def _search(self, second: Row) -> Sequence[Place]:
+        """Return where the live record with this second key lies, found now."""
+        if self._source.find_named(self, second) and second in self._located:
+            return self.locate(second)
+        return self._found(second)
 
     def _found(self, second: Row) -> Sequence[Place]:
         files = self.files()
@@ -295,7 +327,7 @@ class KeptGroup:
                 if row not in source.state.dead_rows(at):
                     yield at, row
 
-    def record_at(self, place: Place) -> Any:
+    def _record_at(self, place: Place) -> Any:
         """Return the record at a place."""
         source = self._source
         record = source.records.get(place)

@@ -1,6 +1,6 @@
 """Kept records that a window's inputs name, found together: one search for all groups.
 
-    input records -> their second keys, by group -> binary searches in columns -> places, records
+    input records -> their second keys, by group -> binary searches in columns -> records
 
 An author mostly looks up what a record of the group names: a link's URL, an order's item. So the
 columns of the second key are taken from each input that has them, and all records with these keys
@@ -11,7 +11,8 @@ only: each group is still asked by its author, and finds others by itself
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator, Sequence
+from collections.abc import Callable, Iterable, Iterator, Sequence
+from dataclasses import dataclass
 
 import numpy as np
 import numpy.typing as npt
@@ -19,24 +20,56 @@ import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, arrow_type
 from cbp.engine.columnar.groups import FlowRun, Ranges
-from cbp.engine.columnar.kept_records import kept_shape
-from cbp.engine.columnar.row_codec import Row, decode_columns
+from cbp.engine.columnar.kept_records import kept_shape, keys_reader
+from cbp.engine.columnar.row_codec import Row
 from cbp.engine.kernel.arrow.kept_state import KeptCall
+from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.second_key_order import SecondOrder
 from cbp.model.dataflow.stage import InputSpec, StateSpec
 from cbp.model.flow.schema import Schema
 
 Int64s = npt.NDArray[np.int64]
 
-Named = tuple[Int64s, pa.Table]
-"""Groups, by number, and beside each a second key that a record of it names."""
-
 Place = tuple[int, int]
 """The place of a record: index of the file, and row."""
 
 
+@dataclass(frozen=True, slots=True)
+class Named:
+    """The second keys that the records of one input name, group after group.
+
+    Attributes:
+        sizes: Number of them by group.
+        seconds: The keys, as authors ask for them.
+        keys: The same as columns.
+    """
+
+    sizes: Int64s
+    seconds: list[Row]
+    keys: pa.Table
+
+
+@dataclass(frozen=True, slots=True)
+class FoundRecords:
+    """What a kept state has of the second keys that one group names.
+
+    Attributes:
+        seconds: The keys; one that several records name comes several times.
+        places: Where the live records of each lie.
+        records: The record of each, `None` if there is none; `None` if they were not read.
+    """
+
+    group: int
+    seconds: Sequence[Row]
+    places: Sequence[Sequence[Place]]
+    records: Sequence[Row | None] | None
+
+
 def named_by(
-    spec: StateSpec, inputs: Sequence[InputSpec], flows: Sequence[tuple[FlowRun, Ranges]]
+    spec: StateSpec,
+    inputs: Sequence[InputSpec],
+    flows: Sequence[tuple[FlowRun, Ranges]],
+    records: Sequence[Sequence[Row]],
 ) -> list[Named]:
     """Return what the inputs of a window name, for each that has the columns of the second key.
 
@@ -44,17 +77,21 @@ def named_by(
         spec: The kept state.
         inputs: The inputs.
         flows: Their records, and the rows of each group in them, which follow each other.
+        records: The same records, as an author is given them.
     """
     second = spec.schema.select(spec.second_key)
     named: list[Named] = []
-    for input_, (run, ranges) in zip(inputs, flows, strict=True):
+    for input_, (run, ranges), rows in zip(inputs, flows, records, strict=True):
         sizes = ranges.stops - ranges.starts
-        if _has(input_.schema, second) and sizes.any():
-            slots = [run.columns[input_.schema.index(name)] for name in second.names]
-            table = run.table.slice(int(ranges.starts[0]), int(sizes.sum()))
-            columns = [table.column(slot) for slot in slots]
-            keys = pa.table(columns, names=list(second.names))
-            named.append((np.repeat(np.arange(len(sizes)), sizes), keys))
+        if not (_has(input_.schema, second) and sizes.any()):
+            continue
+        slots = [run.columns[input_.schema.index(name)] for name in second.names]
+        table = run.table.slice(int(ranges.starts[0]), int(sizes.sum()))
+        columns = [table.column(slot) for slot in slots]
+        keys = pa.table(columns, names=list(second.names))
+        # The author looks up values of these objects, whose hashes are computed once.
+        seconds = list(keys_reader(input_.schema, second.names)(rows))
+        named.append(Named(sizes, seconds, keys))
     return named
 
 
@@ -71,50 +108,85 @@ class NamedRecords:
         spec: The state.
         call: Finds its records for the groups of the window.
         named: What the inputs name.
+        read: Reads records; `None` if they are read when an author asks for them.
     """
 
-    def __init__(self, spec: StateSpec, call: KeptCall, named: Iterable[Named]) -> None:
-        self._spec, self._call, self._named = spec, call, named
+    def __init__(
+        self,
+        spec: StateSpec,
+        call: KeptCall,
+        named: Iterable[Named],
+        read: Callable[[RecordPositions], list[Row]] | None,
+    ) -> None:
+        self._spec, self._call, self._named, self._read = spec, call, list(named), read
 
-    def places(self, asked: tuple[int, Row]) -> Iterator[tuple[int, Row, tuple[Place, ...]]]:
-        """Yield each key that is named: its group, the key, and where its live records lie.
-
-        A key that several records name comes several times.
+    def found(self, asked: tuple[int, Row]) -> Iterator[FoundRecords]:
+        """Yield what the state has of the keys that each group names.
 
         Args:
             asked: The group and the key for which an author asks. If no input names it, it comes
                 for every group, too.
         """
-        shape = kept_shape(self._spec)
-        names, types = shape.schema.names, [column.type for column in shape.schema.fields]
-        parts, seconds, tables = [np.empty(0, np.int64)], list[Row](), []
-        for numbers, keys in self._named:
-            parts.append(numbers)
-            seconds += shape.compared(decode_columns(keys, names, types))
-            tables.append(keys)
-        number, second = asked
-        mine = np.flatnonzero(np.concatenate(parts) == number).tolist()
-        if second not in [seconds[at] for at in mine]:
-            parts.append(every := np.arange(len(self._call.hashes)))
-            seconds += [second] * len(every)
-            scalars = map(pa.scalar, second, arrow_schema(shape.schema).types)
-            columns = [pa.repeat(scalar, len(every)) for scalar in scalars]
-            tables.append(pa.table(columns, names=list(names)))
-        wide = [arrow_type(type_, wide=True) for type_ in types]
-        tables = [
+        named = [*self._named, *self._asked_of_all(*asked)]
+        groups = np.concatenate([np.repeat(np.arange(len(n.sizes)), n.sizes) for n in named])
+        places, records = self._located(groups, self._columns([one.keys for one in named]))
+        start = 0
+        for one in named:
+            stops = np.cumsum(one.sizes)
+            for group in np.flatnonzero(one.sizes).tolist():
+                stop = int(stops[group])
+                first = stop - int(one.sizes[group])
+                mine = slice(start + first, start + stop)
+                yield FoundRecords(
+                    group,
+                    one.seconds[first:stop],
+                    places[mine],
+                    None if records is None else records[mine],
+                )
+            start += len(one.seconds)
+
+    def _asked_of_all(self, group: int, second: Row) -> Iterator[Named]:
+        """Yield a key for every group, unless this group's records name it."""
+        for one in self._named:
+            stop = int(one.sizes[: group + 1].sum())
+            if second in one.seconds[stop - int(one.sizes[group]) : stop]:
+                return
+        schema, many = kept_shape(self._spec).schema, len(self._call.hashes)
+        scalars = map(pa.scalar, second, arrow_schema(schema).types)
+        columns = [pa.repeat(scalar, many) for scalar in scalars]
+        yield Named(np.ones(many, np.int64), [second] * many, pa.table(columns, schema.names))
+
+    def _columns(self, tables: Sequence[pa.Table]) -> pa.Table:
+        schema = kept_shape(self._spec).schema
+        wide = [arrow_type(column.type, wide=True) for column in schema.fields]
+        return pa.concat_tables(
             pa.table(
                 [column.cast(type_) for column, type_ in zip(one.columns, wide, strict=True)],
-                names=list(names),
+                names=list(schema.names),
             )
             for one in tables
-        ]
-        groups = np.concatenate(parts)
-        found, positions = self._call.locate(groups, pa.concat_tables(tables))
-        places: list[tuple[Place, ...]] = [()] * len(groups)
-        lies = zip(positions.file.tolist(), positions.position.tolist(), strict=True)
-        for at, place in zip(found.tolist(), lies, strict=True):
-            places[at] = (*places[at], place)
-        yield from zip(groups.tolist(), seconds, places, strict=True)
+        )
+
+    def _located(
+        self, groups: Int64s, second: pa.Table
+    ) -> tuple[list[Sequence[Place]], list[Row | None] | None]:
+        """Return where the live records of each key lie, and the records."""
+        found, positions = self._call.locate(groups, second)
+        lie = list(zip(positions.file.tolist(), positions.position.tolist(), strict=True))
+        if np.any(found[1:] == found[:-1]):  # several records of one key: each is to be known
+            several: list[Sequence[Place]] = [()] * len(groups)
+            for at, place in zip(found.tolist(), lie, strict=True):
+                several[at] = (*several[at], place)
+            return several, None
+        at = np.full(len(groups), len(found))
+        at[found] = np.arange(len(found))
+        numbers = at.tolist()
+        each: list[Sequence[Place]] = [*zip(lie), ()]
+        places = list(map(each.__getitem__, numbers))
+        if self._read is None:
+            return places, None
+        read: list[Row | None] = [*(self._read(positions) if lie else ()), None]
+        return places, list(map(read.__getitem__, numbers))
 
     def ranges(self) -> list[tuple[int, SecondOrder, list[int], list[int]]]:
         """Return each file that has rows of the groups: index, order, and each group's places."""

@@ -173,7 +173,10 @@ class WindowReader:
         return window
 
     def _kept(self, state: StateSpec, window: Window) -> KeptSource:
-        flows = window.arrived
+        named = None
+        if flows := window.arrived:
+            records = [source.rows for source in window.inputs]
+            named = partial(named_by, state, self._spec.inputs, flows, records)
         return KeptSource(
             state,
             self._spec,
@@ -182,7 +185,7 @@ class WindowReader:
             hashes=window.hashes,
             keys=window.keys,
             key_table=window.key_table,
-            named=partial(named_by, state, self._spec.inputs, flows) if flows else None,
+            named=named,
         )
 
     def _window(self, start: int, stop: int) -> Window:
@@ -191,7 +194,8 @@ class WindowReader:
         if pure:
             rows = sum(int(ranges.stops[-1] - ranges.starts[0]) for _, ranges in flows)
             limits = self._limits
-            if self._deliveries is None and limits.named_rows <= rows <= limits.window_rows:
+            whole = self._deliveries is None and not any(one.chunks for one in window.inputs)
+            if whole and limits.named_rows <= rows <= limits.window_rows:
                 window.arrived = flows
             return window
         if any(source.chunks or source.times is not None for source in window.sources):

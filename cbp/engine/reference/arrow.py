@@ -144,7 +144,7 @@ class _Emitter:
         keys = keys_of(f"out.{state.name}.delete", given, schema)
         shape, many = kept_shape(state), len(schema) - len(state.second_key)
         for values in zip(*(column.to_pylist() for column in keys.columns), strict=True):
-            second = shape.given("delete", values[many:], {})
+            second = shape.given(values[many:], {})
             self._of_group(state.name, unify(values[:many])).append(Deletion(second))
 
     def _of_group(self, state: str, key: Row) -> list[Any]:

@@ -168,7 +168,7 @@ class Emitter:
             operations.append(row)
 
         def delete(*args: Any, **named: Any) -> None:
-            operations.append(Deletion(shape.given("delete", args, named)))
+            operations.append(Deletion(shape.given(args, named)))
 
         emit: Any = _emit(state.name, state.schema, take)
         emit.delete, emit.remote = delete, partial(refuse_remote, state.name)

@@ -56,7 +56,7 @@ class SetAside:
         return {one.key for one in self.before if one.key is not None}
 
     def take_group(self, key: Key, group: Group, error: AuthorCodeError | None = None) -> None:
-        """Set a group's new records aside; without an error, behind earlier ones.
+        """Set a group's new records aside; without an error, after earlier ones.
 
         Raises:
             AuthorCodeError: The stage does not set records aside.

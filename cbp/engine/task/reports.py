@@ -189,7 +189,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class ProcessChanged:
-    """What author's code changed of the worker's process, which ends behind its task.
+    """What author's code changed of the worker's process, which ends after its task.
 
     Attributes:
         stage, function, place: The stage, its function, and the `file.py:12` of that.

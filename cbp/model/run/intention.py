@@ -99,7 +99,7 @@ class LookupMoment:
 
     Attributes:
         epoch: The newest epoch that was read; -1 if the table had shown none.
-        version: The version of the table that was read. Epochs behind those that it shows were read
+        version: The version of the table that was read. Epochs after those that it shows were read
             from their records.
     """
 

@@ -21,7 +21,7 @@ from cbp.client.errors import problem_of
 from cbp.clock import Clock
 from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
-from controller.cli.progress import follow_job
+from controller.cli.progress import follow_rebuild
 from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
@@ -116,14 +116,7 @@ def _followed(
         if job["error"] is not None:
             raise problem_of(job["error"], job["error"]["status"])
         return job
-    path = ("dataflows", job["dataflow"], "rebuilds", job["id"])
-    return follow_job(
-        service,
-        *path,
-        clock=clock,
-        hidden=hidden,
-        busy=lambda one: not one["ended"] and one["status"] in ("building", "swapping"),
-    )
+    return follow_rebuild(service, job["dataflow"], job["id"], clock=clock, hidden=hidden)
 
 
 def _print_differences(job: Mapping[str, Any]) -> None:

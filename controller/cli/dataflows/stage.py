@@ -41,7 +41,9 @@ def stage_command(
 
 def _print_head(answer: dict[str, Any]) -> None:
     stage, code = answer["stage"], answer["code"]
-    print_text(f"{stage['name']}: {stage['state']}, next epoch {stage['epoch']}", "bold")
+    print_text(
+        f"{stage['name']}: {stage['state'].replace('_', ' ')}, next epoch {stage['epoch']}", "bold"
+    )
     if stage["runs_with"] != stage["name"]:
         print_text(f"runs with {stage['runs_with']}")
     print_text(stage["waiting"] or "can start at the next tick")

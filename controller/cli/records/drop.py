@@ -150,7 +150,7 @@ def _why(item: Mapping[str, Any], *, whole: bool = False) -> str:
     same = item.get("same_as") or {}
     reason = reason_text(item.get("reason"), whole=whole)
     if not reason and same.get("by") == "name":
-        return f"a file of this name came before with other content, as increment {same['index']}"
+        return f"an earlier file of this name has other content: increment {same['index']}"
     return reason or f"it has the content of {same.get('file')}"
 
 

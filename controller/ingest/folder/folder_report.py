@@ -431,7 +431,8 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
 
 def backlog_hint(place: SourcePlace, files: int, total: int) -> str:
     """Return what to do about very many small files; `""` if the source takes many at once."""
-    if files < _MANY_FILES or total > files * _SMALL_BYTES or place.source.batch.files > 1:
+    takes_many = place.source.batch_of(files).files > 1
+    if files < _MANY_FILES or total > files * _SMALL_BYTES or takes_many:
         return ""
     return (
         f"{files} small files wait: each becomes an increment, and each increment an epoch. Say "

@@ -34,7 +34,7 @@ UNKNOWN = 0
 
 
 class LineMap:
-    """Pairs of a record, from 0, and its line, from 1; the records behind it follow line by line.
+    """Pairs of a record, from 0, and its line, from 1; the records after it follow line by line.
 
     Attributes:
         pairs: The pairs, ascending.

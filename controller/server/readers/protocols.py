@@ -80,7 +80,7 @@ class ReaderProtocol(BoundedProtocol):
     _is_left = False
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; those behind a request wait until it is answered."""
+        """Take bytes; those after a request wait until it is answered."""
         self._pending += data
         self._go_on()
 

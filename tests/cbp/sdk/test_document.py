@@ -20,7 +20,7 @@ from cbp import (
     dataflow_from_document,
 )
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
-from cbp.model.dataflow.nodes import BATCH_BYTES, BATCH_FILES, ONE_FILE, FileBatch
+from cbp.model.dataflow.nodes import BATCH_BYTES, BATCH_FILES, UNSAID, FileBatch
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import FOREVER, NO_WISH, FlowRetention, RetentionWish
 from cbp.sdk.rules import read_rule
@@ -374,10 +374,10 @@ def test_a_wrong_retention_is_a_mistake_with_its_place(value: Any, code: str, fi
     ],
 )
 def test_a_source_may_put_many_files_into_an_increment(value: Any, expected: FileBatch) -> None:
-    """Without a word about it, every file is an increment of its own, as it always was."""
+    """Without a word about it, every file is an increment of its own, but for a backlog."""
     made = document()
     name = next(iter(made["sources"]))
-    assert dataflow_from_document(made, resolve).sources[name].batch == ONE_FILE
+    assert dataflow_from_document(made, resolve).sources[name].batch == UNSAID
     made["sources"][name]["batch"] = value
     assert dataflow_from_document(made, resolve).sources[name].batch == expected
 

@@ -17,7 +17,7 @@ from controller.api.requests.documents import parsed, read_document_body
 from controller.api.routing.dependencies import ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.beside.rebuild_jobs import RebuildJob
+from controller.loop.beside.rebuild_job import RebuildJob
 from controller.loop.controller import Controller
 from controller.store.base import Store
 

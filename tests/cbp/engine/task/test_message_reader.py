@@ -68,8 +68,8 @@ def written(driver: Driver, *names: str) -> int:
 def test_every_epoch_equals_the_reference(rows_min: int, epochs: list[dict[str, Any]]) -> None:
     """Groups get their messages in the reference's order; each is read by one task, once.
 
-    So it is where some files lie by bucket and others as they were emitted, and beside messages
-    to all. Every file that lies by bucket is read in place.
+    So it is where some files have a bucket and others the order of emission, and beside messages
+    to all. Every file divided by bucket is read in place.
     """
     limits = small_limits(rows_min)
     dataflow = letters()

@@ -135,7 +135,7 @@ def test_one_more_record_reads_and_writes_one(tmp_path: Path) -> None:
 
 
 class Misuses(TranslateArrow):
-    """Keeps state, and does with it what it is told."""
+    """Keeps state, and changes it as its input says."""
 
     urls = Input("url STRING", route_by="url")
     seen = State("url STRING, n BIGINT", keep=True, key="url, n")

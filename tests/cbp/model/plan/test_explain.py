@@ -1,6 +1,6 @@
-"""The physical plan: which way records take, told from the description alone.
+"""The physical plan: which way records take, from the description alone.
 
-The plan tells every stage, input, state and output once.
+The plan names every stage, input, state and output once.
 """
 
 from __future__ import annotations
@@ -116,7 +116,7 @@ def test_stages_apart_read_their_own_increments():
 
 
 def test_without_a_shuffle_every_task_reads_everything():
-    """The local executor has no shuffle, so no size is told."""
+    """The local executor has no shuffle, so no size is shown."""
     flow = sums()
     plan = explain(flow, choose_leaders(flow), LOCAL)
     assert set(ways(plan).values()) == {"every_task"}
@@ -222,7 +222,7 @@ def test_leaders_of_another_dataflow_are_refused():
 
 
 def test_a_loop_has_one_task_and_reads_what_it_wrote():
-    """Its messages do not wait for an epoch; the number of supersteps is told."""
+    """Its messages do not wait for an epoch; the number of supersteps is shown."""
     flow = loop_of(Components(), links="src BIGINT, dst BIGINT")
     stage = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))["stage"]
     assert stage.tasks_max == 1

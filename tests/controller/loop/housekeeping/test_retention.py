@@ -1,7 +1,7 @@
 """Retention in the service: what everybody has read goes, what somebody needs stays.
 
 Inputs go only when nothing needs them, and what is left has no gaps. A dry run removes nothing and
-tells why the rest stays.
+says why the rest stays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Hourly(Sum):
 
 
 class Rumour(Sum):
-    """Adds up, and tells the next two words of each number."""
+    """Adds up, and emits the next two words of each number."""
 
     items = Input(SCHEMA, route_by="word")
     mail = Loopback(SCHEMA, route_by="word")
@@ -151,7 +151,7 @@ def test_what_waits_stays(tmp_path: Path) -> None:
 
 
 def test_what_was_framed_is_not_framed_again_by_a_lost_store(tmp_path: Path) -> None:
-    """Its files are gone, though every record is there: the position tells where framing stands."""
+    """Its files are gone, though every record is there: the position says how far framing is."""
     every = LoopLimits(records_kept=1000)
     often: dict[str, Any] = {"retention": TINY, "collect_every": 1, **OFTEN, "limits": every}
     world = World(tmp_path / "a", engine=LocalEngine, keep=NOTHING, **often)
@@ -290,7 +290,7 @@ def test_a_source_is_read_from_the_oldest_that_is_there(tmp_path: Path) -> None:
 
 
 def test_a_lost_store_is_brought_back_without_them(tmp_path: Path) -> None:
-    """The position stands for them."""
+    """The position replaces them."""
     world = world_on(tmp_path / "a")
     play(world, EPOCHS)
     new = lose_the_store(world, tmp_path / "new", {"a": EPOCHS})

@@ -24,7 +24,7 @@ from controller.ingest.uploads import Author
 from controller.store.base import open_store
 from tests.cbp.engine.small_limits import small_limits
 from tests.controller.corrected_files import DOCUMENT, Shelf
-from tests.controller.loop.recovery.test_rollback import back
+from tests.controller.rollbacks import back
 from tests.controller.verified import EACH_WAY, verified
 from tests.new_database import put_new_database
 from tests.planned_faults import Crash, PlannedFaults

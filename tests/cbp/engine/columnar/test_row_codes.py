@@ -10,7 +10,7 @@ import pyarrow as pa
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.columnar.row_codes import rows_left
+from cbp.engine.columnar.row_codes import subtract_rows
 from cbp.model.dataflow.equality import identity
 from tests.sampling import examples
 
@@ -39,7 +39,7 @@ def counted(made: pa.Table) -> Counter[Any]:
 @given(ROWS, ROWS)
 def test_equal_rows_take_each_other_out(rows: list[Any], gone: list[Any]) -> None:
     """Nulls, NaN, both zeros and nested values included; what is not there is handed back."""
-    left, lacking = rows_left(table(rows), table(gone))
+    left, lacking = subtract_rows(table(rows), table(gone))
     have, want = counted(table(rows)), counted(table(gone))
     assert counted(left) == have - want
     assert counted(lacking) == want - have
