@@ -151,7 +151,7 @@ def _prose_width(cells: Sequence[Any]) -> int:
 
 
 def _block(columns: Sequence[str], row: Sequence[Any]) -> Table:
-    """Return a row as lines of column and value, with an empty line behind them."""
+    """Return a row as lines of column and value, with an empty line after them."""
     block = Table(box=None, pad_edge=False, show_header=False)
     block.add_column(style="bold", no_wrap=True)
     block.add_column(overflow="fold")
@@ -184,7 +184,7 @@ def print_more(answer: Mapping[str, Any]) -> None:
 
 
 def print_left_out(cursor: str) -> None:
-    """Say on stderr that a list goes on behind the page that was printed."""
+    """Say on stderr that a list goes on after the page that was printed."""
     said = f"this is not all: a greater --limit, or --cursor {cursor}, prints what follows"
     print_text(said, on_stderr=True)
 

@@ -1,4 +1,4 @@
-"""What readers of Delta's change data feed are told, and whether it is exact."""
+"""What readers of Delta's change data feed see, and whether it is exact."""
 
 from __future__ import annotations
 

@@ -40,7 +40,7 @@ class CommandForks:
     """A process that runs `cbp` for those who ask it, each in a fork.
 
     Attributes:
-        command: What stands in a script in the place of `cbp`.
+        command: What a script has in the place of `cbp`.
     """
 
     def __init__(self) -> None:

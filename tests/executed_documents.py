@@ -5,7 +5,7 @@ by ``Save as `NAME` `` is written to that file at its turn. A `python` block run
 its own, by its file's name if it has one. A `text` block is what the block before it prints to its
 standard output; without one it prints nothing. Other languages, such as `console`, are shown only.
 
-In a `text` block `...` stands for one or more characters of a line, and alone on a line for one or
+In a `text` block `...` means one or more characters of a line, and alone on a line for one or
 more lines: times, ids, paths. What a `text` block says beside them must be there; blanks at the
 end of a line do not count.
 """

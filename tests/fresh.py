@@ -30,7 +30,7 @@ def run_fresh(module: str, *arguments: object) -> None:
         text=True,
         check=False,
     )
-    # What Spark writes when it is stopped stands behind it.
+    # What Spark writes when it is stopped comes after it.
     assert done.returncode == 0, done.stderr[done.stderr.rfind("Traceback") :][:4000]
     assert done.stdout.strip().endswith("equal")
 

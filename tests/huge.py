@@ -78,7 +78,7 @@ class OuterHeap(Heap):
 
 
 class Peak:
-    """Samples the anonymous memory of processes: of this one, or of whom it is told.
+    """Samples the anonymous memory of processes: of this one, or of a given one.
 
     Attributes:
         bytes: The most that one of them had.

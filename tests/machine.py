@@ -82,7 +82,7 @@ def small_disk(folder: Path, size: str) -> Iterator[Path]:
     """Give a file system of its own, which only root may mount.
 
     Args:
-        folder: Where it lies; is made.
+        folder: Its path; is made.
         size: As `mount` takes it: `64k`, `48m`.
     """
     folder.mkdir()

@@ -1,4 +1,4 @@
-"""A join that tells what became of its pairs by records with a sign, as an author may write one."""
+"""A join that emits what became of its pairs by records with a sign, as an author may write one."""
 
 from __future__ import annotations
 
@@ -12,7 +12,7 @@ __all__ = ["Pairs"]
 class Pairs(Translate):
     """Pair the sums of two sides; a pair that is no longer right is taken back.
 
-    Two changes of a pair are told in two epochs, and as one in one epoch. So how many records it
+    Two changes of a pair are emitted in two epochs, and as one in one epoch. So how many records it
     writes depends on when it runs; the sum of their signs does not.
     """
 

@@ -1,6 +1,6 @@
 """Clocks that are not the machine's.
 
-`ManualClock` is handed to code of the product that takes a clock (`cbp.clock`): it stands still,
+`ManualClock` is handed to code of the product that takes a clock (`cbp.clock`): it does not move,
 and a wait by it takes no time. The product's asynchronous code waits by the clock of its event
 loop and reads no other, so a test brings a loop of its own: `play` runs a coroutine in simulated
 seconds, where an hour of silence takes no time; `MovableLoop` serves real sockets, and its clock is
@@ -26,7 +26,7 @@ T = TypeVar("T")
 
 
 class ManualClock(Clock):
-    """Stands still until a test moves it, or something waits by it.
+    """Moves only when a test moves it, or something waits by it.
 
     Args:
         begins: The time at first.
@@ -76,7 +76,7 @@ async def sleep(seconds: float) -> None:
 
 
 class MovableLoop(asyncio.SelectorEventLoop):
-    """A loop whose clock goes on like the machine's, and moves ahead when it is told."""
+    """A loop whose clock goes on like the machine's, and moves ahead when a test says so."""
 
     _ahead = 0.0
 

@@ -85,7 +85,7 @@ def run_python(code: str) -> subprocess.CompletedProcess[str]:
 
 
 def test_import_contracts():
-    """Who may import whom (pyproject.toml, [tool.importlinter])."""
+    """Which package may import which (pyproject.toml, [tool.importlinter])."""
     done = run_python(
         "from importlinter.cli import lint_imports_command as run; run(['--no-logo', '--no-cache'])"
     )

@@ -21,7 +21,7 @@ from tests.executed_documents import blocks, matches, play
     ],
 )
 def test_an_output_is_as_shown(expected: str, actual: str):
-    """`...` stands for what differs from time to time, and for nothing else."""
+    """`...` replaces what differs from time to time, and nothing else."""
     assert matches(expected, actual)
 
 

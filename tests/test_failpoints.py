@@ -3,7 +3,7 @@
 A call that makes, renames, removes or syncs a file counts as durable, and so does one that opens or
 ends a transaction of the database: in `controller/store`, the only package that may know SQLAlchemy
 (an import contract), and elsewhere by the name that the store gives it. Who makes it fires a
-failpoint itself, or stands in `COVERED` (its callers fire one) or in `NOT_DURABLE` (nothing that a
+failpoint itself, or is in `COVERED` (its callers fire one) or in `NOT_DURABLE` (nothing that a
 restart needs). Calls through the port of `cbp/engine/storage/files.py`, and through
 `Database.write`, are covered by these.
 """
@@ -86,7 +86,7 @@ Function = ast.FunctionDef | ast.AsyncFunctionDef
 
 
 def durable_calls(function: Function, *, sql: bool = False) -> Iterator[str]:
-    """Yield the durable calls of a function; `sql` tells whether it may know SQLAlchemy."""
+    """Yield the durable calls of a function; `sql`: whether it may know SQLAlchemy."""
     for call in (node for node in ast.walk(function) if isinstance(node, ast.Call)):
         if isinstance(call.func, ast.Name):
             if call.func.id == "open" and _writes(call):

@@ -1,4 +1,4 @@
-"""`python -m tests.invariants` tells what the tests hold, out of their own docstrings."""
+"""`python -m tests.invariants` lists what the tests hold, out of their own docstrings."""
 
 from __future__ import annotations
 
@@ -63,7 +63,7 @@ def test_every_test_says_which_rule_it_holds(capsys: pytest.CaptureFixture[str])
 
 
 def test_no_rule_opens_with_of():
-    """A rule begins with its subject: whoever reads the list reads each once."""
+    """A rule begins with its subject, so that it is understood at first reading."""
     assert [
         f"{held.path}::{name}"
         for held in read_tests()

@@ -1,4 +1,4 @@
-"""A run that was told what its machine has does not pass by leaving tests out.
+"""A run that knows what its machine must have does not pass by leaving tests out.
 
 The integration is not green because its machine lacks PostgreSQL, or a small disk where one can be
 mounted.
@@ -27,7 +27,7 @@ OUTCOMES = (pytest.skip.Exception, pytest.fail.Exception)
 def test_what_is_missing_and_not_required_is_a_skip(
     named: str, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """The reason is told; another need that is required changes nothing."""
+    """The reason is given; another need that is required changes nothing."""
     monkeypatch.setenv("CBP_REQUIRE", named)
     with pytest.raises(OUTCOMES, match="install it") as outcome, needs("postgres", OSError):
         raise OSError("install it")
@@ -97,12 +97,13 @@ def test_the_integration_requires_what_its_machine_can_have(
 ) -> None:
     """PostgreSQL and Chromium always; a small disk and manuals where the machine can have them.
 
-    What it does not require is told.
+    What it does not require is reported.
     """
     script = tmp_path / ".ci" / "run"
     script.parent.mkdir()
     script.write_bytes(RUN.read_bytes())
     (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "environment.sh").write_text("cbp_prepare() { true; }\n")
     (tmp_path / "deploy" / "check.sh").write_text("true\n")
     (tmp_path / "deploy" / "test.sh").write_text('echo "requires $CBP_REQUIRE"\n')
     commands = tmp_path / "bin"

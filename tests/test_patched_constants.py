@@ -27,7 +27,7 @@ ALLOWED = {
 
 
 def imported_names(tree: ast.Module) -> dict[str, str]:
-    """Return what each imported name of a module stands for, with dots."""
+    """Return what each imported name of a module means, with dots."""
     names: dict[str, str] = {}
     for node in ast.walk(tree):
         if isinstance(node, ast.ImportFrom):

@@ -68,7 +68,7 @@ class ResourceMissingError(ServiceProblemError):
 
 
 class ConflictRefusedError(ServiceProblemError):
-    """As things stand now, this cannot be done."""
+    """The request conflicts with the present state."""
 
 
 class RequestRefusedError(ServiceProblemError):
@@ -133,7 +133,7 @@ class StagesStoppedError(OperatingError):
 
 
 class WaitEndedError(OperatingError):
-    """What was waited for did not come in time; it goes on."""
+    """The awaited result did not come in time; the work goes on."""
 
     code = "wait_ended"
 

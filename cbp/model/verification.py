@@ -28,7 +28,8 @@ those of a stage whose code reads the time or the number of its runs (`group.run
 something aside: which calls fail depends on how its input was cut. They are
 repeated from an earlier state (`controller.loop.verification.repetition`), or not compared. What
 such a table holds from before the repeated epochs is undecided; a stage that was rebuilt has
-nothing from before.
+nothing from before. An epoch that gave back what was set aside is repeated like any other: it reads
+what the repeated epochs before it set aside.
 
 Invariant: every table of a dataflow is compared, or has a reason why not
 (tests/cbp/model/test_verification.py).

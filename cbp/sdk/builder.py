@@ -21,7 +21,7 @@ from cbp.errors import DataflowInvalidError, DefinitionError, Mistake
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, Dataflow, PublishPolicy
 from cbp.model.dataflow.nodes import (
     BUCKETS_DEFAULT,
-    ONE_FILE,
+    UNSAID,
     FileBatch,
     SourceNode,
     StageNode,
@@ -83,7 +83,7 @@ class DataflowBuilder:
         keep: RetentionWish = NO_WISH,
         duplicates: str = "accept",
         on_bad_records: str | Mapping[str, Any] = "quarantine_file",
-        batch: FileBatch = ONE_FILE,
+        batch: FileBatch = UNSAID,
         location: str = "",
         same_name: str = "quarantine",
         unfinished: tuple[str, ...] = UNFINISHED,
@@ -95,8 +95,10 @@ class DataflowBuilder:
         content: `"accept"` takes it as data, `"skip"` leaves it out, `"quarantine"` moves it to
         quarantine. `on_bad_records` says what happens to a file some of whose records are wrong;
         see `cbp.model.source.bad_records`.
-        `batch` is the number of waiting files that become one increment. `location` is a prefix
-        of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken in like dropped files.
+        `batch` is the number of waiting files that become one increment; without it each file is
+        one, but for a backlog in front of stages that count on the final state only.
+        `location` is a prefix of a bucket, such as `"s3://bucket/orders/"`, whose objects are taken
+        in like dropped files.
         `same_name` applies to a file that has the name of an accepted file but other content:
         `"quarantine"` moves it to quarantine, `"add"` takes it as data, `"replace"` takes back the
         records of the earlier one. Files whose names end in

@@ -19,7 +19,7 @@ CodedMessage = tuple[str, str]
 """Code and message of a mistake."""
 
 _RUN = re.compile(r"(?:\b(?:from|join)|,)\s*`?run\b", re.IGNORECASE)
-"""A query that names the table `run`, or a column of that name behind a comma."""
+"""A query that names the table `run`, or a column of that name after a comma."""
 
 _COMMENT = re.compile(r"/\*.*?\*/|--[^\n]*", re.DOTALL)
 

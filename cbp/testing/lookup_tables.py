@@ -28,7 +28,7 @@ def table_of(lookup: LookupSpec) -> str:
 
 
 def table_nodes(lookup: LookupSpec) -> tuple[SourceNode, StageNode]:
-    """Return the source of a look-up's table, named like the look-up, and the stage behind it."""
+    """Return the source of a look-up's table, named like the look-up, and the stage after it."""
     translator = _keeper(lookup)
     source = SourceNode(lookup.name, translator.inputs[0].schema)
     stage, _, _ = table_of(lookup).partition(".")

@@ -44,13 +44,13 @@ def check_split(checked: Author | Dataflow, epochs: Any, *, lookups: Tables = NO
     combiners over parts of them. The result must be the same each time.
 
     The batch has the last table of each look-up. With `wake=True` all tables come before all input
-    and behind it, too. Without it, a group keeps what it found when it was called, so the result
+    and again after it. Without it, a group keeps what it found when it was called, so the result
     depends on when a table changes: then a table may come with the first epoch, and with no other.
 
     A dataflow is also given its sources one after the other, forwards and backwards. A source
     without an increment, where another one has one, gets an empty one, so that stages that wait for
     all inputs run. Left out are messages, and what depends on the split by its declarations:
-    histories, outputs without a key or a sign that follow a view, and all tables behind a rule or a
+    histories, outputs without a key or a sign that follow a view, and all tables after a rule or a
     look-up that reads what happens to be there.
 
     Args:

@@ -50,7 +50,7 @@ class Rounds:
         self._stopping = False
 
     def ask(self, dataflows: Iterable[str]) -> None:
-        """Queue work for these dataflows, behind those that wait; returns at once.
+        """Queue work for these dataflows, after those that wait; returns at once.
 
         A dataflow whose work is running is queued once more: something may have arrived since.
         """

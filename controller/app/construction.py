@@ -1,7 +1,4 @@
-"""Constructs the drop folder and the controller's environment from the settings of a service.
-
-Also the feed of ended runs: which systems are notified, and what a run belongs to.
-"""
+"""Constructs the drop folder and the controller's environment from the settings of a service."""
 
 from __future__ import annotations
 
@@ -31,7 +28,6 @@ from controller.ingest.reader.file_reader import read_files
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import Environment, LoopLimits, RetryPolicy
 from controller.loop.assembly import Parts
-from controller.loop.controller import Controller
 from controller.loop.housekeeping.input_retention import Keep
 from controller.loop.records.description_log import Descriptions
 from controller.loop.runs.threads import Threads
@@ -42,36 +38,9 @@ from controller.sinks import SinkNotes, SinkPlaces, SinkPublishing
 from controller.sinks.mirroring import Mirrors
 from controller.sinks.targets import Targets
 from controller.store.base import Store
-from controller.telemetry import LineageExporter, RunExporter, RunFeed, TraceExporter
 
 EXPRESS_BYTES = 1 << 20
 """A run that reads so much Parquet at most takes a fraction of a second, as a rule."""
-
-
-def run_feed_for(
-    settings: Settings, *, controller: Controller, store: Store, leads: Callable[[], bool]
-) -> RunFeed:
-    """Return the feed; without a receiver in the settings it has no exporter.
-
-    Raises:
-        TelemetryPackagesMissingError: A receiver is set, and its packages are not installed.
-    """
-
-    def describe(dataflow: str, stage: str) -> tuple[Dataflow, tuple[str, ...]]:
-        members = controller.members(dataflow)
-        return controller.dataflow(dataflow), members.get(stage, (stage,))
-
-    return RunFeed(store, describe=describe, leads=leads, exporters=_exporters(settings))
-
-
-def _exporters(settings: Settings) -> Iterator[RunExporter]:
-    if settings.otlp_endpoint:
-        yield TraceExporter(settings.otlp_endpoint, instance=settings.advertise_url)
-    if settings.openlineage_url:
-        key = settings.openlineage_api_key
-        yield LineageExporter(
-            settings.openlineage_url, api_key=key.get_secret_value() if key else ""
-        )
 
 
 def drop_folder_for(
@@ -259,6 +228,7 @@ def environment_for(
         dataflows_max=settings.dataflows_max,
         limits=limits,
         refused=refused_places(settings),
+        seed_folders=tables_for(settings),
     )
 
 

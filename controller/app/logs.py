@@ -93,7 +93,7 @@ def _mask_entry(masker: Masker, _logger: Any, _method: str, entry: Entry) -> Ent
 
 
 def _mask_line(masker: Masker, _logger: Any, _method: str, line: str) -> str:
-    """Mask a finished line; it has the text of an exception, which no field had."""
+    """Mask a finished line: the text of an exception is in no field."""
     return str(mask_tokens(masker.text(line)))
 
 

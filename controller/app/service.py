@@ -37,10 +37,10 @@ from controller.app.construction import (
     drop_folder_for,
     engine_for,
     environment_for,
-    run_feed_for,
     sinks_for,
 )
 from controller.app.leader_duties import LeaderDuties
+from controller.app.telemetry import run_feed_for
 from controller.clock import SteadyClock
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (

@@ -1,9 +1,9 @@
-"""What becomes of a dataflow whose code was saved: the next choice of a change. Pure.
+"""The next change of a dataflow whose code was saved: choices for its stages. Pure.
 
     plan without a choice  ->  choice  ->  plan  ->  choice  ->  ...  until nothing more is chosen
 
 The plan of a change names the stages that differ, and refuses until each has a choice. `rebuild`
-recomputes a stage from its retained input, with all stages behind it: the tables are then what
+recomputes a stage from its retained input, with all stages after it: the tables are then what
 the new code makes of the whole input. `keep` goes on from the state that is there. Neither is a
 second mechanism: each is the choice that an author would give to `cbp register`. A stage that a
 document adds reads the retained input too if the choice is `rebuild`, where that can be read.

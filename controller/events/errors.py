@@ -1,4 +1,4 @@
-"""Errors of the event stream: too many clients, and a place behind which events are missing."""
+"""Errors of the event stream: too many clients, and a place after which events are missing."""
 
 from __future__ import annotations
 
@@ -19,7 +19,7 @@ class EventStreamsExhaustedError(OperatingError):
 
 
 class EventsGoneError(OperatingError):
-    """Events behind a place in the stream are no longer kept, or never were."""
+    """Events after a place in the stream are no longer kept, or never were."""
 
     code = "events_gone"
     retryable = False

@@ -61,7 +61,7 @@ class EventFeed:
         self._store, self._limits = store, limits
         self.streams = 0
         self._ring: list[EventRecord] = []
-        # Everything behind this place is in the ring.
+        # Everything after this place is in the ring.
         self._ring_begin: EventCursor | None = None
         self._newest: EventCursor | None = None
         self._changed = asyncio.Event()
@@ -99,14 +99,14 @@ class EventFeed:
                 self._end_poller()
 
     async def newest(self) -> EventCursor:
-        """Return the place behind the newest event."""
+        """Return the place after the newest event."""
         return (await run_in_threadpool(self._store.newest_event)).cursor
 
     async def follow(self, place: EventCursor) -> AsyncGenerator[EventRecord | None]:
-        """Yield the events behind a place, and `None` after each silence; ends with a stop.
+        """Yield the events after a place, and `None` after each silence; ends with a stop.
 
         Raises:
-            EventsGoneError: If events behind the place are no longer kept.
+            EventsGoneError: If events after the place are no longer kept.
         """
         self._begin_poller()
         while not self._stopped:

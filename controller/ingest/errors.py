@@ -230,7 +230,7 @@ class TableVersionGoneError(OperatingError):
 
 
 class FeedHaltedError(OperatingError):
-    """Versions of a table are in quarantine; those behind them wait, so that none is left out."""
+    """Versions of a table are in quarantine; those after them wait, so that none is left out."""
 
     code = "delta_changes_refused"
     retryable = False

@@ -91,7 +91,7 @@ def put_aside_reason(judged: Judged) -> FileRejectedError:
 
 @dataclass(frozen=True, slots=True)
 class NamedContent:
-    """What of a file is compared that has no claim yet.
+    """What is compared of a file that has no claim yet.
 
     Attributes:
         path: Its name, as evidence.

@@ -74,7 +74,7 @@ class FetchLimits:
 
     Attributes:
         slice_seconds: After this time others have their turn.
-        new_max: New objects of one listing; the next one shows those behind them.
+        new_max: New objects of one listing; the next one shows those after them.
         block_bytes: What one request fetches; held in memory.
         ahead: How many small objects are fetched while the one before them is claimed.
         ahead_bytes: Size of a small object.

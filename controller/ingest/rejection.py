@@ -64,6 +64,8 @@ class FileRejectedError(CbpError):
         cause: What the lower library said.
         lines: All wrong lines that were found, in order; up to 100.
         lines_more: Whether there may be more of them.
+        new_columns: Columns that the schema lacks, as a schema spells them (`device STRING`), if
+            the file suggests their types.
     """
 
     code = "file_rejected"
@@ -78,10 +80,11 @@ class FileRejectedError(CbpError):
         cause: str = "",
         lines: tuple[BadLine, ...] = (),
         lines_more: bool = False,
+        new_columns: tuple[str, ...] = (),
     ) -> None:
         super().__init__(message, rule=rule, line=line, column=column, cause=cause)
         self.rule, self.line, self.column, self.cause = rule, line, column, cause
-        self.lines, self.lines_more = lines, lines_more
+        self.lines, self.lines_more, self.new_columns = lines, lines_more, new_columns
 
     def arguments(self) -> dict[str, Any]:
         """Return the arguments that build the same error in another process."""
@@ -93,7 +96,20 @@ class FileRejectedError(CbpError):
             "cause": self.cause,
             "lines": self.lines,
             "lines_more": self.lines_more,
+            "new_columns": self.new_columns,
         }
+
+    def proposing(self, columns: Sequence[str], source: str) -> FileRejectedError:
+        """Return the error with the columns that the file suggests for its source."""
+        if not columns:
+            return self
+        message = (
+            f"{self.message}. By a sample of the file, the source's schema lacks: "
+            f"{', '.join(columns)}. Once they are registered, `cbp quarantine readmit DATAFLOW "
+            f"{source} --all --code {self.rule} --reason TEXT` takes such files in as they are"
+        )
+        arguments = self.arguments() | {"message": message, "new_columns": tuple(columns)}
+        return FileRejectedError(**arguments)
 
     def reason(self, *, file: str, claim: str) -> dict[str, Any]:
         """Return the reason that the quarantine and the store keep, as JSON values."""
@@ -115,6 +131,7 @@ class FileRejectedError(CbpError):
                 for b in self.lines
             ],
             "lines_more": self.lines_more,
+            **({"new_columns": list(self.new_columns)} if self.new_columns else {}),
         }
 
 

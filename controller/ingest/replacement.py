@@ -31,7 +31,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.row_codes import rows_left
+from cbp.engine.columnar.row_codes import subtract_rows
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.errors import NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
@@ -54,7 +54,7 @@ def replaces(same_as: Mapping[str, Any] | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What one claim brought: files of its increment, relative to the dataflow's folder."""
+    """The files of a claim's increment, relative to the dataflow's folder."""
 
     files: tuple[DataFile, ...]
     gone: tuple[DataFile, ...] = ()
@@ -62,7 +62,7 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a new file has beside the one before it, and what it lacks.
+    """The records that a new file adds to the one before it, and those that it lacks.
 
     Attributes:
         signed: Whether the readers of the source add up signs.
@@ -82,7 +82,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a replacement would change.
+    """The effects of a replacement.
 
     Attributes:
         came, gone: Numbers of records.
@@ -139,9 +139,9 @@ class Replacements:
         if place.signed:
             # What a signed replacement took back came as one more record, with its sign turned.
             before = _without_pairs(before)
-        before, _ = rows_left(before, gone)
-        came, _ = rows_left(count, before)
-        lacks, _ = rows_left(before, count)
+        before, _ = subtract_rows(before, gone)
+        came, _ = subtract_rows(count, before)
+        lacks, _ = subtract_rows(before, count)
         return Difference(came, lacks, place.signed)
 
     def write(
@@ -248,7 +248,7 @@ def _without_pairs(records: pa.Table) -> pa.Table:
     """Return signed records without those that take each other back, one by one."""
     positive = records.filter(pc.greater(records.column(SIGN), 0))
     negative = records.filter(pc.invert(pc.greater(records.column(SIGN), 0).fill_null(False)))
-    more, less = rows_left(positive, _turned(negative))
+    more, less = subtract_rows(positive, _turned(negative))
     return pa.concat_tables([more, _turned(less)])
 
 

@@ -23,6 +23,7 @@ from pathlib import Path
 import structlog
 
 from cbp.errors import FlowUnframedError
+from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
 from controller.ingest.batches import Batches
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.claims import Claims, OpenClaims, groups
@@ -67,6 +68,7 @@ class Tally:
     Attributes:
         done: Number of files that were begun.
         until: After this time no other file is begun.
+        batch: How many files become one increment in this pass.
         claims: Whether files of `incoming` are claimed.
     """
 
@@ -74,6 +76,7 @@ class Tally:
         self.claims = claims
         self.report, self.stopping = ScanReport(), stopping
         self.done, self.until = 0, datetime.max.replace(tzinfo=UTC)
+        self.batch = ONE_FILE
 
 
 @dataclass(frozen=True, slots=True)
@@ -169,6 +172,7 @@ class SourcePass:
             left = _Left(listed, now + LISTING_SHARE * (now - begun))
         listed = left.listed
         tally.until = self._clock() + timedelta(seconds=self._limits.scan_seconds)
+        tally.batch = place.source.batch_of(len(opened.claims) + len(listed.eligible))
         self._take_open(place, opened, listed, tally)
         for manifest in listed.sealed:
             if tally.claims or self._announced([manifest], opened, listed):
@@ -202,7 +206,7 @@ class SourcePass:
     ) -> None:
         announced = self._announced(listed.sealed, opened, listed).values()
         claims = [claim for claim in opened.claims if claim not in announced]
-        for group in groups(claims, self._group_limits(place)):
+        for group in groups(claims, self._group_limits(tally.batch)):
             if tally.done and self._clock() >= tally.until:
                 tally.report += ScanReport(ready=len(group))
                 continue
@@ -258,9 +262,8 @@ class SourcePass:
         file_name = kept_name(self._new_id(), MANIFEST_NAME)
         move(manifest.path, place.finished / file_name, self._files, self._faults)
 
-    def _group_limits(self, place: SourcePlace) -> IngestLimits:
-        """Return the limits with those of a group of files of a source."""
-        batch = place.source.batch
+    def _group_limits(self, batch: FileBatch) -> IngestLimits:
+        """Return the limits with those of a group of files."""
         if batch.files == 1:
             return self._limits
         return replace(self._limits, group_files=batch.files, group_bytes=batch.bytes)
@@ -272,7 +275,7 @@ class SourcePass:
         tally: Tally,
     ) -> None:
         """Take in a group: each file as an increment, or together as few as possible."""
-        together = place.source.batch.files > 1
+        together = tally.batch.files > 1
         while claimed:
             if tally.done and self._clock() >= tally.until:
                 tally.report += ScanReport(ready=len(claimed))
@@ -381,11 +384,11 @@ class SourcePass:
         if announced:
             ready = [one for one in ready if one.path not in announced]
         begun = 0
-        for group in groups(ready[: self._limits.claims_per_scan], self._group_limits(place)):
+        for group in groups(ready[: self._limits.claims_per_scan], self._group_limits(tally.batch)):
             if tally.done and self._clock() >= tally.until:
                 break
             if not sealed and begun + len(group) == len(ready):
-                due = self._due(place, group, listed)
+                due = self._due(tally.batch, group, listed)
                 if due is not None:
                     tally.report += ScanReport(waiting=len(group), settles_at=due)
                     return
@@ -407,11 +410,8 @@ class SourcePass:
             self._left[place.root] = replace(left, listed=rest, markers=False)
         tally.report += ScanReport(waiting=left_over, ready=left_over)
 
-    def _due(
-        self, place: SourcePlace, group: Sequence[Candidate], listed: Listed
-    ) -> datetime | None:
+    def _due(self, batch: FileBatch, group: Sequence[Candidate], listed: Listed) -> datetime | None:
         """Return when the last files of a listing are taken in; `None`: now."""
-        batch = place.source.batch
         full = len(group) == batch.files or sum(one.bytes for one in group) >= batch.bytes
         if full or not batch.seconds or group[0].name == CLOSE_NAME:
             return None

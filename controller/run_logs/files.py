@@ -46,7 +46,7 @@ class RunLogLimits:
 
 @dataclass(frozen=True, slots=True)
 class RunLogPage:
-    """Lines of a run, oldest first, and the place behind them."""
+    """Lines of a run, oldest first, and the place after them."""
 
     lines: list[dict[str, Any]]
     place: int
@@ -85,7 +85,7 @@ class RunLogFiles:
             if room <= 0:
                 return
             if len(data) > room:
-                # Blanks fill the file up to its bound: no later line fits behind it.
+                # Blanks fill the file up to its bound: no later line fits after it.
                 data = _encoded(_truncated(line))[:-1].ljust(room - 1) + b"\n"
             os.write(file, data[:room])
         finally:

@@ -11,7 +11,7 @@ A mirror can be replaced as a whole, in one commit, by the view as it is: when i
 roll-back, and when its stage started again. Each replacement begins a new name of transactions. A
 table that has more commits of this sink than its note knows of is not believed, either.
 
-Commits of others are found by the log entries behind the version that this sink wrote last. What
+Commits of others are found by the log entries after the version that this sink wrote last. What
 only rewrites the layout of files (OPTIMIZE, VACUUM) is let pass.
 
 Guaranteed: a commit is on the disk before the note names it. Not guaranteed: that a loss of power
@@ -55,7 +55,7 @@ _TEXT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class _DeltaTarget:
-    """What both kinds have in common.
+    """The common part of both kinds.
 
     Attributes:
         dataflow, sink, flow: Names.
@@ -281,7 +281,7 @@ class DeltaMirror(_DeltaTarget):
             batches: The records.
 
         Returns:
-            The note; the next increment is that behind the epoch.
+            The note; the next increment is that after the epoch.
         """
 
         def overwrite(table: DeltaTable, properties: CommitProperties) -> None:

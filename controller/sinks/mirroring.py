@@ -7,7 +7,7 @@
     the view has other columns
     an operator chose `rewrite`            somebody else wrote into the table
 
-The records are those of one version of the view's table. The changes behind the epoch that the
+The records are those of one version of the view's table. The changes after the epoch that the
 version shows come next, so none is lost, and none counts twice.
 """
 

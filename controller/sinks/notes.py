@@ -2,7 +2,7 @@
 
     <tables>/<dataflow>/_sinks/<sink>-<identity>.json
 
-A note is the truth about its sink, as the database may be lost. It is written behind each increment
+A note is the truth about its sink, as the database may be lost. It is written after each increment
 that was published, so after a crash it can be one increment behind its target. Targets find out:
 they publish an increment of one index and generation once. A note stays when its sink is taken out
 of the document, so the sink goes on when it comes back.
@@ -10,7 +10,7 @@ of the document, so the sink goes on when it comes back.
 `token` is written into the target, too. A target that has another one was filled by another life
 of a dataflow, whose increments have the same numbers.
 
-Guaranteed: a note is whole, and its folder is never made again behind the deletion of a dataflow.
+Guaranteed: a note is whole, and its folder is never made again after the deletion of a dataflow.
 """
 
 from __future__ import annotations

@@ -340,7 +340,10 @@ class SinkPublishing:
         row = rows.get(node.name)
         if row is not None and row.identity == identity:
             return row
-        with self._exclusion.attempt(record.name, "has a sink begun") as free:
+        # While a backlog is read, listings have the lock but for moments, which a mere try misses.
+        with self._exclusion.attempt(
+            record.name, "has a sink begun", seconds=self._pass_seconds
+        ) as free:
             if not free or self._store.dataflow(record.name) != record:
                 return None
             note = self._notes.load(record.folder, node.name, identity)

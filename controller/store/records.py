@@ -277,7 +277,7 @@ class Page(Generic[T]):
 
 
 class EventCursor(NamedTuple):
-    """A place in the stream of events: behind one event.
+    """A place in the stream of events: after one event.
 
     Attributes:
         number: The event's id.
@@ -344,7 +344,7 @@ class EventRecord:
 
     @property
     def cursor(self) -> EventCursor:
-        """The place behind this event."""
+        """The place after this event."""
         return EventCursor(self.id, self.at_ms)
 
     @property
@@ -378,7 +378,7 @@ class SinkRecord:
         desired: `running` or `paused`.
         choice: What to do with what is no longer true: `rewrite`, `keep`, or `""`.
         standing: Figures and the last error, as JSON values; the store does not look into them.
-        end: The index behind the flow's newest increment; filled in by the store.
+        end: The index after the flow's newest increment; filled in by the store.
         waits_since: When the increment `next` came; `None` if none waits; filled in by the store.
     """
 
@@ -397,7 +397,7 @@ class SinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class StageGauge:
-    """What metrics show of a stage; see `StageRecord`."""
+    """The figures of a stage that metrics show; see `StageRecord`."""
 
     dataflow: str
     stage: str
@@ -413,7 +413,7 @@ class StageGauge:
 
 @dataclass(frozen=True, slots=True)
 class QueueGauge:
-    """What waits at one input.
+    """The increments that wait at one input.
 
     Attributes:
         oldest_at: Arrival of the oldest increment that no run has read; `None` if there is none, or

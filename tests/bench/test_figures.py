@@ -66,7 +66,7 @@ def test_a_wrong_answer_ends_the_contest(answers: str) -> None:
 
 
 def test_candidates_take_turns_and_only_rounds_after_the_warm_up_count() -> None:
-    """The first candidate of a round changes; the first round of all is told apart."""
+    """The first candidate of a round changes; the first round of all is marked."""
     entrants = [Entrant(name, KIND, Fake, own_process=False) for name in "abc"]
     told: list[str] = []
     with loaded(entrants, lambda text: None):
@@ -118,7 +118,7 @@ def test_a_digest_is_of_the_records_and_not_of_their_order(
 
 @pytest.mark.parametrize("name", ["increments", "reading", "kept", "timers"])
 def test_a_figure_has_a_line_of_each_candidate(name: str, tmp_path: Path) -> None:
-    """All candidates without Spark give right answers at small sizes, and ratios are told."""
+    """All candidates without Spark are right at small sizes, and ratios are reported."""
     call = Call(SMALL, tmp_path, spark=False, own_process=False, more=True, tell=lambda text: None)
     lines = measure(call, [name], tmp_path / "figures.json")
     assert all(0 < line.least <= line.seconds <= line.most for line in lines)

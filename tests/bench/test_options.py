@@ -71,7 +71,7 @@ PEERLESS = {
     "clustering": {"broadcast", *PAPER, *_COUNTING},
     "pagerank": {"plain", *_COUNTING},
 }
-"""Workload to whom it has not."""
+"""Workload to the candidates that lack it."""
 
 
 @pytest.mark.parametrize(("choice", "option", "why"), REFUSED, ids=lambda v: str(v)[:40])
@@ -124,7 +124,7 @@ def test_a_candidate_without_its_package_is_refused_before_any_is_loaded(
 
 
 def test_peers_and_sizes_by_default_can_be_run() -> None:
-    """Whoever names a workload alone gets a benchmark of it."""
+    """A workload named alone is benchmarked."""
     for workload in PEERLESS:
         keys, records = sizes_by_default(workload)
         peers = peers_by_default(workload)

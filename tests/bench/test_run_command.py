@@ -87,13 +87,13 @@ def test_a_size_that_is_no_number_is_a_wrong_call(
 
 
 def test_a_refusal_ends_with_status_1(capsys: pytest.CaptureFixture[str]) -> None:
-    """It is told like every other error of the product."""
+    """It is reported like every other error of the product."""
     assert call("url-count", "--form", "cobol") == 1
     assert "bench_refused" in capsys.readouterr().err
 
 
 def test_the_help_names_every_candidate() -> None:
-    """What can be chosen is what is told; ours takes part anyway."""
+    """The message lists what can be chosen; ours takes part anyway."""
     _, option = get_args(Against)
     told = str(option.help)
     assert {*CANDIDATES} - {OURS} - {*re.findall(r"[a-z-]+", told)} == set()

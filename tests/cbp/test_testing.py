@@ -101,7 +101,7 @@ def test_split_property_finds_forgotten_state() -> None:
 
 
 class Relay(Translate):
-    """Sums what it is told, one hop later; wrong when it is told twice in one epoch."""
+    """Sums what it receives, one hop later; wrong when it receives twice in one epoch."""
 
     items = Input("k STRING", route_by="k")
     mail = Loopback("k STRING", route_by="k")
@@ -174,7 +174,7 @@ def test_several_inputs_are_given_by_name() -> None:
 
 
 def test_keys_and_values_of_several_columns_are_tuples() -> None:
-    """A single column stands for itself, several make a tuple."""
+    """A single column is its own key, several make a tuple."""
     assert run_epochs(Join, [{"left": [("a", 1, 5)]}]).last("pairs") == {("a", 1): (5, 0)}
     assert run_epochs(Count, [["a"]]).last("totals") == {"a": 1}
 
@@ -422,7 +422,7 @@ def test_check_split_compares_views() -> None:
 
 
 class Sessions(Translate):
-    """Visits less than ten apart are a session; one that another took up is told to be gone."""
+    """Visits less than ten apart are a session; one that another absorbed is emitted as gone."""
 
     visits = Input("who STRING, at BIGINT", route_by="who")
     times = State("who STRING, at BIGINT")
@@ -473,7 +473,7 @@ def test_check_split_takes_a_tombstone_for_a_key_that_never_came(epochs: list[An
 
 
 def test_check_split_finds_a_record_that_is_not_said_to_be_gone() -> None:
-    """What only one split tells, and tells no end of, differs."""
+    """What only one split emits, and never ends, differs."""
     with pytest.raises(AssertionError, match="output sessions"):
         check_split(Unsaid, [[("a", 1)], [("a", 16)], [("a", 9)]])
 

@@ -87,7 +87,7 @@ def test_what_the_operator_wants_is_kept(chain: Store) -> None:
 
 
 def test_a_state_may_be_set_only_instead_of_another(chain: Store) -> None:
-    """What an operator asked for meanwhile stays, and no event is told."""
+    """What an operator asked for meanwhile stays, and there is no event."""
     began = chain.newest_event()
     chain.set_desired("d", "draining")
     chain.set_desired("d", "running", instead_of="paused")

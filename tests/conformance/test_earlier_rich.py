@@ -153,7 +153,7 @@ def shows_what_was_written(service: Service, written: dict[str, Any]) -> None:
 
 
 def knows_what_was_done(service: Service) -> None:
-    """Who corrected, who rolled back, what was closed, and what lies in quarantine."""
+    """Who corrected, who rolled back, what was closed, and what is in quarantine."""
     (corrected,) = service.controller.amendments.corrections(NAME)
     assert (corrected.note.who, corrected.note.why) == ("me", "was miscounted")
     (back,) = service.controller.amendments.rollbacks(NAME)

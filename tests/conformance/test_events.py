@@ -75,7 +75,7 @@ def test_many_files_of_one_transaction_are_one_event(chain: Store) -> None:
 def test_an_event_shares_the_fate_of_its_change(
     chain: Store, store_with_faults: Callable[..., Store], kept: bool
 ) -> None:
-    """Neither is an event told of a change that was rolled back, nor a change made untold."""
+    """There is no event of a change that was rolled back, and no change without its event."""
     point = "sql_commit.after" if kept else "sql_commit.before"
 
     def fault(name: str) -> None:
@@ -192,7 +192,7 @@ steps = st.lists(
 
 
 def test_every_reader_sees_each_event_once_and_in_order(store: Store) -> None:
-    """Whatever is written, rolled back, read in pages or forgotten in between; or it is told so."""
+    """Whatever is written, rolled back, paged or forgotten in between, unless it must read anew."""
 
     @settings(max_examples=examples(20), deadline=None, suppress_health_check=list(HealthCheck))
     @given(plan=steps)
@@ -206,7 +206,7 @@ def test_every_reader_sees_each_event_once_and_in_order(store: Store) -> None:
             actual = store.events_after(
                 places[reader], None if reader == "all" else reader, limit=limit
             )
-            if actual is None:  # told so: it reads all anew
+            if actual is None:  # it must read all anew
                 places[reader] = store.newest_event().cursor
                 expected[reader] = seen[reader][:]
                 return False
@@ -238,7 +238,7 @@ def test_every_reader_sees_each_event_once_and_in_order(store: Store) -> None:
 
 
 def test_ids_of_a_rebuilt_database_are_unknown(tmp_path: Path) -> None:
-    """A client of the database before it is told to read everything anew."""
+    """A client of the database until it must read everything anew."""
     with closing(open_store(f"sqlite:///{tmp_path}/before.db")) as store:
         before = store.newest_event()
     with closing(open_store(f"sqlite:///{tmp_path}/after.db")) as store:

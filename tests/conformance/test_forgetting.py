@@ -43,7 +43,7 @@ def test_runs_under_way_stay(store: Store) -> None:
 
 
 def test_the_newest_stays_though_nobody_waits_for_it(store: Store) -> None:
-    """It tells the next number of its flow."""
+    """The next number of its flow is still known."""
     store.register(a_dataflow(), {"s": {"i": "a"}})
     for epoch in range(3):
         arrive(store)

@@ -54,7 +54,7 @@ def test_frames_replace_what_arrived(store: Store) -> None:
 
 
 def test_a_punctuation_waits_until_all_before_it_is_framed(store: Store) -> None:
-    """Recorded once, in order; applied once, behind what stands before it and before the rest."""
+    """Recorded once, in order; applied once, after what came before it and before the rest."""
     store.register(a_dataflow(), CHAIN, framed={("s", "i"), ("t", "k")})
     first = arrive(store)
     made = Punctuation(0, "a", 1, "request", "monday", 5)

@@ -107,7 +107,7 @@ def test_a_position_holds_where_framing_stands(store: Store) -> None:
         arrive(store)
     tuesday = Punctuation(1, "a", 3, "request", "tuesday", 6)
     store.punctuate("d", Punctuation(0, "a", 2, "request", "monday", 5))
-    store.punctuate("d", tuesday)  # told before the position was
+    store.punctuate("d", tuesday)  # stored before the position was
     store.restore(later, at=at(2))
     assert store.connectors("d")["s"]["i"].closes == (2, 3)
     store.punctuate("d", tuesday)

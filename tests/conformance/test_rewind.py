@@ -44,7 +44,7 @@ def chain(store: Store) -> Store:
 
 
 def begin(store: Store, **more: Any) -> Generation:
-    """Return a generation that begins where the store stands now."""
+    """Return a generation that begins where the store is now."""
     return Generation(1, store.position("d"), {"s": 2, "t": 0}, 0, "me", "why", **more)
 
 
@@ -76,7 +76,7 @@ def test_it_is_done_once(chain: Store) -> None:
 
 
 def test_a_run_of_another_generation_is_refused(chain: Store) -> None:
-    """Whoever slept through the roll-back commits nothing."""
+    """A leader that slept through the roll-back commits nothing."""
     chain.rewind(begin(chain), at=at(5))
     with pytest.raises(InvariantError):
         run(chain, 2)
@@ -116,7 +116,7 @@ def test_framings_and_closes_go_back_too(store: Store) -> None:
     assert (store.punctuation("d", "k1"), store.next_punctuation("d")) == (second, 2)
     assert store.increment("d", "s.out", 0).created_at == at(5), "idle time counts anew"
     assert store.increment("d", "a", 0).created_at != at(5)
-    # One that stands further on than another made later, and one made beside the roll-back.
+    # One that is further on than another made later, and one made beside the roll-back.
     store.punctuate("d", replace(second, number=2, key="again"))
     again = replace(begin(store), number=2)
     store.punctuate("d", replace(third, number=3))

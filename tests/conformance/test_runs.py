@@ -68,7 +68,7 @@ def test_a_commit_moves_everything_together(chain: Store) -> None:
 
 
 def test_epochs_are_counted_over_all_stages(chain: Store) -> None:
-    """What was committed since somebody looked is told by one number per dataflow."""
+    """One number per dataflow shows whether anything was committed since it was read."""
     chain.register(a_dataflow("e"), CHAIN)
     for number, stage in enumerate(("s", "t", "s")):
         run = a_run(f"r{number}", stage=stage, epoch=number // 2, read={}, remove={})

@@ -76,7 +76,7 @@ def test_a_connection_that_hangs_is_given_up_and_another_one_works(place: Place)
 
 
 def test_a_commit_whose_answer_is_held_back_may_have_happened(place: Place) -> None:
-    """The caller is told in time that it failed, and finds out afterwards, as after a break."""
+    """The caller gets the error in time, and finds out afterwards, as after a break."""
     before = place.store.lease()[0].epoch
     with soon(), pytest.raises(DatabaseSilentError):
         _lead_on(place, place.wire.stall)
@@ -102,7 +102,7 @@ def test_a_renewal_of_the_lease_takes_two_answers(place: Place) -> None:
 
 
 def test_a_wait_for_a_lock_ends_here_and_at_the_server(place: Place) -> None:
-    """Whoever gave up leaves nobody in the queue: no reader, and no writer that comes late."""
+    """A caller that gave up leaves nothing in the queue: no reader, and no late writer."""
     before = place.store.lease()[0].epoch
     with place.beside.begin() as other, place.beside.connect() as watching:
         other.execute(text("LOCK TABLE leases"))
@@ -117,7 +117,7 @@ def test_a_wait_for_a_lock_ends_here_and_at_the_server(place: Place) -> None:
 
 
 def test_the_server_ends_the_wait_of_a_writer_whose_process_stopped(place: Place) -> None:
-    """Before our patience does where both run, so that the reason is told."""
+    """Before our patience does where both run, so that the reason is known."""
     with place.store._database.write() as connection:
         shown = connection.execute(text("SHOW lock_timeout")).scalar_one()
     assert shown == f"{LOCK_SECONDS}s"

@@ -57,7 +57,7 @@ def test_the_end_of_the_flow_and_the_oldest_that_waits_are_told(chain: Store) ->
 
 
 def test_sinks_go_with_their_dataflow(chain: Store) -> None:
-    """And those that a new version has no more; an unknown one is told."""
+    """And those that a new version has no more; an unknown one is reported."""
     for name in ("x", "y", "z"):
         chain.put_sink(a_sink(name))
     chain.forget_sinks("d", keep=["x", "z"])

@@ -118,7 +118,7 @@ def test_an_increment_that_was_found_elsewhere_is_read_there(changed: Store) -> 
 
 
 def test_a_close_in_between_counts_for_the_new_version(store: Store) -> None:
-    """It was made once the version had begun, and before the store was told so."""
+    """It was made once the version had begun, and before the store knew of that."""
     store.register(a_dataflow(), WIRING)
     for _ in range(2):
         arrive(store)
@@ -129,7 +129,7 @@ def test_a_close_in_between_counts_for_the_new_version(store: Store) -> None:
     for _ in range(2):  # redo changes nothing
         store.change(record, NEW, {("new", "framed")}, position=position, at=START)
     assert store.connectors("d")["new"]["framed"].closes == (2,)
-    store.punctuate("d", close)  # recovery tells it again
+    store.punctuate("d", close)  # recovery repeats it
     assert store.connectors("d")["new"]["framed"].closes == (2,)
     assert store.next_punctuation("d") == 1
 

@@ -1,6 +1,6 @@
 """A world in which new versions take over, and the versions to try.
 
-Every translator adds up numbers per word, so that what a stage keeps can be told in plain
+Every translator adds up numbers per word, so that what a stage keeps can be said in plain
 Python; they differ in the columns of their state.
 """
 

@@ -78,7 +78,7 @@ class Damaged:
         service.drop_folder.upload(record, dataflow, SOURCE, f"{number}.jsonl", file)
 
     def step(self, service: Service, *, runs: bool = True) -> None:
-        """Read what lies in the drop folders, then run until nothing starts."""
+        """Read what is in the drop folders, then run until nothing starts."""
         service.scan()
         while runs and service.controller.tick().starts:
             assert service.parts.in_flight.wait(timeout=60)
@@ -111,7 +111,7 @@ class Damaged:
         return Counter({row["url"]: row["n"] for row in rows})
 
     def troubles(self, service: Service, name: str) -> str:
-        """Return all that an operator is told about a dataflow."""
+        """Return all that an operator can see of a dataflow."""
         told = [one.words for one in service.controller.troubles(name)]
         told += [stage.paused_because or "" for stage in service.store.stages(name)]
         return "\n".join(told + service.drop_folder.troubled(name))

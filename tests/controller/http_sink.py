@@ -1,4 +1,4 @@
-"""A receiver for tests: keeps what is posted to it over a real socket, and answers as told."""
+"""A receiver for tests: keeps what is posted to it over a real socket; tests set its answers."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def lose_the_store(
 
     Args:
         world: The world whose database is lost.
-        root: Where the new database lies.
+        root: The folder of the new database.
         counts: Source to the number of its increments.
         faults: What strikes while it is rebuilt.
     """

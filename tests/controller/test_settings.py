@@ -24,7 +24,7 @@ def _no_environment(monkeypatch, tmp_path):
 
 
 def test_paths_lie_below_the_root_unless_they_are_given(tmp_path):
-    """Whoever sets only the root gets everything there; a given path wins."""
+    """Setting only the root puts everything there; a given path wins."""
     settings = load_settings(root=tmp_path / "here", cache=tmp_path / "fast")
     assert settings.tables == str(tmp_path / "here" / "tables")
     assert settings.drop_root == tmp_path / "here" / "drop"
@@ -266,7 +266,7 @@ def test_credentials_in_uris_are_masked(value: str, tmp_path: Path) -> None:
 def test_a_settings_file_that_cannot_be_read_is_told_without_its_text(
     tmp_path: Path, text: str
 ) -> None:
-    """The line that is wrong may hold a password; its number tells where."""
+    """The line that is wrong may hold a password; the error has its number instead."""
     file = tmp_path / "settings.yaml"
     file.write_text(text)
     with pytest.raises(DefinitionError) as caught:

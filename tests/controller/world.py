@@ -1,7 +1,7 @@
 """A whole service in one thread: real store, real files, an engine that can be steered.
 
 `World` keeps a folder and a database and can be killed and started again; its clock
-moves only when told.
+moves only when a test moves it.
 """
 
 from __future__ import annotations
@@ -125,7 +125,7 @@ FUSED: dict[str, Any] = {
 
 
 class SettableClock:
-    """A clock that moves when it is told, backward too, as a machine's can."""
+    """A clock that the test moves, backward too, as a machine's can."""
 
     def __init__(self) -> None:
         self.now = datetime(2026, 1, 1, tzinfo=UTC)
@@ -306,7 +306,7 @@ class World:
         self.store.accept(settled, IncrementRecord(dataflow, increment, self.clock()))
 
     def ticks(self, most: int = 50) -> Schedule:
-        """Tick until nothing starts; the clock stands still."""
+        """Tick until nothing starts; the clock does not move."""
         for _ in range(most):
             schedule = self.controller.tick()
             if not schedule.starts and not self.parts.in_flight.busy():

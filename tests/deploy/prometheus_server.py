@@ -53,7 +53,7 @@ class Prometheus:
 
 @contextmanager
 def holding(scrape: str, folder: Path) -> Iterator[Prometheus]:
-    """Run a server that was told nothing but this scrape, and before it one of empty counters."""
+    """Run a server that has nothing but this scrape, and before it one of empty counters."""
     for program in ("prometheus", "promtool"):
         if shutil.which(program) is None:
             leave_out("promtool", f"no {program}; apt install --no-install-recommends prometheus")

@@ -116,7 +116,7 @@ def test_every_spark_process_has_the_secret(compose: dict[str, Any]):
 
 
 def test_containers_start_in_order(compose: dict[str, Any]):
-    """Whoever is waited for has a health check; the service waits for database and master."""
+    """What others wait for has a health check; the service waits for database and master."""
     services = compose["services"]
     assert set(services["service"]["depends_on"]) == {"postgres", "spark-master"}
     for service in services.values():

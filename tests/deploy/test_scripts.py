@@ -24,7 +24,7 @@ TOOLS = ["bash", "cat", "dirname", "find", "head", "id", "ls", "mkdir", "mktemp"
 TOOLS += ["sed", "tail", "tr", "chmod", "awk", "grep", "sort", "xargs", "cksum"]
 REACHED = "REACHED the making of the environment"
 
-# A Python 3.11 that answers as told and makes no environment.
+# A Python 3.11 whose answer the test sets, and which makes no environment.
 FAKE_PYTHON = """#!/bin/sh
 case "$*" in
     *version_info*) echo {version} ;;
@@ -145,7 +145,7 @@ def test_nothing_missing_goes_on(machine: Machine, script: str):
 
 @pytest.mark.parametrize("script", ["deploy/demo.sh", "deploy/test.sh", "deploy/check.sh"])
 def test_no_java(machine: Machine, script: str):
-    """Without Java the script ends before it installs, and tells how to get it."""
+    """Without Java the script ends before it installs, and says how to get it."""
     machine.remove("java")
     code, text = machine.run(script)
     assert code == 2
@@ -175,7 +175,7 @@ def test_java_new_enough(machine: Machine, version: str):
 
 
 def test_java_home_wins_over_the_path(machine: Machine, tmp_path: Path):
-    """As in Spark: JAVA_HOME decides, and one that holds no Java is told."""
+    """As in Spark: JAVA_HOME decides, and one that holds no Java is refused."""
     machine.environment["JAVA_HOME"] = str(tmp_path / "gone")
     code, text = machine.run()
     assert code == 2
@@ -192,7 +192,7 @@ def test_a_java_that_does_not_run(machine: Machine):
 
 
 def test_no_python(machine: Machine):
-    """Without any Python the script tells which is needed and how to get it."""
+    """Without any Python the script says which is needed and how to get it."""
     machine.remove("python3")
     code, text = machine.run()
     assert code == 2
@@ -225,7 +225,7 @@ def test_no_venv_module(machine: Machine):
 
 
 def test_the_port_is_taken(machine: Machine, listener: int):
-    """The demo tells which port is taken, how to see by whom, and how to take another."""
+    """The demo says which port is taken, how to see by which program, and how to take another."""
     machine.environment["CBP_PORT"] = str(listener)
     code, text = machine.run()
     assert code == 2
@@ -256,7 +256,7 @@ def test_the_tests_do_not_need_the_port(machine: Machine, listener: int):
 
 @pytest.mark.parametrize("port", ["0", "99999", "http", "-1", "8420x"])
 def test_a_port_that_is_none(machine: Machine, port: str):
-    """A wrong CBP_PORT is told as such, not as a taken port."""
+    """A wrong CBP_PORT is reported as such, not as a taken port."""
     machine.environment["CBP_PORT"] = port
     code, text = machine.run()
     assert code == 2
@@ -374,7 +374,7 @@ def user(machine: Machine) -> Iterator[str]:
 
 @pytest.fixture
 def ready(machine: Machine, user: str) -> Machine:
-    """A machine with an environment whose Python tells what it was started with."""
+    """A machine with an environment whose Python reports what it was started with."""
     folder = Path(machine.environment["CBP_VENV"])
     (folder / "bin").mkdir(parents=True)
     wanted = 'cbp_write_stamp .cbp-packages "$(cbp_wanted_stamp)";'
@@ -413,7 +413,7 @@ esac
 def test_the_cache_of_a_cluster_is_local(
     ready: Machine, user: str, master: str, told: str | None, expected: str
 ):
-    """Index copies of a cluster lie on each machine, not on the shared root, unless told."""
+    """Index copies of a cluster are on each machine, not on the shared root, by default."""
     ready.environment["CBP_SPARK_MASTER"] = master
     if told is not None:
         ready.environment["CBP_CACHE"] = told
@@ -426,7 +426,7 @@ def test_the_cache_of_a_cluster_is_local(
 
 
 def test_a_cache_of_somebody_else_is_refused(ready: Machine, user: str, tmp_path: Path):
-    """Who may write there could change what a look-up finds; what to set instead is told."""
+    """Others who may write there could change what a look-up finds; the message names the fix."""
     ready.environment["CBP_SPARK_MASTER"] = "spark://127.0.0.1:7077"
     Path(f"/var/tmp/cbp-cache-{user}").symlink_to(tmp_path)
     code, text = ready.run("deploy/entrypoint.sh", "service")

@@ -132,7 +132,7 @@ def insert(chance: random.Random, data: bytes) -> bytes:
 
 
 def replace_number(chance: random.Random, data: bytes) -> bytes:
-    """Put another number, or time, where one stands."""
+    """Put another number, or time, in the place of one."""
     for old in (b"-99.00", b"0.5", b"3.0", TIMES[0].encode(), b"1"):
         if old in data and chance.random() < 0.5:
             new = chance.choice([*NUMBERS, *TIMES, "inf", "true"]).encode()

@@ -120,7 +120,7 @@ def _dash(text: str) -> str | None:
 
 
 def _last_quoted(line: str) -> tuple[str, str]:
-    """Return what stands before the last text in quotes, and that text as it is written."""
+    """Return what precedes the last text in quotes, and that text as it is written."""
     assert line.endswith('"')
     at = len(line) - 1
     while True:

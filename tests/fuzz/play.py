@@ -139,7 +139,7 @@ def play_beside(
     `memory` gets the bytes that the process took after each seed.
 
     This is no mistake for Parquet: a service reads it in a process for just this reason.
-    One that ends by itself before its last seed is told as wrong, with its last words.
+    One that ends by itself before its last seed is reported as wrong, with its last words.
     """
     outcomes, wrong = Counter[str](), list[str]()
     at = seeds.start

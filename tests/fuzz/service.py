@@ -3,7 +3,7 @@
 python -m tests.fuzz --service --cases 2000
 
 Every file that a service takes in is accepted, with the records that another reader finds, or
-lies in quarantine with a coded reason; what it does not take in stays and is shown. Meanwhile it
+is in quarantine with a coded reason; what it does not take in stays and is shown. Meanwhile it
 is healthy. In the end its state is what all accepted files say, and a scrub finds whole whatever
 it wrote.
 """
@@ -311,7 +311,7 @@ def _records(client: httpx.Client, source: str, case: Case) -> list[tuple[Any, .
 
 @dataclass
 class _Asking:
-    """Asks in a thread until it is told to end."""
+    """Asks in a thread until it has to end."""
 
     health: Health
     ended: threading.Event = field(default_factory=threading.Event)

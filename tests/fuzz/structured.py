@@ -1,4 +1,4 @@
-"""Cases that are damaged by their structure: a writer that lies, instead of a disk that fails.
+"""Cases that are damaged by their structure: a writer that is wrong, not a disk that fails.
 
 A random byte rarely gets behind a magic number or a check sum. So these files are put together from
 parts, and the parts are changed before the whole is written: counts, sizes, types, nesting, pages,

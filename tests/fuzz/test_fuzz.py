@@ -295,7 +295,7 @@ def test_a_planted_mistake_of_the_service_is_found(
 
 
 def test_a_seed_determines_its_case() -> None:
-    """Who is told a seed has the file."""
+    """A seed is enough to get the file."""
     for seed in range(50):
         assert case_of(seed) == case_of(seed)
         assert structured_case(seed) == structured_case(seed)

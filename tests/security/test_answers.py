@@ -1,4 +1,4 @@
-"""The headers of every kind of answer, whoever makes it, and what stands in no answer at all."""
+"""The headers of every kind of answer, and what is in no answer at all."""
 
 from __future__ import annotations
 

@@ -25,7 +25,7 @@ API3: fields that a body does not know         security/test_answers.py test_no_
 API3: answers with secrets                     security/test_answers.py test_only_a_new_token_shows_its_secret
 API3, API9: answers as the document says       controller/api/test_fuzz.py test_every_answer_is_one_that_the_document_names
 API4: bodies at the limit and beyond           controller/api/security/test_guard.py test_every_route_has_a_bound_of_its_body
-API4: pages                                    controller/api/routes/test_resources.py test_an_operator_may_allow_smaller_pages_only
+API4: pages                                    controller/api/routes/test_runs.py test_an_operator_may_allow_smaller_pages_only
 API4: uploads                                  controller/ingest/test_upload.py test_upload_beyond_the_limit_leaves_nothing
 API4: dataflows                                controller/app/test_service.py test_a_service_takes_so_many_dataflows
 API4: sources and stages of a dataflow         controller/registry/test_documents.py test_what_is_too_much_is_refused_alike_at_a_bounded_cost

@@ -54,7 +54,7 @@ def client(world: World) -> Iterator[httpx.Client]:
 
 
 def _outside(root: Path) -> set[str]:
-    """Return what lies beside and above the root."""
+    """Return what is beside and above the root."""
     return {str(path) for path in (*root.parent.iterdir(), *root.parent.parent.iterdir())}
 
 

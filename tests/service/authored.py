@@ -92,7 +92,7 @@ _USED = {
 
 @dataclass
 class Package:
-    """The text of a package, which `edit` changes; it is loaded by whoever writes it."""
+    """The text of a package, which `edit` changes; the code that writes it loads it."""
 
     name: str
     values: dict[str, int] = field(

@@ -1,7 +1,7 @@
 """One random dataflow, played against the service and the reference engine side by side.
 
 The service is the product's own, without its threads: it is stepped by hand, so a play is a
-function of its seed. What it is asked goes over REST or lies in its drop folder. The model
+function of its seed. What it is asked goes over REST or is in its drop folder. The model
 knows the rules: which file counts, which code runs, and who is refused.
 """
 
@@ -124,7 +124,7 @@ class Play:
         self._step()
 
     def restart(self) -> None:
-        """End the service and start it anew: it loads what lies on disk."""
+        """End the service and start it anew: it loads what is on disk."""
         self.service.stop()
         self._drifted = self._drifted or self._edited
         self._edited = False
@@ -223,7 +223,7 @@ class Play:
         )
 
     def _step(self) -> None:
-        """Take in what lies there, and run until nothing can."""
+        """Take in what is there, and run until nothing can."""
         for _ in range(3):
             self.service.scan()
         while True:
@@ -303,7 +303,7 @@ class Play:
         assert refused.json()["error_code"] == "code_drifted", refused.text
 
     def _require_not_loaded(self) -> None:
-        """One judge: who checks and who registers are told the same."""
+        """One judge: validation and registration give the same answer."""
         for answer in (self._post("/dataflows/validate", self.document), self._put()):
             assert answer.status_code == 422, answer.text
             assert "code_not_loaded" in answer.text

@@ -4,7 +4,7 @@
         increment is consumed as the recorded runs say, and those say what a Runnable may say
     P2  states, flows, queues and epochs are those of the reference engine
     P3  at every timestamp, all tables of a run show the same epoch of it
-    P5  what lies in `finished` is in a source's log; what is recorded stays recorded
+    P5  what is in `finished` is also in a source's log; what is recorded stays recorded
     P6  the same holds when the database was lost
     P7  a timer fires once it is due, and no record says a later time than the earliest timer has
 
@@ -71,7 +71,7 @@ class Checker:
         self._feeds = Feeds(world, self._rows_of, self._parquet)
 
     def observe(self) -> None:
-        """Read what was recorded since, and that what was recorded stands; cheap."""
+        """Read what was recorded since, and that what was recorded is still there; cheap."""
         self.history.observe()
         self._follow_table()
         self._acknowledged()
@@ -188,7 +188,7 @@ class Checker:
             self._verified = True
 
     def _check_quarantine(self, source: str) -> None:
-        """Check that what is listed as quarantined is what lies there, also of a lost store."""
+        """Check that what is listed as quarantined is there, also of a lost store."""
         rejected = self.world.store.claims(NAME, source, status="quarantined", limit=500).items
         listed = {one.id for one in rejected if (one.reason or {}).get("code") != "file_gone"}
         names = [name for name, _ in self._files_in(source, "quarantine")]
@@ -210,7 +210,7 @@ class Checker:
         require(actual == rows, f"P1: {entry.increment.name} has {actual}, not {rows}")
 
     def _check_operations(self) -> None:
-        """Check that what operators did is told, and markers closed once each."""
+        """Check that what operators did is on record, and markers closed once each."""
         told = self.world.controller.amendments.corrections(NAME)
         requests = [one.note.request for one in told]
         made = self.history.corrections

@@ -1,7 +1,7 @@
 """Who decides about quarantined files in a simulation, and what must have become of them.
 
-What was asked for may have happened, what was answered must have. In a file's place stands one
-good file at most, and none while the file lies in quarantine:
+What was asked for may have happened, what was answered must have. In a file's place is one
+good file at most, and none while the file is in quarantine:
 
     quarantine    the file, its reason; the store lists it
     finished      the file, its reason, the note of the decision
@@ -153,7 +153,7 @@ class Decider:
                 self.world.deliveries.bring(file.source, file.path, mended, certain=True)
 
     def _outcome(self, file: File) -> tuple[str, Mapping[str, Any]]:
-        """Return where a file lies and by which note; raises `Broken` for anything third."""
+        """Return where a file is and by which note; raises `Broken` for anything third."""
         name = kept_name(file.claim, file.path)
         quarantined = self.world.place(file.source, "quarantine") / name
         finished = self.world.place(file.source, "finished") / name

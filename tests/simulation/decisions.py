@@ -7,7 +7,7 @@ Steps, each with the number of the request, by which it is asked again:
     ("discard", number, which)       it is not wanted
     ("restore", number, which)       a decision is taken back
 
-The file is chosen when it is asked for, by what lies in quarantine then, or was decided.
+The file is chosen when it is asked for, by what is in quarantine then, or was decided.
 """
 
 from __future__ import annotations

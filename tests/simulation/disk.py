@@ -1,6 +1,6 @@
 """A disk that can lose its power: what was not synced is gone, name by name and byte by byte.
 
-`Disk` stands in for `os.fsync`. A sync of a file makes its content durable, a sync of a
+`Disk` replaces `os.fsync`. A sync of a file makes its content durable, a sync of a
 folder its names; nothing else does. `lose` then leaves of every folder the durable names,
 and of what came or went since a part that the seed chooses (nothing, all, or each by
 itself), since a file system may write at any time. A name that survives without its

@@ -16,7 +16,7 @@ from tests.simulation.standstill import Standstill
 __all__ = ["STANDS", "STATEMENT", "PowerLoss", "Strikes"]
 
 STANDS = ("stall", "suspend")
-"""Kinds that let work stand still; `suspend` is a machine whose clock stands still, too."""
+"""Kinds that let work halt; `suspend` is a machine whose clock halts, too."""
 
 STATEMENT = "statement"
 """No failpoint: behind any statement of a transaction that writes."""
@@ -36,7 +36,7 @@ class Strikes:
     """Faults that strike in turn; each once.
 
     Args:
-        trace: Told every passage and every strike.
+        trace: Called with every passage and every strike.
 
     Attributes:
         passed: How often each point was passed.

@@ -38,6 +38,7 @@ from controller.ingest.quarantine import Quarantine
 from controller.ingest.replacement import Replacements
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
+from controller.loop.beside import build_beside, rebuild_jobs
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.leadership.lease_keeper import LeaseKeeper
 from controller.loop.leadership.terms import Terms
@@ -84,6 +85,21 @@ def due_times_of_others_are_forgotten(patch: pytest.MonkeyPatch) -> None:
         return next_timer(plan if plan.wakes else replace(plan, due_ms=None), reported)
 
     patch.setattr(assembly, "next_timer", planted)
+
+
+def builds_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What is built beside is lost with the process."""
+    patch.setattr(rebuild_jobs, "read_order", lambda files, folder: None)
+
+
+def builds_take_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    """A build applies what a replacement brings, and not what it takes back."""
+    feed = build_beside.below
+
+    def planted(depth: str, increment: Any) -> Any:
+        return feed(depth, replace(increment, gone=()))
+
+    patch.setattr(build_beside, "below", planted)
 
 
 def later_records_overtake(patch: pytest.MonkeyPatch) -> None:
@@ -143,7 +159,7 @@ def claim_comes_last(patch: pytest.MonkeyPatch) -> None:
     """A file is renamed before its claim is recorded, and nobody searches for it."""
 
     class Late:
-        """A store that is told of a claim only once its file was moved."""
+        """A store that learns of a claim only once its file was moved."""
 
         def __init__(self, store: Any) -> None:
             self.store = store
@@ -268,13 +284,13 @@ def corrections_forget_their_request(patch: pytest.MonkeyPatch) -> None:
 
 
 def closes_are_in_the_store_only(patch: pytest.MonkeyPatch) -> None:
-    """A close is told to the store, and not put beside the tables."""
+    """A close is stored, and not put beside the tables."""
     patch.setattr(operations, "MIXES", (("close", "marker"),))
     patch.setattr(PunctuationLog, "put", lambda self, punctuation, *, staged="": None)
 
 
 def closes_are_told_by_recovery_only(patch: pytest.MonkeyPatch) -> None:
-    """A close that recovery could not tell the store is not told it before the next one."""
+    """A close that recovery could not store is not stored before the next one."""
     patch.setattr(operations, "MIXES", (("close", "marker"),))
     patch.setattr(Punctuations, "catch_up", lambda self, record: None)
 
@@ -440,7 +456,7 @@ def priorities_are_not_brought(patch: pytest.MonkeyPatch) -> None:
 
 def what_is_gone_still_counts(patch: pytest.MonkeyPatch) -> None:
     """Groups are computed anew from all of their records, and nothing is taken out."""
-    patch.setattr(recomputation, "rows_left", lambda rows, gone: (rows, gone.slice(0, 0)))
+    patch.setattr(recomputation, "subtract_rows", lambda rows, gone: (rows, gone.slice(0, 0)))
 
 
 def only_what_came_is_computed_anew(patch: pytest.MonkeyPatch) -> None:
@@ -532,3 +548,4 @@ REPLACEMENTS = (
     only_what_came_is_computed_anew,
     a_replacement_forgets_what_an_earlier_one_took_back,
 )
+BUILDS: list[Plant] = [builds_are_forgotten, builds_take_nothing_back]

@@ -7,7 +7,7 @@ Steps: ("version", kind). A producer commits the next version of the table:
     replace    a file goes, and another one comes or none; no file of changes
     rewrite    files are merged, as by OPTIMIZE: no row changes
 
-The table lies outside of the disk of the service, so it survives whatever happens to that. Log and
+The table is outside of the disk of the service, so it survives whatever happens to that. Log and
 files are written by hand, so that a seed determines them.
 """
 
@@ -134,7 +134,7 @@ class FollowedTable:
     """The table, and what its source must have made of it.
 
     Args:
-        folder: Where the table lies.
+        folder: The folder of the table.
         seed: Determines all versions.
         versions_most: How many versions become one increment at most.
 
@@ -260,7 +260,7 @@ class FollowedTable:
             self._require_next(len(self.changes), behind, "the end")
 
     def _require_next(self, first: int, behind: int, name: str) -> None:
-        """Check that what lies between two groups changed no row."""
+        """Check that what is between two groups changed no row."""
         _require(first >= behind, f"{name} came, and versions before {behind} had come")
         left = [at for at in range(behind, first) if self.changes[at]]
         _require(not left, f"{name} came, and versions {left} did not")

@@ -4,8 +4,8 @@
                       '-- 2' 3'          rolled back: another era
                             '-- 4' 5'    version 2: another one
 
-An *era* is what lies between two amendments; each has its records and its `Replay`. Readers of
-old tables see the era that their timestamp lies in.
+An *era* is the time between two amendments; each has its records and its `Replay`. Readers of
+old tables see the era of their timestamp.
 
     P5  what is recorded stays recorded, unless a roll-back that was asked for has undone it
     P1  a roll-back leaves a consistent cut, and queues what it should
@@ -86,7 +86,7 @@ class History:
     Args:
         world: Whose folders are read.
         operator: Who knows what was asked for.
-        look: Told every entry, the records that it has to bring, and to take back.
+        look: Called with every entry, the records that it has to bring, and to take back.
 
     Attributes:
         eras: Oldest first.
@@ -168,7 +168,7 @@ class History:
     # what is recorded
 
     def observe(self) -> None:
-        """Read what was recorded since, and that what was recorded stands; cheap."""
+        """Read what was recorded since, and that what was recorded is still there; cheap."""
         self._observe_sources()
         self._observe_closes()
         log = self.world.log()
@@ -219,7 +219,7 @@ class History:
             return
         log = self.world.parts.punctuations.log(self.world.folder)
         made = {one.number: one for one in log.since(known)}
-        # One that a position stands for by now is in the store.
+        # One that a position replaces by now is in the store.
         page = self.world.store.punctuations(NAME, limit=1000)
         made |= {one.number: one for one in page.items if one.number >= known}
         for number in sorted(made):
@@ -290,7 +290,7 @@ class History:
     def _require_cut(
         self, goal: str, kept: Mapping[str, Recorded], old: Mapping[str, Recorded]
     ) -> None:
-        """Check that a roll-back stands where it was to go, and between two moments."""
+        """Check that a roll-back is where it was to go, and between two moments."""
         times = [one.prepared_ms for r in kept.values() for one in r.records]
         undone = [
             one.prepared_ms for n, r in old.items() for one in r.records[len(kept[n].records) :]
@@ -410,7 +410,7 @@ class History:
         replay = era.replay
         assert replay is not None
         ends, closes = era.ends or ({s: len(e) for s, e in self.entries.items()}, len(self.closes))
-        # A close knows where it stands; what it stands behind may be fed after it.
+        # A close knows its place; what comes before it may be fed after it.
         framed = {
             node.wiring[spec.name]
             for node in era.dataflow.stages.values()

@@ -28,7 +28,7 @@ class Deliveries:
     """Files by their name and content, per source.
 
     Attributes:
-        certain: Those that producers were told are there.
+        certain: Those that producers know to be there.
         possible: The same, and those whose upload failed or was never answered.
     """
 

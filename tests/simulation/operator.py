@@ -149,7 +149,7 @@ class Operator:
     def _back(self, number: int, kind: str, distance: int, later: bool) -> None:
         request = f"b{number}"
         known = self.backs.get(request)
-        # Where to is said once: whoever asks again means the same.
+        # Where to is said once: asking again means the same.
         goal = known.goal if known is not None else self._goal(kind, distance)
         self.backs[request] = Back(goal, later)
         try:
@@ -204,7 +204,7 @@ class Operator:
         return int(goal) >= position.number
 
     def _is_before(self, goal: str, begins: Mapping[str, int], log: IntentionLog) -> bool:
-        """Tell whether a goal lies behind what some stage did before a version began."""
+        """Return whether a goal comes after what some stage did before a version began."""
         stage, _, epoch = goal.partition(":")
         if "-" not in goal and not epoch:
             return int(goal) < sum(begins.values())
@@ -216,7 +216,7 @@ class Operator:
         return named is None or named.prepared_ms < last
 
     def _splits_a_moment(self, goal: str) -> bool:
-        """Tell whether a number lies between those before and after runs of one millisecond."""
+        """Return whether a number is between those before and after runs of one millisecond."""
         if not goal.isdigit():
             return False
         log = self.world.log()

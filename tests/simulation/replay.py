@@ -1,4 +1,4 @@
-"""The reference engine, told what happened: it holds what must be there, and decides nothing.
+"""The reference engine, fed with what happened: it has what must be there, and decides nothing.
 
 It applies the runs that are recorded, the corrections that operators asked for, and the closes
 of frames where they stand. A new version takes over what the one before had, by what its
@@ -156,7 +156,7 @@ class Replay(ReferenceEngine):
             if framing is None:
                 actual |= {increment.index for increment in held}
                 continue
-            held += [one for one in (framing.open, framing.refused) if one is not None]
+            held += [] if framing.open is None else [framing.open]
             # Files of this engine are named `flow/index`.
             actual |= {int(f.path.rpartition("/")[2]) for one in held for f in one.files}
         return actual

@@ -11,6 +11,8 @@ from typing import Any
 from cbp.errors import CbpError, DataflowBusyError, LeaseLostError, LogConflictError
 from tests.planned_faults import Crash
 from tests.simulation.asides import ASIDES
+from tests.simulation.builder import Builder
+from tests.simulation.builds import BUILDS
 from tests.simulation.check import Checker
 from tests.simulation.decider import Decider
 from tests.simulation.decisions import DECISIONS
@@ -28,7 +30,7 @@ from tests.simulation.world import LEASE_SECONDS, NAME, Bench, World
 __all__ = ["Outcome", "simulate"]
 
 ROUNDS_MAX = 80
-STOPPABLE = ("work", "within", "tick", "scan", "upload", *OPERATIONS, *ASIDES)
+STOPPABLE = ("work", "within", "tick", "scan", "upload", *OPERATIONS, *ASIDES, *BUILDS)
 DEATHS_MAX = 200
 
 
@@ -42,7 +44,7 @@ class Outcome:
         passed: Passages by point.
         figures: `deaths`, `errors`, `takeovers`, `epochs`, `files`, and what operators did:
             `corrections`, `closes`, `rollbacks`, `versions`, `decisions`, `priorities`,
-            `asides` (records given back), `passes` of sinks, `rewrites`;
+            `asides` (records given back), `passes` of sinks, `rewrites`, `builds`, `swaps`;
             `versions_followed` of another system's table.
     """
 
@@ -92,6 +94,7 @@ class _Play:
         self.decider = Decider(world)
         self.prioritizer = Prioritizer(world)
         self.sinker = Sinker(world)
+        self.builder = Builder(world)
         self.checker = Checker(world, self.operator, self.decider, self.prioritizer)
         self._lost = self._late = False
         self._deaths = 0
@@ -114,6 +117,8 @@ class _Play:
         world.register()
         if self.decider.files:
             self._recover()  # which ends the decisions that an error broke off
+        if plan.builds:
+            self.builder.end()
         self._settle()
         self._check_settled()
         if plan.lose_in_the_end:
@@ -137,11 +142,15 @@ class _Play:
         self.outcome.figures["priorities"] = self.prioritizer.answered
         self.outcome.figures["passes"] = self.sinker.passes
         self.outcome.figures["rewrites"] = self.sinker.rewrites
+        if plan.builds:
+            self.builder.finish()
+        self.outcome.figures["builds"] = self.builder.builds
+        self.outcome.figures["swaps"] = self.builder.swaps
         if world.followed is not None:
             self.outcome.figures["versions_followed"] = world.followed.followed
 
     def abandon(self) -> None:
-        """End what still stands still, as after a failed check."""
+        """End what is still halted, as after a failed check."""
         if self._stopped_work is not None:
             self._stopped_work.abandon()
 
@@ -153,7 +162,7 @@ class _Play:
             if step[0] == "fault":
                 return world.strikes.plan(*step[1:])
             if step[0] in STANDS:
-                # One at a time: what stands still already is the instance that led before.
+                # One at a time: what is halted already is the instance that led before.
                 if self._stopped_work is None and not world.strikes.stalls:
                     world.strikes.plan(*step)
                 return None
@@ -170,12 +179,13 @@ class _Play:
         except (CbpError, OSError) as error:
             self._excuse(error)
         self._note_strikes()
+        self.builder.look()
         if world.controller.problem and self._rival:
             self._recover()
         self.checker.observe()
 
     def _do_or_stop(self, step: Step) -> None:
-        """Do a step; where it stands still in the middle, another instance takes over."""
+        """Do a step; where it halts in the middle, another instance takes over."""
         strikes = self.world.strikes
         if step[0] not in STOPPABLE or not strikes.stalls:
             return self._do(*step)
@@ -255,6 +265,9 @@ class _Play:
             case _ if verb in (*OPERATIONS, *ASIDES):
                 if not world.unsure:
                     self.operator.do(verb, *arguments)
+            case _ if verb in BUILDS:
+                if not world.unsure:
+                    self.builder.do(verb)
             case _ if verb in DECISIONS:
                 if not world.unsure:
                     self.decider.do(verb, *arguments)
@@ -262,7 +275,7 @@ class _Play:
                 raise NotImplementedError(verb)
 
     def _scan(self) -> None:
-        """Scan; a source that rests from a failure tells the same one again."""
+        """Scan; a source that rests after a failure reports the same one again."""
         for failure in self.world.scan().failures:
             if not any(failure is known for known in self._told):
                 self._excuse(failure)
@@ -337,6 +350,7 @@ class _Play:
             except (CbpError, OSError) as error:
                 self._excuse(error)
         if not self.world.strikes.struck:
+            self.builder.recovered()
             self.checker.recovered()
         self._note_strikes()
 

@@ -1,7 +1,7 @@
 """What publishes a world's flows outside, the receiver of its webhooks, and what both must hold.
 
 Once all is published, folder and table hold exactly the records of their flow, increment by
-increment, each once and under the generation that it belongs to; the receiver was told of each, at
+increment, each once and under the generation that it belongs to; the receiver was sent each, at
 least once, and under one id always the same.
 """
 

@@ -255,7 +255,7 @@ class Mail(Translate):
 
 
 class Rounds(Mail):
-    """The same within the run, but for what is left after three supersteps; told as a view."""
+    """The same within the run, but for what is left after three supersteps; emitted as a view."""
 
     items = Input(SCHEMA, route_by="k")
     mail = Loopback(SCHEMA, route_by="k", supersteps=3)

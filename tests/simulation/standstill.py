@@ -1,7 +1,7 @@
-"""Work that stands still in the middle, as a stopped process does, and may go on later.
+"""Work that halts in the middle, as a stopped process does, and may go on later.
 
-It runs in a thread of its own, but threads take turns: whoever lets it go on waits until it
-has ended or stands still. So one runs at a time, and a seed still determines everything.
+It runs in a thread of its own, but threads take turns: what lets it go on waits until it
+has ended or halts. So one runs at a time, and a seed still determines everything.
 """
 
 from __future__ import annotations
@@ -25,7 +25,7 @@ class Standstill:
     Attributes:
         done: Whether it has ended.
         error: What ended it, if anything did.
-        kind: Why it stands still.
+        kind: Why it halts.
     """
 
     def __init__(self, work: Callable[[], object]) -> None:
@@ -36,7 +36,7 @@ class Standstill:
         self._abandoned = False
 
     def go_on(self) -> None:
-        """Let it go on; return once it has ended or stands still."""
+        """Let it go on; return once it has ended or halts."""
         if self._thread.ident is None:
             self._thread.start()
         self._mine.release()
@@ -56,7 +56,7 @@ class Standstill:
             raise _AbandonedError
 
     def abandon(self) -> None:
-        """End its thread where it stands still: the play is over."""
+        """End its thread where it halts: the play is over."""
         if self._thread.is_alive():
             self._abandoned = True
             self._mine.release()
@@ -66,7 +66,7 @@ class Standstill:
         self._mine.acquire()
         try:
             self._work()
-        except BaseException as error:  # handed to whoever lets it go on
+        except BaseException as error:  # handed to what lets it go on
             self.error = error
         self.done = True
         self._others.release()

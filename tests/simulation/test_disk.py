@@ -105,7 +105,7 @@ def test_what_was_removed_may_come_back(tmp_path: Path) -> None:
 
 
 def test_a_new_folder_goes_with_all_that_is_in_it(tmp_path: Path) -> None:
-    """Its name stands in the folder around it, which was not synced."""
+    """Its name is in the folder around it, which was not synced."""
 
     def work(disk: Disk, root: Path) -> None:
         (root / "new").mkdir()

@@ -7,6 +7,7 @@ import pytest
 from tests.sampling import sampled
 from tests.simulation import operations, plan, planting
 from tests.simulation.faults_planted import (
+    BUILDS,
     CRASHES,
     KNOWN_SEEDS,
     LOSSES,
@@ -119,6 +120,16 @@ def test_a_fault_of_replacements_is_found(
 ) -> None:
     """What is taken back counts no longer, and everything else still does."""
     monkeypatch.setattr(plan, "REPLACED_SHARE", 1.0)
+    assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
+
+
+@pytest.mark.parametrize("plant", sampled(BUILDS, every=2), ids=lambda p: p.__name__)
+def test_a_fault_of_builds_is_found(
+    bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """So is one in tables that are built beside, and in what a death leaves of a build."""
+    monkeypatch.setattr(plan, "REPLACED_SHARE", 1.0)
+    monkeypatch.setattr(plan, "BUILT_OF_REPLACED", 1.0)
     assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
 
 

@@ -12,7 +12,7 @@ __all__ = ["dying", "hanging", "raising", "told"]
 
 
 def told(part: int, attempt: str) -> list[str]:
-    """Report what it was given, where it runs, and what Spark's workers are told, too."""
+    """Report what it was given, where it runs, and what Spark's workers get, too."""
     print("what an author prints is no answer", flush=True)
     return [f"{part} {attempt}", str(os.getpid()), os.environ["PYTHONHASHSEED"]]
 

@@ -16,7 +16,7 @@ from tests.driver import Driver
 pytestmark = pytest.mark.spark
 
 SHOWN = [one for one in AT_CALLS if one.name in ("text_for_number", "in_a_helper", "other_key")]
-"""What is told by the check of types, of code in another file, and by a rule of calls."""
+"""What is reported by the check of types, of code in another file, and by a rule of calls."""
 
 
 @pytest.fixture(scope="module")

@@ -27,7 +27,7 @@ ended_quietly(work)({error})
     [("BrokenPipeError()", 0, ""), ("ValueError('cause')", 1, "ValueError: cause")],
 )
 def test_a_worker_that_spark_has_ended_tells_no_error(error: str, code: int, told: str) -> None:
-    """Operators do not read a traceback a minute after every run; other errors are told."""
+    """Operators do not read a traceback a minute after every run; other errors are logged."""
     command = [sys.executable, "-c", WORK.format(error=error)]
     done = subprocess.run(command, capture_output=True, text=True, check=False, timeout=120)
     assert done.returncode == code
@@ -62,7 +62,7 @@ def test_sparks_daemon_imports_nothing_from_the_working_directory(planted: Path)
 
 
 def test_resident_workers_import_nothing_from_the_working_directory(planted: Path) -> None:
-    """They start and answer, whatever lies where the service was started."""
+    """They start and answer, whatever is in the folder where the service was started."""
     pool = WorkerPool(1)
     pool.start()
     assert len(pool.free) == 1

@@ -40,7 +40,7 @@ class Started(LocalExecutor):
 
 
 class Spark:
-    """A Spark whose start waits to be told; each start ends as the next of `ends` says."""
+    """A Spark that starts when the test says so; each start ends as the next of `ends` says."""
 
     def __init__(self, *ends: Started | Exception) -> None:
         self.ends, self.go, self.begun = list(ends), threading.Semaphore(0), threading.Semaphore(0)
@@ -94,7 +94,7 @@ def test_a_run_that_waits_can_be_stopped(stop: Callable[[DeferredExecutor], None
 
 
 def test_a_failed_start_is_told_and_tried_again_by_the_next_run() -> None:
-    """Whoever waits gets the error, whatever it was; the next one begins anew."""
+    """All that wait get the error, whatever it was; the next one begins anew."""
     spark = Spark(OSError("no java"), Started())
     executor = spark.executor()
     with ThreadPoolExecutor() as threads:

@@ -124,7 +124,7 @@ def test_frames_equal_the_reference(
     tmp_path: Path,
     numbered: list[tuple[int, int]],
 ) -> None:
-    """Whoever cuts the frames out of their files: the reference's epochs, order and state."""
+    """On every way of cutting frames out of files: the reference's epochs, order and state."""
     limits = limits_of(shuffled=shuffled, slices_per_expression=2)
     reference, mine, epochs = CASES[case]
     engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)

@@ -45,7 +45,7 @@ def played(executor: SparkExecutor, folder: Path, translator: Any) -> tuple[Any,
 def test_what_one_dataflow_changes_another_does_not_see(
     executor: SparkExecutor, tmp_path: Path, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """In whichever lane; it is told with stage, function and line, once for a run."""
+    """In any lane; the error names stage, function and line, once for a run."""
     before, lanes = played(executor, tmp_path / "before", Observe())
     resident = bool(executor.residents.most)
     assert lanes == {Lane.RESIDENT if resident else Lane.SPARK}

@@ -19,7 +19,7 @@ pytestmark = pytest.mark.spark
 
 
 class Calls(TranslateArrow):
-    """Tells for each group how many groups were called together with it."""
+    """Emits for each group how many groups were called together with it."""
 
     items = Input("k BIGINT", route_by="k")
     calls = Output("k BIGINT, together BIGINT")

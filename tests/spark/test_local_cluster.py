@@ -1,7 +1,7 @@
 """The same flows on a cluster of two executor processes, shuffled.
 
 On `local[n]` the records of a group arrive in one order by luck; on a cluster they come
-from several map tasks in any order. So every increment lies in several files, each read by a
+from several map tasks in any order. So every increment has several files, each read by a
 map task of its own, and two tasks work on it; the last test of a long run takes the position
 out of the order, and expects other results. A process of its own, because a session's master
 cannot be changed.

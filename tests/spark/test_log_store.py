@@ -207,7 +207,7 @@ def _race_alone(folder: str, name: str, barrier: Barrier, classpath: str) -> Non
 def test_deltas_own_local_store_lets_two_processes_write_one_entry(
     tmp_path: Path, spark: Any
 ) -> None:
-    """Why `file:` is refused there: both are told `Written`, and one entry is lost.
+    """Why `file:` is refused there: both get `Written`, and one entry is lost.
 
     Measured: 38 of 3,000.
     """

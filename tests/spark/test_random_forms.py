@@ -1,7 +1,7 @@
 """Random chains of every form on Spark: record-wise, groupwise, on Arrow tables, in SQL.
 
 State is grouped inner and outer, or expires beside timers, in every form. A stage that reads
-groups and single records stands somewhere among them; it is groupwise, since the other forms are
+groups and single records is somewhere among them; it is groupwise, since the other forms are
 refused for it (`test_groups_with_single_records_are_refused_in_the_other_forms`).
 
 `CBP_FORMS_SEED=77 CBP_FORMS_RUNS=20` tries the 20 chains from seed 77 on; three by default, which

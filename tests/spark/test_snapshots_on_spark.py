@@ -20,7 +20,7 @@ pytestmark = pytest.mark.spark
 def test_spark_sees_one_publication_at_every_log_entry(spark: Any, tmp_path: Path) -> None:
     """The versions that a snapshot names are those of one epoch, for `versionAsOf` too.
 
-    However old: the clock of this world stands far back, and Spark opens a version only while
+    However old: the clock of this world is far back, and Spark opens a version only while
     its table says that deleted files are retained.
     """
     world = World(tmp_path, engine=LocalEngine, retention=KEPT)

@@ -137,7 +137,7 @@ def test_combined_records_are_not_shuffled(engine: DirectEngine, tmp_path: Path)
 
 
 def test_an_error_before_the_shuffle_names_the_author(engine: DirectEngine, tmp_path: Path) -> None:
-    """What fails in the task that reads, not in the one that groups, is told as well."""
+    """What fails in the task that reads, not in the one that groups, is reported as well."""
     engine = with_limits(engine, SHUFFLED)
     driver = Driver(engine, sums(WrongSums(other_key)), tmp_path / "t")
     driver.feed("items", [{"url": "a", "x": 1.0, "unit": "kg", "n": n} for n in range(3)])

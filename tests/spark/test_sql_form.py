@@ -1,8 +1,8 @@
 """Translators in Spark SQL against the same ones groupwise, on random data over some epochs.
 
 State is the groupwise form's; outputs are the same multisets per epoch, with one task, in parts,
-and shuffled. In a shuffled run every outer state is found by one task, once, whatever stands beside
-it in the author's plan: a record tells a task its number, not Spark, which counts through a union.
+and shuffled. In a shuffled run every outer state is found by one task, once, whatever is beside
+it in the author's plan: a record has a task's number, not Spark, which counts through a union.
 """
 
 from __future__ import annotations
@@ -124,7 +124,7 @@ def test_results_that_are_one_frame_are_evaluated_once(spark: Any) -> None:
 
 
 def test_a_state_with_another_key_has_a_result_of_its_own(spark: Any) -> None:
-    """Equal rows are not equal records where the key stands in another column."""
+    """Equal rows are not equal records where the key is in another column."""
     spec = UrlCountSql().spec()
     states = [
         StateSpec(name, Schema.parse(text), "inner")
@@ -264,7 +264,7 @@ def test_all_parts_of_a_cancelled_run_end(spark: Any, tmp_path: Path) -> None:
 
 
 def test_a_damaged_increment_is_named(spark: Any, tmp_path: Path) -> None:
-    """Whoever reads it first, the task that finds the groups or Spark: the code is the same."""
+    """The task that finds the groups or Spark may read it first: the code is the same."""
     for reads in (1_000_000, 0):
         limits = EngineLimits(arranged_reads=reads, rows_per_task_sql=1)
         engine = DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"), limits=limits)

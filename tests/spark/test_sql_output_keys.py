@@ -15,7 +15,7 @@ pytestmark = pytest.mark.spark
 
 
 class Parts(TranslateSql):
-    """Tells each part of a key, as the query does."""
+    """Emits each part of a key, as the query does."""
 
     rows = Input("k BIGINT, id INT, n BIGINT", route_by="k")
     parts = Output("k BIGINT, id INT, n BIGINT", key="k, id")
@@ -23,13 +23,13 @@ class Parts(TranslateSql):
 
 
 class Twice(Parts):
-    """Tells each record."""
+    """Emits each record."""
 
     queries = {"parts": "SELECT k, id, n FROM rows"}  # noqa: RUF012
 
 
 class Elsewhere(Parts):
-    """Tells the parts of another key."""
+    """Emits the parts of another key."""
 
     queries = {"parts": "SELECT k + 1 AS k, id, max(n) AS n FROM rows GROUP BY k, id"}  # noqa: RUF012
 

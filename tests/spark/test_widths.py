@@ -45,7 +45,7 @@ def test_lists_have_no_known_width(column: str) -> None:
 
 
 def test_only_texts_are_checked() -> None:
-    """A number stays as it is; a check that fails is told from an author's mistake."""
+    """A number stays as it is; a check that fails is distinguished from an author's mistake."""
     schema = Schema.parse("n INT, url STRING")
     assert checked("n", schema.fields[0].type) == "n"
     assert is_wide(RuntimeError(checked("url", schema.fields[1].type)))

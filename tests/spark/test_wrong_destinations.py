@@ -145,7 +145,7 @@ class Foreign(TranslateSql):
 def test_state_of_another_key_is_refused_in_sql(
     executors: Callable[[str], Any], tmp_path: Path
 ) -> None:
-    """A query's state is of the groups that are called, as in every form; the key is told."""
+    """A query's state is of the groups that are called, as in every form; the error has the key."""
     flow = DataflowBuilder("wrong")
     flow.stage("stage", Foreign(), buckets=2, items=flow.source("items", "v STRING"))
     engine = DirectEngine(executors("job"), cache=str(tmp_path / "cache"))

@@ -96,14 +96,14 @@ def test_figure_7_as_printed_is_wrong_from_two_increments_on(
 
 
 def test_multicast_sends_one_record_per_new_edge() -> None:
-    """A hub of 50 that gets a neighbour tells it once; the plain form tells each."""
+    """A hub of 50 that gets a neighbour emits it once; the plain form emits each."""
     star = [[(0, node) for node in range(1, 51)], [(0, 51)]]
     sent = {}
     for multicast in FORMS:
         result = run_epochs(ClusteringCoefficients(multicast), star)
         sent[multicast] = [row for row in result.outputs["fof"][2] if row.src == 0]
         assert all(epoch["dead_letters"] == 0 for epoch in result.figures["stage"])
-    # The news is one record; the 50 old neighbours are told to the new one in either form.
+    # The news is one record; the 50 old neighbours are sent to the new one in either form.
     assert [len(sent[multicast]) for multicast in FORMS] == [51 + 50, 1 + 50]
 
 

@@ -126,7 +126,7 @@ def test_a_key_that_cannot_be_counted_is_refused(key: str, rule: str) -> None:
 
 
 def test_an_error_of_the_author_names_file_line_and_key() -> None:
-    """A stage derived from a ready one is told like any other."""
+    """A stage derived from a ready one is listed like any other."""
 
     class Broken(UrlCount):
         def translate(self, key: Any, group: Any, out: Any) -> None:

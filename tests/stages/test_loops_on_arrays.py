@@ -229,7 +229,7 @@ DAYS = st.lists(
 def test_any_history_gives_what_scratch_gives(
     loop: str, days: list[list[Told]], from_view: bool
 ) -> None:
-    """Edges told again, to themselves, back and forth; from a source, and from a view."""
+    """Edges repeated, to themselves, back and forth; from a source, and from a view."""
     last: dict[tuple[int, int], bool] = {}
     for day, actual in zip(days, after_each(loop, days, from_view=from_view), strict=True):
         last |= {(src, dst): told is None for src, dst, told in day}
@@ -237,7 +237,7 @@ def test_any_history_gives_what_scratch_gives(
         assert actual == pytest.approx(LOOPS[loop][2](edges) if len(edges) else {}, abs=1e-6)
 
 
-@pytest.mark.parametrize("loop", ["strong-components", "core-numbers", "label-propagation"])
+@pytest.mark.parametrize("loop", [loop for loop in LOOPS if loop != "pagerank"])
 @settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 1 << 30), density=st.sampled_from([1, 3, 8]))
 def test_few_links_change_a_graph(loop: str, seed: int, density: int) -> None:
@@ -252,7 +252,7 @@ def test_few_links_change_a_graph(loop: str, seed: int, density: int) -> None:
         days.append([*((*edge, None) for edge in come), *((*edge, True) for edge in gone)])
         there = (there | {*come}) - {*gone}
         right.append(LOOPS[loop][2](np.array(sorted(there))))
-    assert after_each(loop, days) == right
+    assert [pytest.approx(one) for one in right] == after_each(loop, days)
 
 
 def after_each(loop: str, days: list[list[Told]], *, from_view: bool = False) -> list[Values]:
@@ -291,7 +291,7 @@ def test_any_split_gives_the_tables_of_one_batch(loop: str) -> None:
 
 
 def test_the_last_record_of_two_nodes_counts() -> None:
-    """Edges told again change nothing, and one that comes and goes was never there."""
+    """Repeated edges change nothing, and one that comes and goes was never there."""
     days: list[list[tuple[int, int, bool | None]]] = [
         [(1, 2, None), (1, 2, None), (2, 3, None), (2, 3, True), (4, 4, None)],
         [(1, 2, False), (7, 8, True)],

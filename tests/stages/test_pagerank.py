@@ -152,7 +152,7 @@ def test_pages_that_nothing_reaches_keep_their_ranks() -> None:
 
 @pytest.mark.parametrize("broadcast", [False, True])
 def test_the_end_of_a_round_calls_who_was_in_it(broadcast: bool) -> None:
-    """The verdict reaches G and nobody else; told by broadcast, every page."""
+    """The verdict reaches G and no other page; by broadcast, every page."""
     left = [(1, 2), (2, 3), (3, 1)]
     right = [(a + 10, b + 10) for a, b in left * 3]
     engine = ReferenceEngine(pagerank(threshold=0.0, tolerance=1e-3, broadcast=broadcast))

@@ -29,7 +29,7 @@ class Deployment:
         settings: More settings of every instance.
 
     Attributes:
-        wires: By name of instance, what lies between it and the database.
+        wires: By name of instance, its connection to the database.
         take_overs: Seconds from each leader's death or stop until another one led.
         first_records: The same until a record of a run stood under another one's epoch.
     """

@@ -7,7 +7,7 @@ process that one of them starts, also with an environment of its own. When all p
 killed, `lose` rebuilds the folder from that.
 
 Seen are the syncs of Python. What the JVM writes (shuffles) nobody needs after a restart; what
-SQLite writes lies outside, as do index copies, which a boot of the machine ends.
+SQLite writes is outside, as do index copies, which a boot of the machine ends.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Recorder:
     """One process's part.
 
     A sync is durable once its line is in the journal, which is before it returns: a process that is
-    killed in between had not been told that it was. Nothing is flushed to the real disk.
+    killed in between did not know that it was. Nothing is flushed to the real disk.
 
     Args:
         place: Holds `disk`, `shadow` and `journal`.

@@ -1,6 +1,6 @@
 """A full disk under a running service: nothing is lost, and with space again it goes on.
 
-The service's folder, database included, lies on a tmpfs of a few megabytes, which only
+The service's folder, database included, is on a tmpfs of a few megabytes, which only
 root may mount; elsewhere these tests are skipped.
 """
 
@@ -39,7 +39,7 @@ def test_a_full_disk_stops_work_and_loses_nothing(disk: Path, tmp_path: Path) ->
     """Filled in the middle of runs, so that now this and now that write is the first to fail."""
     chance = random.Random(SEED)
     print(f"seed {SEED}")
-    # What producers drop lies elsewhere: theirs is not the disk that is full.
+    # What producers drop is elsewhere: theirs is not the disk that is full.
     elsewhere: dict[str, Any] = {"cache": tmp_path / "cache", "drop_root": tmp_path / "drop"}
     service = Instance(disk, "one", engine="local", logs=tmp_path, **elsewhere)
     service.start()

@@ -1,7 +1,7 @@
 """`kill -9` of the whole service at random instants: restart alone brings the same tables.
 
-Real processes, real Delta, real files, one service on SQLite; what it is told and what is checked
-in the end stands in `workload.py`. With engine local by default, with Spark by `-m soak`. Other
+Real processes, real Delta, real files, one service on SQLite; its input and what is checked
+in the end are in `workload.py`. With engine local by default, with Spark by `-m soak`. Other
 victims, and two services on PostgreSQL: `test_victims.py`.
 
 `CBP_KILLS` sets the number of kills (1 by default; 20 take some five minutes with Spark),

@@ -1,4 +1,4 @@
-"""Processes that answer reads: whoever answers, the answer is the same; whoever dies, reads go on.
+"""Processes that answer reads: each gives the same answer; if one dies, reads go on.
 
 A reader is known by what it does while the service's own process is stopped: it answers.
 """
@@ -169,7 +169,7 @@ def service(tmp_path_factory: pytest.TempPathFactory) -> Iterator[Reading]:
 
 
 def test_a_read_is_answered_while_the_service_computes(service: Reading) -> None:
-    """A process that does nothing at all stands for an interpreter that is busy."""
+    """A process that does nothing at all replaces an interpreter that is busy."""
     with closing(service.connect()) as connection:
         with service.stopped(connection):
             assert count_of(connection) == 2
@@ -181,7 +181,7 @@ def test_a_read_is_answered_while_the_service_computes(service: Reading) -> None
 
 
 def test_every_answer_is_that_of_the_service(service: Reading) -> None:
-    """Status, headers and content do not tell who answered, whoever asks."""
+    """Status, headers and content do not show which process answered, for any caller."""
     for token in (TOKEN, None, "wrong"):
         for path in READS:
             with closing(service.connect()) as connection:
@@ -196,7 +196,7 @@ def test_every_answer_is_that_of_the_service(service: Reading) -> None:
 def test_a_forged_request_is_refused_as_by_the_service(
     service: Reading, forged: dict[str, str]
 ) -> None:
-    """A reader lets in nobody whom the service would refuse."""
+    """A reader lets in nobody that the service would refuse."""
     token = None if "Cookie" in forged else TOKEN
     with closing(service.connect()) as connection:
         by_reader = _said(ask(connection, LOOK_UP, token=token, **forged))

@@ -168,7 +168,7 @@ def test_a_deleted_database_is_rebuilt_and_the_service_goes_on(
             actual = client.get_pairs(
                 "dataflows", "urls", "claims", query=[("status", "quarantined")]
             )
-            # When and in which order it was claimed is told by its id, to the millisecond.
+            # Its id says when and in which order it was claimed, to the millisecond.
             return [{**one, "sequence": 0, "created_at": ""} for one in actual["items"]]
 
         with serving(settings) as client:

@@ -1,9 +1,9 @@
-"""Several controllers on PostgreSQL, and Spark; whoever it hits, the tables are the same.
+"""Several controllers on PostgreSQL, and Spark; whichever is hit, the tables are the same.
 
 Real processes. Victims of SIGKILL, drawn by a seed: the controller that leads, the one
 that follows, an executor of the standalone cluster, a Python worker. After the last one
 the tables must equal an unbroken run (`workload.py`). Two controllers share a Spark cluster; where
-the engine is local there are three, so that two compete for each lease. Whoever survives the death
+the engine is local there are three, so that two compete for each lease. What survives the death
 of a leader answers reads at once, and within ten seconds one of them leads and has recorded a run.
 Databases that only one of the instances loses: `test_cut_off.py`.
 

@@ -51,7 +51,7 @@ class Workload:
         self._document = document()
 
     def register(self) -> None:
-        """Register the dataflow at the instance of `settings`, or at whoever leads."""
+        """Register the dataflow at the instance of `settings`, or at the one that leads."""
         with ServiceClient(self.settings) as client:
             content = json.dumps(self._document).encode()
             client.post("dataflows", content=content, content_type="application/json")
@@ -95,7 +95,7 @@ class Workload:
             raise AssertionError(str(error) or shown) from None
 
     def check(self) -> None:
-        """Compare what lies on disk with an unbroken run; everything is idle."""
+        """Compare what is on disk with an unbroken run; everything is idle."""
         check_tables(self._dataflow(), self.folder, self._dropped)
 
     def _dataflow(self) -> Dataflow:

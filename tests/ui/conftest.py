@@ -34,7 +34,7 @@ OpenViewer = Callable[..., Viewer]
 
 
 def load_builder(folder: Path) -> ModuleType:
-    """Return the project's build backend that lies in a folder."""
+    """Return the project's build backend that is in a folder."""
     spec = importlib.util.spec_from_file_location("build_page", folder / "build_page.py")
     assert spec is not None
     assert spec.loader is not None
@@ -75,7 +75,7 @@ def browser() -> Iterator[Browser]:
 
 @contextmanager
 def _serving() -> Iterator[Served]:
-    """Start a service; its folder lies in memory.
+    """Start a service; its folder is in memory.
 
     On a disk, registering 500 stages waits for 900 tables to be synced.
     """

@@ -174,7 +174,7 @@ def test_tokens_are_made_rotated_and_revoked(clicks: Served, viewer: Viewer) -> 
 
 
 def who(served: Served, secret: str) -> str:
-    """Return the actor that a token stands for; `""`: it is refused."""
+    """Return the actor that a token belongs to; `""`: it is refused."""
     answer = served.rest.get("/session", headers={"Authorization": f"Bearer {secret}"})
     return answer.json()["actor"] if answer.is_success else ""
 

@@ -1,4 +1,4 @@
-"""The screen of alerts: who is told, and a test of it."""
+"""The screen of alerts: who is notified, and a test of it."""
 
 from __future__ import annotations
 
@@ -23,7 +23,7 @@ def webhook() -> Iterator[HttpSink]:
 def served(
     browser: Browser, bundle: object, webhook: HttpSink, tmp_path_factory: pytest.TempPathFactory
 ) -> Iterator[Served]:
-    """A service that tells a webhook."""
+    """A service that notifies a webhook."""
     environment = {"CBP_ALERT_WEBHOOK_URL": f"{webhook.url}/s3cret"}
     service = Served(tmp_path_factory.mktemp("served"), environment=environment)
     try:

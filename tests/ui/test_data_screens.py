@@ -99,7 +99,7 @@ def test_a_bad_file_is_seen_mended_and_counted_once(odd: Served, viewer: Viewer)
 
 @pytest.mark.soak
 def test_a_file_is_discarded_and_taken_back(odd: Served, viewer: Viewer) -> None:
-    """With a reason; REST says the same; the file lies in quarantine again."""
+    """With a reason; REST says the same; the file is in quarantine again."""
     (claim,) = [one["id"] for one in quarantined(odd) if one["path"] == LONGEST]
     page = viewer.open(f"/dataflows/odd/sources/urls/quarantine/{claim}")
     page.get_by_text("Discard", exact=True).click()

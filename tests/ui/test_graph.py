@@ -1,4 +1,4 @@
-"""The graph of a dataflow: what runs, waits or failed, what lies between, and 500 stages of it."""
+"""The graph of a dataflow: what runs, waits or failed, what is between, and 500 stages of it."""
 
 from __future__ import annotations
 
@@ -227,7 +227,7 @@ def _readable_names(page: Page) -> list[str]:
 def test_a_long_chain_can_be_read_at_first_sight(served: Served, open_viewer: OpenViewer) -> None:
     """Sixty stages in one line: all names at 1280 pixels, some at 400, the first one included.
 
-    What was chosen before is in sight, wherever it lies.
+    What was chosen before is in sight, wherever it is drawn.
     """
     served.register(_chain(60))
     names = [f"normalize_events_{at:02}" for at in range(60)]

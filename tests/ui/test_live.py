@@ -60,7 +60,7 @@ def lists_asked(page: Page, doing: Callable[[], object]) -> list[Request]:
 
 
 def test_a_change_shows_without_asking_in_turns(clicks: Served, viewer: Viewer) -> None:
-    """A run that ends is shown at once; while the page is paused it stands still, then catches up.
+    """A run that ends is shown at once; a paused page does not change, then catches up.
 
     The page asks by itself every 15 seconds only, so what comes sooner comes by an event.
     """

@@ -32,7 +32,7 @@ def editor(page: Page) -> Locator:
 def test_a_mistake_is_marked_mended_registered_and_fed(
     served: Served, viewer: Viewer, tmp_path: Path
 ) -> None:
-    """The mark stands at the line that REST names; once mended, one click and one file do it."""
+    """The mark is at the line that REST names; once mended, one click and one file do it."""
     viewer.allow(REFUSED)
     page = viewer.open("/register")
     expect(page.get_by_role("button", name="Register")).to_be_disabled()

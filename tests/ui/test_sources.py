@@ -71,7 +71,7 @@ def test_a_changed_source_is_noticed(
 def test_an_editable_install_goes_on_without_the_page(
     copied: ModuleType, monkeypatch: pytest.MonkeyPatch, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """The reason is told and kept for the service to show; a wheel is refused instead."""
+    """The reason is shown and kept for the service to show; a wheel is refused instead."""
     (copied.UI / "src" / "main.tsx").write_text("changed")
     monkeypatch.setattr(importlib.util, "find_spec", lambda name: None)
     monkeypatch.setattr(copied.build_meta, "build_editable", lambda *given: "editable.whl")

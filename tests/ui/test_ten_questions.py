@@ -1,6 +1,6 @@
 """The ten questions that an operator asks, each answered within two clicks of the landing page.
 
-One stage has failed, one is late, a file is in quarantine, a name lies in a folder that is not
+One stage has failed, one is late, a file is in quarantine, a name is in a folder that is not
 taken in, and the last deploy has added a stage.
 """
 

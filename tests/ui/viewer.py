@@ -100,11 +100,11 @@ class Viewer:
 
 
 def assert_accessible(page: Page) -> None:
-    """Fail if axe finds anything on the page as it stands, or something on it cannot be seen."""
+    """Fail if axe finds anything on the page as it is, or something on it cannot be seen."""
     assert_legible(page)
     if not page.evaluate("() => 'axe' in window"):
         page.evaluate(AXE.axe_script)
-    # What passes is not told: most of the time went into its description.
+    # What passes is not reported: most of the time went into its description.
     actual = page.evaluate(
         "() => axe.run({resultTypes: ['violations']}).then(told => told.violations)"
     )

@@ -237,8 +237,8 @@ class KeptGroup:
 
     Attributes:
         get: Returns the record with a second key; `None` if there is none.
-        locate: Returns the place of the live record with a second key, as [(index of the file,
-            row)], or [].
+        locate: Returns the place of the live record with a second key, [(index of the file, row)],
+            or [].
     """
 
     __slots__ = ("_known", "_located", "_number", "_parts", "_searches", "_source", "get", "locate")

@@ -20,9 +20,9 @@ import pyarrow as pa
 
 from cbp.engine.columnar.group_keys import positive_zeros
 from cbp.engine.columnar.row_codec import Row
-from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.columnar.row_codes import first_twice, row_codes
 from cbp.engine.kernel.arrow.groups import author_schema
-from cbp.engine.kernel.view_changes import SIDE, ViewChanges, first_twice, second_keys
+from cbp.engine.kernel.view_changes import SIDE, ViewChanges, second_keys
 from cbp.engine.kernel.window import Source
 from cbp.engine.state.bucket_state import BucketState, RecordPositions
 from cbp.engine.state.multiset_diff import Difference

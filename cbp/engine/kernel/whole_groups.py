@@ -63,7 +63,7 @@ class WholeGroups:
         return self._read.get(number)
 
     def _read_from(self, first: int) -> dict[int, Sequence[Any]]:
-        """Return the records of a group and of the ones behind it, as far as they are small."""
+        """Return the records of a group and of the ones after it, as far as they are small."""
         by_file: dict[int, list[tuple[int, Part]]] = {}
         read: dict[int, Sequence[Any]] = {}
         several, total = set[int](), 0

@@ -3,7 +3,7 @@
 An increment is read from its own files. If compaction replaced one of them and it was collected,
 the whole increment is read from its table, by `_epoch`: the same records in the same order.
 
-Guaranteed: the number of records is that of the increment, or an error is raised behind the last
+Guaranteed: the number of records is that of the increment, or an error is raised after the last
 batch (tests/cbp/engine/read/test_columns.py).
 """
 

@@ -64,13 +64,16 @@ class Repeat:
     ) -> None:
         """Run a recorded epoch again; raises like `RunPreparer.prepare`.
 
+        An epoch that gave back what was set aside gives back what the repeated epochs set aside.
+
         Args:
             record: The record of the epoch.
             inputs: Input name to the increments that it read.
             lookups: The tables that it looked up, as of the moments of its record.
         """
+        given_back = record.correction is not None and record.correction.gives_back
         run, prepared = self._recomputed.prepare(
-            self.unit, record.epoch, inputs, record.time_ms, lookups
+            self.unit, record.epoch, inputs, record.time_ms, lookups, gives_back=given_back
         )
         self._recomputed.record(
             replace(

@@ -1,6 +1,6 @@
 """The keys of records that groups emit to outputs of which the last record counts, one by one.
 
-In the other engines: `cbp.engine.kernel.view_changes`.
+In the other engines: `cbp.engine.kernel.arrow.output_keys`.
 """
 
 from __future__ import annotations

@@ -151,7 +151,7 @@ def raise_first_error(reported: Reported) -> None:
 
 
 def located(error: AuthorCodeError, plan: RunPlan) -> AuthorCodeError:
-    """Return an error with the increments in which the records of the call lie that failed."""
+    """Return the error, with the increments that hold the records of the failed call."""
     records = {}
     for name, place in error.details.get("records", {}).items():
         for increment in plan.inputs.get(name, ()):

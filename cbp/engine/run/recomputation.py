@@ -36,7 +36,7 @@ import pyarrow as pa
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
 from cbp.engine.columnar.file_slices import Share, file_columns, records_read, share_of
 from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.columnar.row_codes import row_codes, rows_left
+from cbp.engine.columnar.row_codes import row_codes, subtract_rows
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
@@ -157,7 +157,7 @@ class _Recomputation:
             records = pa.concat_tables(
                 [file_columns(spec).empty_table(), *self._records([file], spec)]
             )
-            if rows_left(records, gone)[0].num_rows == records.num_rows:
+            if subtract_rows(records, gone)[0].num_rows == records.num_rows:
                 as_they_are.append(file)
             else:
                 gone = self._write(sink, records, gone, spec)
@@ -175,7 +175,7 @@ class _Recomputation:
         self, sink: ParquetSink, records: pa.Table, gone: pa.Table, spec: InputSpec
     ) -> pa.Table:
         """Write records but for those that are gone; return what is still to be taken out."""
-        rest, still = rows_left(records, gone)
+        rest, still = subtract_rows(records, gone)
         if rest.num_rows:
             sink.write(rest)
             self._found(self._keys(rest, spec))

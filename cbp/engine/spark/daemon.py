@@ -49,7 +49,7 @@ def ended_quietly(work: Callable[..., Any]) -> Callable[..., Any]:
 
 
 def watch_workers() -> None:
-    """Look at the process of each worker right before it loads a task's code, and behind the task.
+    """Look at the process of each worker right before it loads a task's code, and after the task.
 
     The two functions are those that Spark's worker calls there, in its own module.
     """

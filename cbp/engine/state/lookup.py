@@ -11,7 +11,7 @@ The look-up in another stage's table, which an author declares, is `cbp.sdk.look
 client, by key, is `cbp.engine.read.lookup`.
 
 `TimeOrder` finds the earliest timers of one data file. A run for due timers needs the first few of
-a file, and the next one behind them. So the earliest rows are sorted once per file and process, as
+a file, and the next one after them. So the earliest rows are sorted once per file and process, as
 many as are due and some thousands ahead. The file is looked through again only when the time has
 passed those. Files are immutable; rows that are deleted are left out by the caller.
 """
@@ -47,7 +47,7 @@ class TimeOrder:
 
     Args:
         times: The time of every row, in microseconds since 1970.
-        ahead: Rows behind those that are due which are sorted together with them.
+        ahead: Rows after those that are due which are sorted together with them.
     """
 
     def __init__(self, times: Int64s, *, ahead: int) -> None:

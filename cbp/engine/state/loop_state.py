@@ -5,7 +5,7 @@
               -> turn                            the next superstep begins
     end       -> deaths of files, live records that the loop wrote
 
-What supersteps wrote are files in memory, numbered behind those of the table, so that the rest of
+What supersteps wrote are files in memory, numbered after those of the table, so that the rest of
 the engine reads them like any other. Two of them are merged once the newer one is as large as the
 older, without the records that are dead, so there are few of them whatever the number of
 supersteps, and each record is copied seldom.

@@ -117,7 +117,7 @@ class SecondOrder:
     def search(
         self, order: tuple[Any, ...], start: int, stop: int, *, first: int = 0, behind: bool = False
     ) -> int:
-        """Return the first place that is not before (or that is behind) these values.
+        """Return the first place that is not before (or that is after) these values.
 
         The arguments are those of `span`; `behind` says whether to pass the places that have the
         values.
@@ -221,7 +221,7 @@ class _Column:
         return have
 
     def _searched(self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, behind: bool) -> Int64s:
-        """Return the first place of each range that is not before, or is behind, its value."""
+        """Return the first place of each range that is not before, or is after, its value."""
         found, at = starts.copy(), np.arange(len(starts))
         lows, highs, numbers = starts, stops, None
         if self._numbers is not None and not wanted.null_count:

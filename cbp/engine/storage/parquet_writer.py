@@ -107,7 +107,7 @@ class RowGroups(Protocol):
         ...
 
     def finish(self, writer: pq.ParquetWriter, rows: int) -> int:
-        """Write metadata behind all rows of the file; return the number of buckets of the rows."""
+        """Write metadata after all rows of the file; return the number of buckets of the rows."""
         ...
 
 

@@ -10,7 +10,7 @@ time without a request. What an author's code prints goes to stderr.
     answer          the pickled `Done`, `Coded` or `Raised`
 
 If author's code has changed the process (`cbp.model.author.process_state`), its answer says so: the
-process ends behind it, or goes on with the same stage.
+process ends after it, or goes on with the same stage.
 
 A crash in C leaves its stack of Python frames in the file of crashes. `os._exit` does so, too: code
 that ends the process is to be named by its line.
@@ -58,7 +58,7 @@ class Done:
     Attributes:
         by_loading: In every answer: whether loading the code has changed the process, which is then
             for the same stage only.
-        by_calls: In every answer: whether calls have, so that the process ends behind it.
+        by_calls: In every answer: whether calls have, so that the process ends after it.
     """
 
     result: Any
@@ -169,7 +169,7 @@ class _Lines(logging.Handler):
             self.handleError(record)
 
     def answer(self, request: bytes, watch: ProcessWatch) -> None:
-        """Do a request, and send its answer behind all lines."""
+        """Do a request, and send its answer after all lines."""
         self._left = LINES_MAX
         watch.begin()
         answered = answer(request)

@@ -2,7 +2,7 @@
 
 Python's own context has 28 digits and rounds in silence, and it belongs to the thread: what one
 author sets there would change the numbers of the next one. So every call of an author's function
-runs in a context of its own kind, which is put back behind it.
+runs in a context of its own kind, which is put back after it.
 
     with author_decimals():
         translate(key, group, out)

@@ -1,4 +1,4 @@
-"""What author's code changes in its process, and so for all code that runs there after it.
+"""Changes that author's code makes to its process, and so to all code that runs there after it.
 
 A worker runs tasks of many dataflows, one after the other. A time zone, a variable of the
 environment, a seed or a global that one author sets would change the numbers of the next one, and
@@ -6,10 +6,10 @@ no recomputation in the same process would show it. So a worker looks at its pro
 calls of each task:
 
     begin()      before author's code is loaded
-    loaded()     behind that, before its first call     -> what loading it has changed
-    ended()      behind its last call                   -> what the calls have changed
+    loaded()     after that, before its first call     -> what loading it has changed
+    ended()      after its last call                   -> what the calls have changed
 
-What changed is reported with the stage. A process that calls have changed ends behind its task. One
+What changed is reported with the stage. A process that calls have changed ends after its task. One
 that loading has changed, as a library can that sets a variable, may go on with the same stage.
 
 Guaranteed (tests/cbp/model/author/test_process_state.py): a change of the working directory, the

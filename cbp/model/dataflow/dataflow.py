@@ -28,7 +28,11 @@ from cbp.model.dataflow.node_mistakes import (
     stage_mistakes,
 )
 from cbp.model.dataflow.nodes import DUPLICATES, FORMATS, SourceNode, StageNode
-from cbp.model.dataflow.reading_together import TOGETHER, stages_together
+from cbp.model.dataflow.reading_together import (
+    TOGETHER,
+    sources_cut_anywhere,
+    stages_together,
+)
 from cbp.model.dataflow.replacement import hindrances
 from cbp.model.dataflow.sinks import SinkNode, sink_mistakes
 from cbp.model.dataflow.stage import CHANGES_OF, StateSpec, TranslatorSpec
@@ -107,6 +111,11 @@ class Dataflow:
         if any(node.together != rules[name] for name, node in self.stages.items()):
             stages = {n: replace(one, together=rules[n]) for n, one in self.stages.items()}
             object.__setattr__(self, "stages", MappingProxyType(stages))
+        published = {sink.flow for sink in self.sinks.values()}
+        cut = sources_cut_anywhere(self.sources, self.stages, published)
+        if any(node.cut_anywhere != (name in cut) for name, node in self.sources.items()):
+            sources = {n: replace(one, cut_anywhere=n in cut) for n, one in self.sources.items()}
+            object.__setattr__(self, "sources", MappingProxyType(sources))
 
     def draw(self) -> Drawing:
         """Return a picture of the graph, as SVG text that a notebook shows as a picture."""

@@ -1,4 +1,4 @@
-"""What is wrong with one source or one stage of a dataflow, each mistake with its place; pure.
+"""Mistakes of one source or one stage of a dataflow, each with its place; pure.
 
 Those of look-ups and of cycles are below.
 
@@ -495,7 +495,7 @@ def _delta_mistakes(source: SourceNode, options: DeltaOptions) -> Iterator[Mista
         message = "the schema needs a column of the table besides those that options name"
         yield Mistake("format_type", f"sources.{source.name}.schema", message)
     if source.batch.seconds:
-        message = "versions of a table do not wait for more; leave `seconds` out"
+        message = "a version of a table never waits for later ones; leave `seconds` out"
         yield Mistake("batch_invalid", f"sources.{source.name}.batch.seconds", message)
 
 

@@ -27,6 +27,9 @@ BATCH_FILES, BATCH_BYTES = 1_000, 64 << 20
 """What an increment of several files has at most, by default. So many small files take about a
 second, and meanwhile the other sources of the dataflow wait."""
 BATCH_FILES_MAX, BATCH_SECONDS_MAX = 10_000, 3600
+BACKLOG_FILES = 32
+"""So many waiting files are a backlog. With fewer, a run for each takes a few seconds together, and
+each file has an epoch in which its effect can be seen."""
 BUCKETS_DEFAULT = 8
 BUCKETS_MAX = 4096
 
@@ -39,15 +42,20 @@ class FileBatch:
         files: Their number, at most.
         bytes: Their bytes as dropped, at most.
         seconds: How long the first of them may wait for more; 0 takes what is there.
+        backlog: If so many files wait, `files` does not count, and what waits is taken together as
+            with `FileBatch()`, unless a stage could notice (`reading_together`); 0: never.
     """
 
     files: int = BATCH_FILES
     bytes: int = BATCH_BYTES
     seconds: float = 0.0
+    backlog: int = 0
 
 
 ONE_FILE = FileBatch(files=1)
 """Every file is an increment of its own, so that a stage can tell files apart by its epochs."""
+UNSAID = FileBatch(files=1, backlog=BACKLOG_FILES)
+"""Every file is an increment of its own, but for a backlog where only the final state counts."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -68,6 +76,8 @@ class SourceNode:
             but other content.
         unfinished: Ends of the names under which its producers write; see `unfinished_names`.
         nested: Whether files in folders below its drop folder are taken in, too.
+        cut_anywhere: Whether no stage and no sink notices where its increments end. `Dataflow`
+            sets it.
     """
 
     name: str
@@ -77,11 +87,23 @@ class SourceNode:
     keep: RetentionWish = NO_WISH
     duplicates: str = "accept"
     on_bad_records: BadRecords = QUARANTINE_FILE
-    batch: FileBatch = ONE_FILE
+    batch: FileBatch = UNSAID
     location: str = ""
     same_name: str = "quarantine"
     unfinished: tuple[str, ...] = UNFINISHED
     nested: bool = False
+    cut_anywhere: bool = False
+
+    @property
+    def joins_backlog(self) -> bool:
+        """Whether a backlog of its files is taken together, although its document says nothing."""
+        return self.cut_anywhere and self.batch.backlog > 0
+
+    def batch_of(self, waiting: int) -> FileBatch:
+        """Return how many files become one increment while so many wait."""
+        if self.joins_backlog and waiting >= self.batch.backlog:
+            return FileBatch()
+        return self.batch
 
 
 @dataclass(frozen=True, slots=True)

@@ -1,4 +1,4 @@
-"""Which stages read the increments that wait in one run, although no rule says so. Pure.
+"""Which increments may be put together, although no rule says so. Pure.
 
 A source with `batch` says that its increments are whatever waited: where one ends means nothing. A
 stage behind it that counts on the final state only may as well read several of them in one run,
@@ -14,11 +14,16 @@ which costs one look at its state instead of many. `stages_together` finds these
 
 So the tables are those of one increment a run, as `cbp verify` compares them; epochs are fewer. A
 run's record names the increments that it read, as always.
+
+`sources_cut_anywhere` finds the sources of which a backlog may be taken in as few increments,
+although their documents have no `batch`: all that read them are stages as above, and no sink
+publishes increment after increment what comes of them. There a run reads one increment, as
+elsewhere.
 """
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Collection, Iterable, Mapping
 
 from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.model.dataflow.runnable import RunAll
@@ -40,11 +45,48 @@ def stages_together(
     while ready := [n for n, node in waiting.items() if set(node.wiring.values()) <= cut_anywhere]:
         for name in ready:
             node = waiting.pop(name)
-            flows = {f"{name}.{output.name}" for output in node.translator.outputs}
+            flows = _written([node])
             if _counts_on_final_state(node) and _readers_do(flows, stages, {name}):
                 together.add(name)
                 cut_anywhere |= flows
     return frozenset(together)
+
+
+def sources_cut_anywhere(
+    sources: Mapping[str, SourceNode], stages: Mapping[str, StageNode], published: Collection[str]
+) -> frozenset[str]:
+    """Return the sources of which nothing shows where one increment ends and the next begins.
+
+    Args:
+        sources: By name.
+        stages: By name.
+        published: Flows that sinks publish, an increment at a time.
+    """
+    hidden = set[str]()
+    for name, source in sources.items():
+        readers = {n: node for n, node in stages.items() if name in node.wiring.values()}
+        if not readers or source.format == "delta":
+            continue
+        if not all(map(_counts_on_final_state, readers.values())):
+            continue
+        flows = _written(readers.values())
+        if _readers_do(flows, stages, {*readers}) and not _behind({name}, stages) & {*published}:
+            hidden.add(name)
+    return frozenset(hidden)
+
+
+def _written(nodes: Iterable[StageNode]) -> set[str]:
+    return {f"{node.name}.{output.name}" for node in nodes for output in node.translator.outputs}
+
+
+def _behind(flows: set[str], stages: Mapping[str, StageNode]) -> set[str]:
+    """Return these flows, and all that is made of them."""
+    reached = set[str]()
+    while flows:
+        reached |= flows
+        readers = (node for node in stages.values() if flows & {*node.wiring.values()})
+        flows = _written(readers) - reached
+    return reached
 
 
 def _counts_on_final_state(node: StageNode) -> bool:
@@ -70,5 +112,5 @@ def _readers_do(flows: set[str], stages: Mapping[str, StageNode], seen: set[str]
         node = stages[name]
         if not (_reads_one_flow(node) and node.declared_rule.split_free):
             return False
-    behind = {f"{n}.{output.name}" for n in readers for output in stages[n].translator.outputs}
+    behind = _written(stages[name] for name in readers)
     return not readers or _readers_do(behind, stages, seen | readers)

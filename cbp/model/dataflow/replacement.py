@@ -12,7 +12,7 @@ in one increment and the groups had no state (`cbp.engine.run.recomputation`). T
 stage's answer depends on nothing but the records, which its author says (`any_order`), and if all
 that it wrote can be replaced. `hindrances` says what of this a stage lacks.
 
-Stages behind read the changes of views, as always.
+Later stages read the changes of views, as always.
 """
 
 from __future__ import annotations

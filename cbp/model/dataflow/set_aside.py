@@ -13,9 +13,10 @@ without a word. A record that is a group of its own has no later ones.
 
 A record on which a function fails that routes, orders or frames is set aside alone: it has no
 group, no place in it, or no frame. One without a frame goes along with the frame that is open when
-it comes, or with the next one, and is set aside by the run that reads that one. A frame that comes
-too late to be aligned (`AlignmentError`) is read by itself, and its records are set aside without a
-call. A Runnable that fails stops its stage: what a run reads is not about one record.
+it comes, or that its increment opens, and is set aside by the run that reads that frame. If there
+is none, it is set aside at once, by a run that calls nothing and asks no Runnable. A frame that
+comes too late to be aligned (`AlignmentError`) is read by itself, and its records are set aside
+without a call. A Runnable that fails stops its stage: what a run reads is not about one record.
 
 What is set aside is in a table of the stage (`SET_ASIDE`), a row for each record in the order in
 which they are given back. A group that failed when a timer woke it, with no new record, has a row

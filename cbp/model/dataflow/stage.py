@@ -237,7 +237,7 @@ class StateSpec:
 
 @dataclass(frozen=True, slots=True)
 class LookupSpec:
-    """A table of another stage, of which the called groups are given the records of their key.
+    """A table of another stage; each called group is given the records of its key.
 
     Attributes:
         by: Columns that hold the key, in its order; empty if every group is given all records.

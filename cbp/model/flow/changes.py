@@ -33,7 +33,7 @@ ChangesRead = Literal["", "signed", "after"]
 
 CHANGE_TYPE, SIGN = "change_type", "sign"
 CHANGE_COLUMNS = (CHANGE_TYPE, SIGN)
-"""Columns of changes behind those of the view."""
+"""Columns of changes after those of the view."""
 
 SIGN_TYPES = ("INT", "BIGINT", "SMALLINT", "TINYINT")
 """Types that a column of signs can have."""

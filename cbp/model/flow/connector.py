@@ -65,13 +65,9 @@ class Connector:
 
     @property
     def held(self) -> tuple[Increment, ...]:
-        """All increments whose files are still needed: queued, arrived, or in the open frame.
-
-        With records without a key that no frame carries along yet.
-        """
-        framing = self.framing
-        parts = () if framing is None else (framing.refused, framing.open)
-        return (*self.waiting, *self.arrived, *(one for one in parts if one is not None))
+        """All increments whose files are still needed: queued, arrived, or in the open frame."""
+        open_ = None if self.framing is None else self.framing.open
+        return (*self.waiting, *self.arrived, *(() if open_ is None else (open_,)))
 
     @property
     def framing_keys(self) -> tuple[FramingKey, ...]:

@@ -10,6 +10,8 @@ another consumer can frame the same flow differently.
 - A frame continues into the next output increment if that one begins with its key. The frame is
   *eligible*, and enters the connector, once a record with another key follows or a *punctuation*
   closes it. Later records with the same key begin a new frame.
+- Records without a key (`Refused`) go with the frame that is open when they come, or that their
+  output increment opens. If there is none, they are a frame of their own, eligible at once.
 - Keys need no order, except for alignment (`cbp.model.dataflow.runnable.Align`).
 
 `Framing` is what a connector remembers between output increments, as plain JSON. It depends only on
@@ -68,10 +70,14 @@ class FrameBy:
 
 @dataclass(frozen=True, slots=True)
 class Refused:
-    """In place of a framing key: why a record has none. It is set aside by the run of a frame."""
+    """In place of a framing key: why a record has none. It is set aside by a run of its stage."""
 
     code: str
     message: str
+
+
+KEYLESS = ""
+"""The framing key of a frame whose records have none (`Increment.is_refused`)."""
 
 
 @dataclass(frozen=True, slots=True)
@@ -98,7 +104,7 @@ class Segment:
     """Successive records with one framing key, as slices of files.
 
     Attributes:
-        key: `None` for records that have none (`DataFile.refused`); a frame carries them along.
+        key: `None` for records that have none (`DataFile.refused`).
     """
 
     key: FramingKey | None
@@ -139,8 +145,6 @@ class Framing:
         open: The frame that can still grow; it is not eligible.
         last: Index of the output increment that brought the last record; -1 before the first.
         closed: Whether a punctuation came last, so that no frame is open.
-        refused: Records without a key, which the next frame carries along. It has the number of
-            that frame.
     """
 
     memo: Any = None
@@ -148,7 +152,6 @@ class Framing:
     open: Increment | None = None
     last: int = -1
     closed: bool = False
-    refused: Increment | None = None
 
     def take(
         self, increment: Increment, segments: Iterable[Segment], memo: Any
@@ -165,7 +168,7 @@ class Framing:
         """
         done: list[Increment] = []
         open_, number, last = self.open, self.next, self.last
-        refused = () if self.refused is None else self.refused.files
+        refused: tuple[DataFile, ...] = ()
         for segment in segments:
             last = increment.index
             if open_ is None and segment.key is None:
@@ -180,9 +183,11 @@ class Framing:
             files, refused = (*refused, *segment.files), ()
             open_ = Increment(increment.flow, number, segment.key, files)
             number += 1
+        if refused:
+            done.append(Increment(increment.flow, number, KEYLESS, refused))
+            number += 1
         closed = self.closed and open_ is None
-        left = Increment(increment.flow, number, "", refused) if refused else None
-        return Framing(memo, number, open_, last, closed, left), tuple(done)
+        return Framing(memo, number, open_, last, closed), tuple(done)
 
     def close(self) -> tuple[Framing, tuple[Increment, ...]]:
         """Apply a punctuation: make the open frame eligible, if there is one."""
@@ -192,17 +197,21 @@ class Framing:
         """Return plain JSON values; `from_json` is the inverse."""
         open_ = None if self.open is None else self.open.to_json()
         plain = {"memo": self.memo, "next": self.next, "open": open_, "last": self.last}
-        if self.refused is not None:
-            plain["refused"] = self.refused.to_json()
         return {**plain, "closed": True} if self.closed else plain
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Framing:
-        """Read what `to_json` wrote."""
-        parts = (value["open"], value.get("refused"))
-        open_, refused = (None if one is None else Increment.from_json(one) for one in parts)
+        """Read what `to_json` wrote.
+
+        An earlier version kept records without a key in `refused`, with the number of the next
+        frame, for as long as no frame was open: they are an open frame that any record ends.
+        """
+        open_, number = value["open"], value["next"]
+        if open_ is None and value.get("refused") is not None:
+            open_, number = value["refused"], number + 1
+        open_ = None if open_ is None else Increment.from_json(open_)
         last, closed = value.get("last", -1), value.get("closed", False)
-        return cls(value["memo"], value["next"], open_, last, closed, refused)
+        return cls(value["memo"], number, open_, last, closed)
 
 
 def framing_keys(

@@ -4,7 +4,7 @@ A roll-back returns a dataflow to an earlier position. Epochs continue from ther
 increments are numbered, aligned and named as if the undone epochs had never run.
 
     generation 0   0 -- 1 -- 2 -- 3 -- 4 -- 5         3, 4 and 5 are undone
-    generation 1              '--- 3 -- 4 -- 5 -- 6   rolled back to behind epoch 2
+    generation 1              '--- 3 -- 4 -- 5 -- 6   rolled back to the end of epoch 2
 
 Records of runs and transactions of tables are numbered by epoch, so they are kept apart by
 generation. The record of a roll-back is the `Generation` that it begins. It holds the whole
@@ -23,8 +23,8 @@ Position of a sink: how far it has published its flow, and what a roll-back undi
 Increments are numbered again from where a roll-back went. So a position names the generation up to
 which it takes roll-backs into account.
 
-Invariant: an increment counts as undone exactly if a roll-back went behind it after it was
-published (tests/cbp/model/flow/test_sink_position.py).
+Invariant: an increment counts as undone exactly if it was published and then a roll-back
+went to a point before it (tests/cbp/model/flow/test_sink_position.py).
 """
 
 from __future__ import annotations

@@ -122,6 +122,11 @@ class Increment:
         """Number of selected records over all files."""
         return sum(file.rows for file in self.files)
 
+    @property
+    def is_refused(self) -> bool:
+        """Whether it is a frame of records without a framing key, which no rule has to see."""
+        return bool(self.files) and all(file.refused is not None for file in self.files)
+
     def without_refused(self) -> Increment:
         """Return the increment without rows that are refused."""
         return replace(self, files=tuple(file for file in self.files if file.refused is None))

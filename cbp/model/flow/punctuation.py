@@ -1,6 +1,6 @@
 """Punctuations (closes): close the open frames of a flow without a record of another key.
 
-A punctuation is between two increments of its flow, behind all that existed when it was made.
+A punctuation is between two increments of its flow, after all that existed when it was made.
 It closes the open frame of every framed input that reads the flow, or of one input only. The next
 record begins a new frame, whatever its key. A punctuation is made by an operator (`request`), by a
 marker in a drop folder (`marker`), or because no record came for the idle time of the input
@@ -9,7 +9,7 @@ marker in a drop folder (`marker`), or because no record came for the idle time 
 A roll-back keeps punctuations and arrived increments, unless it is asked to drop both. A kept
 punctuation can then wait for increments that its flow had and will have again.
 
-The place of a punctuation is recorded before anything behind it is framed. So frames depend only on
+The place of a punctuation is recorded before anything after it is framed. So frames depend only on
 the flow and its punctuations: after a loss they are made again, with the same numbers.
 
 Absent on purpose: clocks and files. `idle_at` gets times as arguments.
@@ -35,7 +35,7 @@ class Punctuation:
 
     Attributes:
         number: Counts the punctuations of a dataflow, from 0 without gaps.
-        at: Index of the first increment of the flow behind it.
+        at: Index of the first increment of the flow after it.
         key: Idempotency key of the request: a repeated request makes no second punctuation.
         closed_ms: When it was made, in milliseconds since 1970.
         input: The only input that it closes, as `stage.input`; `""` means all that frame the flow.

@@ -70,7 +70,7 @@ _COLUMN = re.compile(r"[A-Za-z_][A-Za-z_0-9]*")
 _WORD = re.compile(r"[^\s,<>():]*")
 _QUOTED = re.compile(r"([`\"'])(?:(?!\1).)*\1?", re.DOTALL)
 _OF_ONE_COLUMN = ("type_unknown", "column_reserved")
-"""Codes of mistakes behind which the next column can be read."""
+"""Codes of mistakes after which the next column can be read."""
 
 _NAMES = (
     "a name has letters of a-z and A-Z, digits and '_', begins with a letter, and has no quotes; "
@@ -207,7 +207,7 @@ class _Parser:
         return Schema(tuple(fields))
 
     def _skip_column(self, begin: int) -> None:
-        """Go on behind a column whose end is known, though it is wrong."""
+        """Go on after a column whose end is known, though it is wrong."""
         self._depth, inside = 0, 0
         for at, character in enumerate(self._text[begin:], begin):
             inside += (character in "<(") - (character in ">)")

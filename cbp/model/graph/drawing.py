@@ -10,7 +10,7 @@ can be read on light and on dark paper.
 
 Lay a graph out in layers, from left to right; pure.
 
-A node is in a layer behind all nodes that feed it. An edge that closes a cycle leads back and
+A node is in a layer after all nodes that feed it. An edge that closes a cycle leads back and
 does not count for this. An edge that passes over a layer gets a lane of its own there, so that it
 crosses no box.
 
@@ -115,7 +115,7 @@ def draw_graph(title: str, nodes: Sequence[Node], edges: Iterable[FlowEdge]) -> 
 
 
 def _gaps(arrows: Iterable[FlowEdge], layout: Layout) -> list[float]:
-    """Return the space behind each layer, in which the names of the flows have room."""
+    """Return the space after each layer, in which the names of the flows have room."""
     names: dict[tuple[str, str], int] = {}
     for arrow in arrows:
         edge = arrow.begin, arrow.end
@@ -298,7 +298,7 @@ def _forward_order(nodes: Sequence[str], edges: Sequence[Edge]) -> list[str]:
 def _layers(
     nodes: Sequence[str], forward: Sequence[Edge], place: Mapping[str, int]
 ) -> dict[str, int]:
-    """Return each node's layer: behind all that feed it, and close to what it feeds."""
+    """Return each node's layer: after all that feed it, and close to what it feeds."""
     layer_of = dict.fromkeys(nodes, 0)
     for begin, end in sorted(forward, key=lambda edge: place[edge[1]]):
         layer_of[end] = max(layer_of[end], layer_of[begin] + 1)

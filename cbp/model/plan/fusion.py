@@ -1,6 +1,6 @@
 """Fusion: which stages of a dataflow run together, as one physical stage.
 
-A physical stage is a leader and the stages behind it, each of which reads one flow of a stage
+A physical stage is a leader and the stages after it, each of which reads one flow of a stage
 before it. One run of it is one epoch of all its members, under one intention. Every member's output
 is written and numbered as if the member ran by itself, so the increments of every flow are the same
 with and without fusion.
@@ -11,8 +11,8 @@ with and without fusion.
 
 The rules ensure that a member reads exactly what it would read alone:
 
-1. A record-wise stage runs behind the stage that writes its input.
-2. A groupwise stage runs behind a record-wise stage if that is its only input, if no other
+1. A record-wise stage runs after the stage that writes its input.
+2. A groupwise stage runs after a record-wise stage if that is its only input, if no other
    groupwise stage is in the same physical stage, and if every other reader of the flows written
    there has to wait for the groupwise stage anyway. Otherwise fusion would delay those readers.
 3. These stages stay apart: stages on a cycle, since their increments may be numbered differently;
@@ -101,7 +101,7 @@ def keep_leaders(
 ) -> tuple[str, ...]:
     """Return the leaders of a new version, so that its epochs continue those of the old version.
 
-    A stage can run behind another one only if it did so before, or if both are new. Only then do
+    A stage can run after another one only if it did so before, or if both are new. Only then do
     the flows of both have equally many increments. Stages that could run together now but did not
     before stay apart. A stage that can no longer follow becomes a leader and continues at its
     old leader's epoch.
@@ -166,7 +166,7 @@ def split_phases(members: Iterable[StageNode]) -> list[tuple[StageNode, ...]]:
 def _follower(
     dataflow: Dataflow, unit: PhysicalStage, candidates: Collection[str]
 ) -> frozenset[str]:
-    """Return the groupwise stage that runs behind a record-wise unit; see rule 2."""
+    """Return the groupwise stage that runs after a record-wise unit; see rule 2."""
     readers = {
         stage.name
         for stage in dataflow.stages.values()
@@ -179,7 +179,7 @@ def _follower(
 
 
 def _waiting_for(dataflow: Dataflow, stage: str) -> set[str]:
-    """Return the stages behind this one, which cannot run before it has run."""
+    """Return the stages after this one, which cannot run before it has run."""
     waiting: set[str] = set()
     edge = {stage}
     while edge:

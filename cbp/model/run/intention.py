@@ -99,7 +99,7 @@ class LookupMoment:
 
     Attributes:
         epoch: The newest epoch that was read; -1 if the table had shown none.
-        version: The version of the table that was read. Epochs behind those that it shows were read
+        version: The version of the table that was read. Epochs after those that it shows were read
             from their records.
     """
 
@@ -109,7 +109,7 @@ class LookupMoment:
 
 @dataclass(frozen=True, slots=True)
 class Intention:
-    """What one run read, removed, wrote, and how it changes its tables.
+    """Record of one run: what it read, removed and wrote, and how it changes its tables.
 
     Attributes:
         run: Unique id of the attempt that prepared it.

@@ -6,6 +6,9 @@ Every engine and the controller use `consult`, so every decision is checked befo
 - a decision that reads nothing removes nothing;
 - its memo is JSON, so that it is the same after a crash.
 
+A frame of records without a framing key is no rule's business: it is read by itself, at once, since
+its records are only set aside (`cbp.model.dataflow.set_aside`).
+
 A violation is a coded error that names the stage, the function and its file and line.
 
 Source: ours; what is checked follows from CBP (SoCC'10), section 4.1.
@@ -59,6 +62,8 @@ def consult(
         MemoInvalidError: Its memo is not JSON.
         AlignmentError: An aligned input's keys go backwards, unless its stage sets that aside.
     """
+    if (refused := _refused(connectors)) is not None:
+        return replace(refused, memo=json_memo(memo))
     try:
         watch = StateWatch(runnable.function, stage=stage, name=runnable.name, place=runnable.place)
         with author_decimals(), watch as fresh:
@@ -83,6 +88,16 @@ def consult(
             place=author_line(error, runnable.place),
             cause=author_cause(error, runnable.place),
         ) from error
+
+
+def _refused(connectors: Mapping[str, Connector]) -> Decision | None:
+    """Read the frames of records without a framing key, by themselves; these are set aside."""
+    frames = {
+        name: tuple(one.index for one in connector.unread if one.is_refused)
+        for name, connector in connectors.items()
+    }
+    found = {name: indexes for name, indexes in frames.items() if indexes}
+    return Decision(found, found) if found else None
 
 
 def _late(stage: str, runnable: RunnableSpec, error: AlignmentError, memo: Any) -> Decision:

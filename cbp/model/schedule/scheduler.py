@@ -10,7 +10,7 @@ rules:
   upstream first (`cbp.model.graph.cycles`). So between two starts of a stage, every other stage
   that can run starts too: that is a *phase*, and no stage starves. What an operator sets multiplies
   the time that counts (`cbp.model.schedule.priority`), so nothing starves by it either.
-- A stage is held while no stage behind it can take more (`cbp.model.flow.back_pressure`).
+- A stage is held while no stage after it can take more (`cbp.model.flow.back_pressure`).
 - For each stage that does not start, there is a reason on which an operator can act; it names the
   stage that keeps it waiting.
 
@@ -50,7 +50,7 @@ StageId = tuple[str, str]
 
 @dataclass(frozen=True, slots=True)
 class Answer:
-    """The answer of a Runnable that was asked elsewhere; without both, there is no answer yet.
+    """The answer of a Runnable that was asked elsewhere; with neither field, there is none yet.
 
     Attributes:
         decision: The checked decision; see `cbp.model.schedule.runnable_call`.
@@ -240,7 +240,7 @@ def _placed(
     """Give places to the stages that can run, in this order; set the reasons of the others.
 
     Returns:
-        The stages that start; and the run that gives way, with the dataflow to which it does.
+        The stages that start; and the run that gives way, with the dataflow that gets its place.
     """
     could = [case for case in order if case.decision is not None and not case.reason]
     ready = [case for case in could if not case.view.gave_way]

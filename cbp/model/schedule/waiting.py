@@ -5,7 +5,7 @@
     timer       as `input`, and it has timers that are not due
     framing     as `input`, and what arrived is still being framed
     asking      its author's Runnable has not answered yet
-    readers     back-pressure: no stage behind it can take more
+    readers     back-pressure: no stage after it can take more
     place       it can run, but runs that waited longer, or count for more, have all places
     running     it runs
     retry       its last try failed, and the time of the next one has not come

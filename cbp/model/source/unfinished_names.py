@@ -36,7 +36,7 @@ def why_left_out(path: str, endings: Sequence[str] = UNFINISHED) -> str:
     if any(part.startswith((".", "_")) for part in parts):
         return "a part of its name begins with `.` or `_`, as that of unfinished data and of marks"
     if not parts[-1]:
-        return "its name ends in `/`, as that of a folder"
+        return "its name ends in `/`, like a folder's"
     if is_unfinished(parts[-1], endings):
         return "its name says that it is not whole yet"
     return ""

@@ -16,7 +16,7 @@ back, even if versions remove it and add it again. So no record and no increment
                                   too, only the next increments
     added or rewired input        the next increments, or the retained ones if chosen
 
-A rebuilt stage that ran behind a stage which is not rebuilt needs a queue for the retained
+A rebuilt stage that ran after a stage which is not rebuilt needs a queue for the retained
 increments, so it becomes a leader.
 
 Where an output becomes a view and is filled, earlier increments of its flow have no signs. They may
@@ -235,8 +235,8 @@ def _queue_of(
     now = "not framed" if new.framing is None else "framed otherwise" if was.framing else "framed"
     waiting = format_count(len(was.held), "increment or frame waits", "increments or frames wait")
     message = (
-        f"is {now} now, and {waiting} there as cut "
-        "before: let the stage read them first (close an open frame), or rebuild it "
+        f"is {now} now, but {waiting} there that the "
+        "earlier version made: let the stage read them first (close an open frame), or rebuild it "
         f"(--rebuild {node.name}; REST: rebuild={node.name})"
     )
     return was, Mistake("framing_changed", f"stages.{node.name}.inputs.{input_}", message)

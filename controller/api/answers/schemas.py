@@ -18,7 +18,7 @@ PAGE_SIZE_MAX = 500
 
 T = TypeVar("T")
 
-StageState = Literal["running", "waiting", "retrying", "paused", "stopped"]
+StageState = Literal["running", "waiting", "set_aside", "retrying", "paused", "stopped"]
 DataflowState = Literal["ok", "retrying", "paused", "stopped", "broken"]
 
 
@@ -152,7 +152,10 @@ class StageOut(Model):
     runs_with: str = Field(description="The stage that this one is fused with; usually itself.")
     translator: str
     buckets: int | None
-    state: StageState
+    state: StageState = Field(
+        description="`set_aside`: it works, but records that its code failed on wait for a person."
+    )
+    set_aside: int = Field(description="Records that are set aside, to be given back by a person.")
     paused_itself: bool = Field(
         description="Whether an operator paused this very stage, rather than its dataflow."
     )

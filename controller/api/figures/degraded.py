@@ -98,7 +98,12 @@ def _degraded(
 
 
 def stage_state(
-    stage: StageRecord, wait: Wait | None, *, is_running: bool = False, is_paused: bool = False
+    stage: StageRecord,
+    wait: Wait | None,
+    *,
+    is_running: bool = False,
+    is_paused: bool = False,
+    set_aside: int = 0,
 ) -> StageState:
     """Return the state of a stage, as every answer shows it.
 
@@ -107,6 +112,7 @@ def stage_state(
         wait: Why it did not start when it was last looked at.
         is_running: Whether it has a run under way.
         is_paused: Whether its dataflow is paused.
+        set_aside: How many records it has set aside.
     """
     if wait is not None and wait.kind == "retry":
         return "retrying"  # also while a run's result is being completed
@@ -116,7 +122,9 @@ def stage_state(
         return "stopped"
     if stage.is_paused or is_paused:
         return "paused"
-    return "retrying" if stage.failures else "waiting"
+    if stage.failures:
+        return "retrying"
+    return "set_aside" if set_aside else "waiting"
 
 
 def _words(stage: StageRecord, wait: Wait | None) -> str:

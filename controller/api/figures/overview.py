@@ -223,6 +223,7 @@ class Overview:
         runs = self.store.intended_runs()
         running = {run.stage for run in runs if run.dataflow == record.name}
         members = members_of(self.controller, record.name)
+        set_aside = self.controller.set_aside_counts.of(record)
         rebuilds = self._rebuilds(record.name, connectors)
         stages_out = []
         for stage in read.stages:
@@ -238,7 +239,9 @@ class Overview:
                     waits.get(stage.stage),
                     is_running=stage.stage in running,
                     is_paused=record.is_paused,
+                    set_aside=set_aside.get(stage.stage, 0),
                 ),
+                set_aside=set_aside.get(stage.stage, 0),
                 paused_itself=stage.is_paused,
                 waiting=stage.paused_because or _words(waits.get(stage.stage)),
                 priority=stage.priority,

@@ -90,13 +90,13 @@ def page_behind(
     place: str | None,
     size: int | None,
 ) -> tuple[Sequence[T], str | None]:
-    """Return a page of a list that loses its last items only, and the place behind the page.
+    """Return a page of a list that loses its last items only, and the place after the page.
 
     Args:
         items: The whole list. Each item has a place of its own.
         place_of: Returns the place of an item.
         place: The place of the last item before the page; `None` for the first page. If the item
-            is lost, so is all that was behind it: then the page is empty.
+            is lost, so is all that was after it: then the page is empty.
         size: Maximum number of items; `None`: no limit.
     """
     if place is not None:

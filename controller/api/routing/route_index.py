@@ -26,8 +26,8 @@ class _Branch:
     """The routes below one beginning of paths.
 
     Attributes:
-        literal: Part of a path to the branch behind it.
-        parameter: The branch behind a part that can be anything.
+        literal: Part of a path to the branch after it.
+        parameter: The branch after a part that can be anything.
         ending: Place and route of those whose path ends here.
         open: Place and route of those that take any rest of a path.
     """

@@ -321,7 +321,7 @@ def _newer_files(stages: list[dict[str, Any]]) -> dict[str, list[str]]:
 
 def _state(stage: dict[str, Any]) -> str:
     """Return the state of a stage, with its priority unless that is normal."""
-    state, priority = stage["state"], stage["priority"]
+    state, priority = stage["state"].replace("_", " "), stage["priority"]
     return str(state) if priority == NORMAL else f"{state}, {priority}"
 
 

@@ -15,7 +15,7 @@ A claim carries a key made of what the listing showed. So an object that was cla
 (`ObjectIndex`), since a crash came between, is known by it, also if a roll-back dropped it since:
 it does not come again by itself. One whose file was lost before it was read does.
 
-Guaranteed: an object that cannot be read does not stop those behind it. A large backlog does not
+Guaranteed: an object that cannot be read does not stop those after it. A large backlog does not
 fill the disk: fetching waits while many files wait in `claimed` (`FetchLimits`). A cut connection
 costs one block, and all blocks are of one version of the object.
 """
@@ -129,7 +129,7 @@ class BucketFeed:
         self._due: dict[Path, datetime] = {}
         self._left: dict[Path, BucketListing] = {}
         self._reports: dict[Path, dict[str, Any]] = {}
-        # Objects that could not be read are tried last, so that those behind them come.
+        # Objects that could not be read are tried last, so that those after them come.
         self._unreadable: dict[Path, set[str]] = {}
         self._too_large: set[tuple[Path, str]] = set()
         self.troubles = SourceTroubles(ports.clock)
@@ -370,7 +370,7 @@ class _Slice:
         return True
 
     def _first(self) -> Future[bytes] | None:
-        """Return the content of the next object, if it is small; begin to fetch those behind it."""
+        """Return the content of the next object, if it is small; begin to fetch those after it."""
         executor, new = self._feed.buckets.executor, self._listing.new
         if executor is None:
             return None

@@ -110,7 +110,7 @@ class _Record:
 
     Attributes:
         whole: Whether it replaces all records before it.
-        objects: Key behind the location, ETag and size of each object.
+        objects: Key relative to the location, ETag and size of each object.
     """
 
     location: str
@@ -180,7 +180,7 @@ class ObjectIndex:
         """Note that objects were claimed; durable when it returns.
 
         Args:
-            claimed: At least one; each with its key behind the location.
+            claimed: At least one; each with its key relative to the location.
 
         Raises:
             LogConflictError: Another controller takes in objects of this source.
@@ -233,7 +233,7 @@ class BucketListing:
 
     Attributes:
         index: What was claimed before, and since.
-        new: The objects to be claimed, by key, each with its key behind the location.
+        new: The objects to be claimed, by key, each with its key relative to the location.
         known: Names of the objects that the index has as they are.
         complete: Whether the whole location was listed.
         failed: How many objects could not be read, in a row.
@@ -284,7 +284,7 @@ def list_location(
         files: Has the index.
         now: The time, for people.
         new_max: See `FetchLimits`.
-        last: Names of objects that are to be claimed behind all others.
+        last: Names of objects that are to be claimed after all others.
         stopping: Called for each page; returns whether to stop.
         unfinished: Ends of the names of objects that are not whole yet.
 

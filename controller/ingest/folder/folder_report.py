@@ -1,4 +1,4 @@
-"""What operators are shown of a source: its folder, lost files, failures, the result of a pass.
+"""Report on a source for operators: its folder, lost files, failures, the result of a pass.
 
 No decision depends on the folder's report; each looks at the folder again and opens no file.
 
@@ -53,7 +53,7 @@ ASKED_MAX = 1_000
 """Number of newest claims of a source that are read after a start."""
 
 Outcome = Literal["accepted", "duplicate", "quarantined"]
-"""What became of a file that was settled."""
+"""The outcome for a file that was settled."""
 
 _RULE = "file_gone"
 
@@ -431,7 +431,8 @@ def old_hint(unclaimed: UnclaimedFiles, now: datetime) -> str:
 
 def backlog_hint(place: SourcePlace, files: int, total: int) -> str:
     """Return what to do about very many small files; `""` if the source takes many at once."""
-    if files < _MANY_FILES or total > files * _SMALL_BYTES or place.source.batch.files > 1:
+    takes_many = place.source.batch_of(files).files > 1
+    if files < _MANY_FILES or total > files * _SMALL_BYTES or takes_many:
         return ""
     return (
         f"{files} small files wait: each becomes an increment, and each increment an epoch. Say "

@@ -1,12 +1,12 @@
 """Claims the versions of a source's Delta table, a group at a time.
 
     all rows of the newest version      when the source begins
-    the versions behind it, in order    each by itself, or as many as the source's `batch` says
+    the versions after it, in order    each by itself, or as many as the source's `batch` says
 
 A group is claimed like an upload: a small file that names the versions (`ChangeGroup`) is read by
 the reader process, and becomes an increment or goes to quarantine. The next group is claimed only
 when the one before is settled: versions are never taken in out of order. While one is in
-quarantine the source waits for an operator's decision, since the versions behind it may undo what
+quarantine the source waits for an operator's decision, since the versions after it may undo what
 it says.
 
 How far a source has come (`FeedPosition`) is a record beside its increments. It is written before a
@@ -221,7 +221,7 @@ class _Log:
         return FeedPosition(group, self._digest(newest))
 
     def behind(self, position: FeedPosition, source: SourceNode) -> FeedPosition | None:
-        """Return the group behind a position; `None` if the table has no later version."""
+        """Return the group after a position; `None` if the table has no later version."""
         before = position.group
         if not self._require_next(position):
             return None
@@ -246,7 +246,7 @@ class _Log:
         return FeedPosition(made, digest, claimed=not changes)
 
     def _require_next(self, position: FeedPosition) -> bool:
-        """Return whether the version behind a position is there, of the same table.
+        """Return whether the version after a position is there, of the same table.
 
         Raises:
             TableGoneError, TableReplacedError, TableVersionGoneError: See the errors.

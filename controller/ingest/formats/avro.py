@@ -3,7 +3,7 @@
     Obj1 {metadata: schema, codec} sync   (count, bytes, data, sync)*
 
 Written here since what reads Avro beside it accepts damaged files in silence: an int of more than
-32 bits, a branch that a union lacks, bytes behind the last record of a block
+32 bits, a branch that a union lacks, bytes after the last record of a block
 (tests/controller/ingest/formats/test_avro.py has them).
 
 Every block must end with the file's own sync marker, and the file with a block: a file that was cut

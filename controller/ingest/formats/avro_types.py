@@ -229,7 +229,7 @@ def _items(decode: Decode, what: str) -> Decode:
                 item, at = decode(data, at)
                 items.append(item)
             if end is not None and end != at:
-                _wrong(f"{what} that has other bytes than it says")
+                _wrong(f"{what} whose size differs from the size it declares")
 
     return decode_all
 

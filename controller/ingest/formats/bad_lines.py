@@ -1,4 +1,4 @@
-"""What is noted while a file is read: its wrong lines, remarks, on which line each record begins.
+"""Notes about a file that is read: its wrong lines, remarks, on which line each record begins.
 
 A reader notes a wrong line and continues, so that the producer can repair all wrong lines at
 once. By default the file is rejected as a whole: after the first wrong line no more records are
@@ -34,7 +34,7 @@ UNKNOWN = 0
 
 
 class LineMap:
-    """Pairs of a record, from 0, and its line, from 1; the records behind it follow line by line.
+    """Pairs of a record, from 0, and its line, from 1; the records after it follow line by line.
 
     Attributes:
         pairs: The pairs, ascending.

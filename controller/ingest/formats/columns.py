@@ -174,7 +174,7 @@ class ColumnBuilder:
 
 
 def _bytes(text: pa.Array) -> bytes:
-    """Return the characters of all strings of an array, one string behind the other."""
+    """Return the characters of all strings of an array, one string after the other."""
     _, ends, data = text.buffers()
     if not len(text) or data is None:
         return b""

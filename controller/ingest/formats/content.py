@@ -230,7 +230,7 @@ Compression = Literal["none", "gzip", "bzip2", "zstd"]
 
 _COMPRESSED_BYTES = 1 << 16
 _MEMBER_BYTES = 1 << 9
-"""First input of a member; doubles each time. Small: bytes behind the member are copied."""
+"""First input of a member; doubles each time. Small: bytes after the member are copied."""
 _PZSTD_HEADER = b"\x50\x2a\x4d\x18\x04\x00\x00\x00"
 """Begins the frame in which pzstd announces the size of the next frame, in four bytes."""
 

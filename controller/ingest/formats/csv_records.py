@@ -14,7 +14,7 @@ Arrow's parser takes a block of records several times as fast as Python's, with 
 (`CsvColumns`). It refuses a record of another width, as the strict way does. Such a block is read
 record by record, which names the line. So is a block of which Arrow cannot promise the same:
 
-    text behind a closing quote,       Arrow takes both for a part of the cell
+    text after a closing quote,       Arrow takes both for a part of the cell
     a quote inside an unquoted cell
     a quote that is still open         the record goes on in the next block
     CR without LF                      a line end for Arrow
@@ -128,7 +128,7 @@ def _has_plain_quotes(data: bytes, quote: int, delimiter: int) -> bool:
     """Return whether each quote opens a cell, closes one, or is one of two inside of a cell.
 
     Two quotes inside of a cell close it and open it again. So they open and close in turn, and what
-    is before one that opens, and behind one that closes, says whether it may.
+    is before one that opens, and after one that closes, says whether it may.
     """
     characters = np.frombuffer(data, np.uint8)
     places = np.flatnonzero(characters == quote)

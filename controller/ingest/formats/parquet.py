@@ -56,7 +56,7 @@ Unit = Literal["us", "ns", "ms"]
 _MICROS_AROUND, _NANOS_LEFT = divmod(1 << 64, 1_000)
 _DAY_MILLIS = 86_400_000
 _MILLIS_END = ((1 << 31) - 2_440_588) * _DAY_MILLIS
-"""Milliseconds behind the last day of INT96, which counts from 4713 BC in 32 bits."""
+"""Milliseconds after the last day of INT96, which counts from 4713 BC in 32 bits."""
 _NANOS_END = ((1 << 63) - 1) // 1_000
 """Microseconds up to which a time can have been written with nanoseconds: until 2262."""
 

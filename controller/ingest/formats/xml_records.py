@@ -120,8 +120,8 @@ class _Records:
         shared, self._shared = self._shared, {self._last_line} & self._shared
         if line := next((line for line in sorted(shared) if self._bad.has(line)), None):
             message = (
-                "a wrong record begins on one line with others; where records are put aside, each "
-                "needs a line of its own"
+                "a wrong record begins on the line of another record; a source that puts records "
+                "aside needs each record to begin on a line of its own"
             )
             raise FileRejectedError(rule="xml_limits", message=message, line=line)
 

@@ -23,6 +23,7 @@ import logging
 import math
 from collections.abc import Callable, Iterable, Mapping
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Protocol
 
 import pyarrow as pa
@@ -37,6 +38,7 @@ from controller.ingest.formats.content import ClaimedContent, ignore_progress, n
 from controller.ingest.formats.record_batches import read_batches
 from controller.ingest.limits import IngestLimits
 from controller.ingest.reader.increment_parts import PartWriter, WrittenPart
+from controller.ingest.reader.source_suggestion import suggest_columns
 from controller.ingest.rejection import FileRejectedError, unforeseen
 
 _log = logging.getLogger(__name__)
@@ -214,7 +216,7 @@ def read_files(
             try:
                 batches, sound = _gathered(request, file, stopping, worked)
             except FileRejectedError as error:
-                outcomes.append(RefusedFile(error.arguments()))
+                outcomes.append(_refused(error, request, file))
                 continue
             except IntakeStoppedError:
                 raise
@@ -252,7 +254,7 @@ def _read_whole(
                 outcomes.append(_read(write, request, file, stopping, worked))
                 continue
             except FileRejectedError as error:
-                outcomes.append(RefusedFile(error.arguments()))
+                outcomes.append(_refused(error, request, file))
             except (CbpError, OSError, MemoryError):
                 raise
             except Exception as error:  # whatever failed, this file is refused; see `unforeseen`
@@ -266,6 +268,14 @@ def _read_whole(
     except BaseException:
         writer.discard()
         raise
+
+
+def _refused(error: FileRejectedError, request: ReadRequest, file: ClaimedFile) -> RefusedFile:
+    """Return the outcome of a file; new columns are proposed with the types that it suggests."""
+    if error.rule == "column_unknown":
+        columns = suggest_columns(Path(file.path), request.node)
+        error = error.proposing([f"{one.name} {one.type}" for one in columns], request.source)
+    return RefusedFile(error.arguments())
 
 
 def _pass_over(_batches: Iterable[pa.RecordBatch]) -> None:

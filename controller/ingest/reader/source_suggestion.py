@@ -176,13 +176,14 @@ def _struct(
 
 SAMPLE_RECORDS = 10_000
 SAMPLE_BYTES = 8 << 20
+_NEW_COLUMN_RECORDS, _NEW_COLUMNS = 1_000, 20
 _DELIMITERS = ",;\t|"
 _WORD = re.compile(r"[A-Za-z_][\w .-]*")
 
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What a file suggests.
+    """The source that a file suggests.
 
     Attributes:
         whole: Whether the sample is the whole file.
@@ -232,20 +233,37 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
         OSError: It cannot be read.
     """
     limits = IngestLimits()
-    with ClaimedContent(str(path), limits) as content:
-        head = content.peek(4)
-        if head in (PLAIN_MAGIC, ENCRYPTED_MAGIC):
-            made = _parquet(content)
-        elif head == b"Obj\x01":
-            made = _avro(content, limits)
-        else:
-            made = _text(content, limits, records)
+    made = _suggested(path, limits, records)
     zoneless = [column.name for column in made.columns if column.zoneless]
     if zoneless:
         doubt = f"times of {', '.join(zoneless)} have no zone: UTC is a guess"
         options = {**made.options, "timezone": "UTC"}
         made = replace(made, options=options, doubts=(*made.doubts, doubt))
     return replace(made, doubts=(*made.doubts, *_tried(path, made, limits, records)))
+
+
+def suggest_columns(path: Path, source: SourceNode) -> tuple[Column, ...]:
+    """Return the columns that a file suggests and its source's schema lacks, within few records.
+
+    None if the file suggests another format than its source has, or cannot be looked at.
+    """
+    try:
+        made = _suggested(path, IngestLimits(), _NEW_COLUMN_RECORDS)
+    except (FileRejectedError, OSError, ValueError, RecursionError):
+        return ()
+    known = {name.lower() for name in source.schema.names}
+    new = [column for column in made.columns if column.name.lower() not in known]
+    return tuple(new[:_NEW_COLUMNS]) if made.format == source.format else ()
+
+
+def _suggested(path: Path, limits: IngestLimits, records: int) -> Suggestion:
+    with ClaimedContent(str(path), limits) as content:
+        head = content.peek(4)
+        if head in (PLAIN_MAGIC, ENCRYPTED_MAGIC):
+            return _parquet(content)
+        if head == b"Obj\x01":
+            return _avro(content, limits)
+        return _text(content, limits, records)
 
 
 def _tried(path: Path, made: Suggestion, limits: IngestLimits, records: int) -> Iterator[str]:

@@ -337,7 +337,7 @@ class Framer:
     def _close_is_due(self, record: DataflowRecord, node: StageNode, connector: Connector) -> bool:
         """Return whether a close waits that no increment still to come precedes.
 
-        After a roll-back a close may stand behind increments that its stage has not made again.
+        After a roll-back a close can come after increments that its stage has not made again.
         """
         if not connector.closes:
             return False

@@ -24,7 +24,7 @@ class Fence:
     reader sees before the driver has recorded them.
 
     Args:
-        faults: Called behind the check.
+        faults: Called after the check.
         check: Raises unless this instance leads; by default it always does.
     """
 

@@ -7,7 +7,7 @@
 
 Guaranteed: one amendment at a time per dataflow. If an amendment was begun and could not be
 finished, the dataflow stays held, and its stages show the reason, until `resume` or a restart
-finishes it (tests/controller/loop/recovery/test_rollback.py).
+finishes it (tests/controller/loop/recovery/test_rollback_crashes.py).
 """
 
 from __future__ import annotations

@@ -5,8 +5,8 @@ is read, the tables hold a part of what they will. What was queued is in the des
 version, and what is left of it in the store, so nothing else is recorded, and a restart, another
 instance or a roll-back find the same.
 
-Limits: an increment counts as read once a frame has taken it up. A stage that is rebuilt behind
-another one has no count of its own; it is named as long as that one has increments left.
+Limits: an increment counts as read once a frame has taken it up. A stage that reads
+another rebuilt one has no count of its own; it is named as long as that one has increments left.
 """
 
 from __future__ import annotations
@@ -30,7 +30,7 @@ class Rebuild:
 
     Attributes:
         since_ms: When its version took over, in milliseconds since 1970.
-        queued: Increments that the version queued again for it; 0 for a stage behind another one.
+        queued: Increments that the version queued again for it; 0 if it reads another one.
         left: How many of them it has not read.
         behind: Stages that it reads, and that are rebuilt too and not done.
         as_it_was_ms: A time as of which a snapshot shows the tables before; `None` if there is no

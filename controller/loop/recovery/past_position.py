@@ -418,7 +418,7 @@ def _with_arrivals(
     arrivals: Mapping[str, Sequence[IncrementRecord]],
     wiring: Mapping[str, Mapping[str, str]],
 ) -> Position:
-    """Return the position with more increments that wait, unread, behind all others."""
+    """Return the position with more increments that wait, unread, after all others."""
     came = {
         s: tuple(one.increment for one in arrived) for s, arrived in arrivals.items() if arrived
     }

@@ -9,7 +9,7 @@ A crash before the commit point leaves everything as it was. After a later crash
 finishes the roll-back before anything else. Inputs that were read after the point are queued again,
 and so are inputs that arrived since, unless they are dropped: all of them (`drop_later`), or the
 files that an operator named (`named_files.py`). What an earlier roll-back took away stays away,
-unless this one goes behind it. Closes of framed flows are restored
+unless this one goes to a point before that one. Closes of framed flows are restored
 too, each between the same two increments; frames are made again from both.
 
 Invariants (tests/controller/loop/recovery/test_rollback.py): a dataflow that was rolled back and
@@ -72,7 +72,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What a roll-back does; shown before it is done.
+    """The effects of a roll-back; shown before it is done.
 
     Attributes:
         generation: The generation that begins; holds the position and the undone epochs.

@@ -1,7 +1,8 @@
 """Superseded increments: those that a roll-back must not bring back.
 
-What an earlier roll-back took away stays away, unless a later one goes behind it. Then it comes
-back only if its files did not come again meanwhile, as new increments: they would count twice.
+What an earlier roll-back took away stays away, unless a later one goes to a point before that
+roll-back. Even then an increment does not come back if its files have meanwhile arrived again as
+new increments: they would count twice.
 
 Guaranteed (tests/controller/loop/recovery/test_claims_of_roll_backs.py): of several files with the
 same name and content one counts: the accepted one, or if there is none, the oldest that comes back.

@@ -2,7 +2,7 @@
 
 An increment is undone at an input that has read it since the roll-back point: it waits there again.
 A framed input has read what it has framed. Increments that the roll-back drops or leaves out are
-undone for good, read or not. What waits now and then alike is not undone.
+undone for good, read or not. An increment that waits now and waited at the point is not undone.
 
 Absent on purpose: names of files, which the store knows, and I/O.
 """

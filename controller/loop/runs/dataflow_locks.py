@@ -5,7 +5,8 @@ take minutes, and that thread serves the other dataflows too. It tries the lock,
 dataflow that is locked to a later tick. If a dataflow stays locked for long, the log names the
 holder.
 
-Guaranteed: `attempt` never blocks (tests/controller/loop/runs/test_exclusion.py).
+Guaranteed: `attempt` blocks no longer than its caller says, by default not at all
+(tests/controller/loop/runs/test_exclusion.py).
 Not guaranteed: an order among waiting threads.
 """
 
@@ -59,10 +60,10 @@ class DataflowLocks:
             yield
 
     @contextmanager
-    def attempt(self, name: str, purpose: str) -> Iterator[bool]:
-        """Like `hold`, but do not wait; yield whether the lock was free."""
+    def attempt(self, name: str, purpose: str, *, seconds: float = 0.0) -> Iterator[bool]:
+        """Like `hold`, but wait no longer than `seconds`; yield whether the lock was free."""
         turn = self._turn(name)
-        if not turn.lock.acquire(blocking=False):
+        if not turn.lock.acquire(timeout=seconds):
             self._warn(name, turn, purpose)
             yield False
             return

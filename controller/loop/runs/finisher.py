@@ -186,7 +186,7 @@ class Finisher:
     def require_redone(self, name: str, stage: StageRecord) -> None:
         """Raise if the next epoch of a stage is recorded, and the store does not know it yet.
 
-        A recovery that an error broke off leaves records behind the one that is parked.
+        A recovery that an error broke off leaves records after the one that is parked.
 
         Raises:
             DataflowBusyError: The next tick redoes it.

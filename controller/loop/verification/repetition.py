@@ -6,6 +6,7 @@ their epochs follows from the state before it and the increments that its record
 
     version 2 took over          the state then    -> epochs 7, 8, 9 again -> compared
     a correction at epoch 4      the state after   -> epochs 5, 6 ... again
+    records were given back      as of its code    -> that epoch again, with what was set aside
     made anew (rebuild)          nothing           -> all epochs of the new version again
     reads such a stage           nothing           -> all epochs, with what it did read
 
@@ -219,7 +220,7 @@ class Repetition:
             record = log.read(unit.leader.name, epoch)
             if record is None:
                 why = f"the record of epoch {epoch} is no longer kept"
-            elif record.correction is not None:
+            elif record.correction is not None and not record.correction.gives_back:
                 why = f"epoch {epoch} is a correction, and nothing came since"
             elif not self._same_code(unit, record):
                 why = f"epoch {epoch} ran with different code"

@@ -1,4 +1,4 @@
-"""What the service process and a reader do with a connection.
+"""Protocols of a connection, in the service process and in a reader.
 
 A connection belongs to one process at a time, between two requests of it:
 
@@ -80,7 +80,7 @@ class ReaderProtocol(BoundedProtocol):
     _is_left = False
 
     def data_received(self, data: bytes) -> None:
-        """Take bytes; those behind a request wait until it is answered."""
+        """Take bytes; those after a request wait until it is answered."""
         self._pending += data
         self._go_on()
 

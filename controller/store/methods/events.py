@@ -2,7 +2,7 @@
 
 `tell` writes them as the last statement of the transaction of the change. So no event reports a
 change that did not happen, and none is lost. Ids rise in the order of the commits: README.md says
-how, and why a reader that goes on behind the newest id it saw misses nothing.
+how, and why a reader that goes on after the newest id it saw misses nothing.
 """
 
 from __future__ import annotations
@@ -74,7 +74,7 @@ class Events:
     def events_after(
         self, cursor: EventCursor, dataflow: str | None = None, *, limit: int
     ) -> list[EventRecord] | None:
-        """Return the oldest events behind a cursor, in order.
+        """Return the oldest events after a cursor, in order.
 
         An event that is stored later has a larger id than all that were ever returned.
 
@@ -84,12 +84,12 @@ class Events:
             limit: Return at most so many (>= 1).
 
         Returns:
-            `None` if the event at the cursor is no longer stored, or never was: events behind
+            `None` if the event at the cursor is no longer stored, or never was: events after
             it may be missing.
         """
         behind = select(events).where(events.c.seq > cursor.number, *_concerns(dataflow))
         with self._database.read() as connection:
-            # Only the oldest are ever removed: while this one is there, so are all behind it.
+            # Only the oldest are ever removed: while this one is there, so are all after it.
             at_ms = connection.execute(_AT, {"number": cursor.number}).scalar_one_or_none()
             if at_ms != cursor.at_ms:
                 return None

@@ -311,7 +311,7 @@ class Versions:
     ) -> None:
         """Bring a dataflow to a new version, with exactly these stages, inputs and queues.
 
-        What arrived at sources since the position is queued behind it. Increments of removed
+        What arrived at sources since the position is queued after it. Increments of removed
         flows stay known; runs of removed stages do not.
 
         Args:

@@ -56,13 +56,13 @@ class Sinks:
             connection.execute(insert(sinks), row)
 
     def move_sink(self, record: SinkRecord, *, chosen: str | None = None) -> None:
-        """Store generation, position and standing of a sink, not what operators want of it.
+        """Store generation, position and standing of a sink; operators' choices stay as they are.
 
         Does nothing if the sink is gone or has another identity.
 
         Args:
             record: The sink.
-            chosen: Choice that was carried out, and is taken back unless there is another by now.
+            chosen: A choice that was carried out; cleared unless an operator made another.
 
         Raises `NotFoundError`.
         """

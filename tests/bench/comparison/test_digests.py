@@ -47,7 +47,7 @@ def digest(records: Records, size: int = 2) -> Digest:
 
 
 def test_order_and_batches_do_not_matter() -> None:
-    """Whoever holds the same records has the same digest, in whatever files they lie."""
+    """Equal records have equal digests, however they are split into files."""
     assert digest(RECORDS) == digest(RECORDS[::-1], size=3)
     assert digest(RECORDS).rows == len(RECORDS)
     assert digest(RECORDS).n == 3 - 1 + (1 << 62) + 7
@@ -70,7 +70,7 @@ def test_equal_sums_of_other_records_differ(other: Records) -> None:
 
 
 def test_a_null_is_another_one_in_another_column() -> None:
-    """The hash of a null is nothing, so which column it stands in is hashed too."""
+    """The hash of a null is nothing, so the place of its column is hashed too."""
     schema = Schema.parse("n BIGINT, site_n BIGINT")
     one, other = (
         digest_of(pa.table({"n": n, "site_n": m}).to_batches(), schema.fields)

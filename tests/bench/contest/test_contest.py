@@ -113,7 +113,7 @@ def test_results_are_of_the_measured_rounds_alone(tmp_path: Path) -> None:
 
 
 def test_who_takes_long_sits_out_and_catches_up(tmp_path: Path) -> None:
-    """Fewer rounds are told of it, ours runs in all, and in the end everybody holds the same."""
+    """Fewer rounds are reported; ours runs in all, and at the end all hold the same records."""
     contest, announced = contest_of(
         tmp_path,
         against=("scan", "duckdb-key"),
@@ -225,7 +225,7 @@ DIFFERENT = {
     "crawl-queue": ("blackbox", "holds other records in count_in_links.counts"),
     "clustering": ("plain", "from the truth in the mean"),
 }
-"""Workload to a candidate, and what is said of a wrong one; PageRank stands in test_truth.py."""
+"""Workload to a candidate, and what is said of a wrong one; PageRank is in test_truth.py."""
 
 
 @pytest.mark.parametrize("planted", sampled(["stale", "empty", "constant"], every=3))
@@ -328,7 +328,7 @@ def test_counts_at_other_keys_are_found(tmp_path: Path, monkeypatch: pytest.Monk
 
 
 def test_emitted_changes_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Who holds the right counts, and tells wrong ones, is found."""
+    """A candidate that holds the right counts but reports wrong ones is found."""
     run = DuckdbTableCandidate.run
 
     def late(self: DuckdbTableCandidate, arrival: Arrival) -> Figures:
@@ -345,7 +345,7 @@ def test_emitted_changes_are_compared(tmp_path: Path, monkeypatch: pytest.Monkey
 
 
 def test_the_same_dataflow_gives_the_same_values() -> None:
-    """A way to run it that is near the truth, and not equal to ours, is told."""
+    """A form that is near the truth but differs from ours is reported."""
     ours = Values({0: 1.0, 1: 2.0})
     assert unequal(Values({0: 1.0, 1: 2.0 + 1e-9}), ours) == ""
     assert "0.001 from cbp" in unequal(Values({0: 1.0, 1: 2.001}), ours)

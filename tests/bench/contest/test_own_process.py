@@ -1,4 +1,4 @@
-"""A candidate in a process of its own gives what it gives here, and its end is told."""
+"""A candidate in a process of its own gives what it gives here, and its end is reported."""
 
 from __future__ import annotations
 

@@ -5,7 +5,7 @@
 
 A run finishes once its job is done: then it puts its record, publishes and commits.
 
-The moments between are those that the service itself tells over REST. They are taken from the same
+The moments between are those that the service reports over REST. They are taken from the same
 clock of the machine, and read after the answer, so that asking for them delays nothing.
 """
 

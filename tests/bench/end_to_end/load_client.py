@@ -32,7 +32,7 @@ class Plan:
 
     Attributes:
         host, port, token: Of the service.
-        reads: Kind to path and query; `{}` stands for one of `keys`.
+        reads: Kind to path and query; `{}` is replaced by one of `keys`.
         keys: Keys that the state has.
         clients: Number of connections.
         seconds: How long they ask.

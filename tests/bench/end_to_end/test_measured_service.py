@@ -19,7 +19,7 @@ from tests.bench.errors import BenchDisagreesError
 
 
 class FakeClient:
-    """Tells how often a URL was counted: one number for each question; `None`: not at all."""
+    """Answers how often a URL was counted: a number for each question, or `None` for not at all."""
 
     def __init__(self, *counts: int | None) -> None:
         self.counts = list(counts)

@@ -1,6 +1,6 @@
 """Readers of a current result: the table of a view, against the last record per key of a log.
 
-A plain Parquet file of the same records tells what a reader needs in any case: no layout of a table
+A plain Parquet file of the same records shows what a reader needs in any case: no layout of a table
 can be faster than that by much.
 
 Each reader answers two questions. `all`: every current record, `(url, n)`, in its own memory
@@ -153,6 +153,6 @@ _READERS: dict[str, type[_Reader]] = {
 
 
 def reader_of(name: str, path: Path, *, kind: str, question: str) -> Candidate:
-    """Return a reader of what lies at a path, which is one of `KINDS`."""
+    """Return a reader of the table at a path, which is one of `KINDS`."""
     reader: Candidate = _READERS[name](path, kind=kind, question=question)  # type: ignore[assignment]
     return reader

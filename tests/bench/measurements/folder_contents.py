@@ -40,7 +40,7 @@ class Remains:
 
 
 def remains(folder: Path, epoch: int) -> Remains:
-    """Count what lies in a dataflow's folder."""
+    """Count the contents of a dataflow's folder."""
     files = [
         path
         for path in folder.rglob("*")

@@ -7,7 +7,7 @@
      "error_stale", "cpu_seconds_all"}], "complete": ...}
 
 The fields from `bytes_broadcast` on are extras; readers may ignore them. For a soak, `results` is
-empty, and a further part `soak` stands beside it (`tests.bench.soak.engine_soak.Soak`).
+empty, and a further part `soak` is beside it (`tests.bench.soak.engine_soak.Soak`).
 
 `complete` is false while the benchmark runs, if it was interrupted, and if candidates disagree.
 Bytes are medians per increment; null if unknown.

@@ -1,4 +1,4 @@
-"""A benchmark shows how far it has come to whoever looks at it; its output holds only tables."""
+"""A benchmark shows its progress at a terminal; its output holds only tables."""
 
 from __future__ import annotations
 

@@ -43,7 +43,7 @@ def row_of(name: str, text: str) -> str:
 
 
 def test_a_cell_has_the_median_the_least_and_the_most() -> None:
-    """The fastest of each size stands out, with CPU seconds, cold run and copies."""
+    """The fastest of each size is marked, with CPU seconds, cold run and copies."""
     text = tables(measured("cbp", 1.0), measured("duckdb-key", 0.25))
     assert row_of("**ours**, sql", text) == "| **ours**, sql | 4 (1 to 7) | 0.5 | 9 | 3 MB |"
     assert "| **1** (0.25 to 1.8) |" in row_of("DuckDB, primary key", text)
@@ -76,14 +76,14 @@ def test_other_workloads_have_a_row_with_their_error() -> None:
 
 
 def test_the_first_document_that_has_a_case_counts() -> None:
-    """Ours takes part in every benchmark, and stands in the table once."""
+    """Ours takes part in every benchmark, and is in the table once."""
     one, other = (document([measured("cbp", s)], complete=True) for s in (1.0, 2.0))
     text = markdown({"table": one, "slow": other})
     assert "| **4** (1 to 7) |" in row_of("**ours**", text)
 
 
 def test_the_command_puts_tables_between_two_lines(tmp_path: Path) -> None:
-    """What stands there is replaced, all else is left; a file without the lines is refused."""
+    """The old table is replaced, all else is left; a file without the lines is refused."""
     target, actual = tmp_path / "README.md", tmp_path / "table.json"
     actual.write_text(json.dumps(document([measured("cbp", 1.0)], complete=True)))
     target.write_text(f"before\n{BEGIN}\nearlier tables\n{END}\nafter\n")

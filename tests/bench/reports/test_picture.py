@@ -39,7 +39,7 @@ RESULTS = [
 
 
 def test_each_candidate_form_and_state_is_a_line_of_its_own() -> None:
-    """No size of increment comes twice in a line, whoever has several forms."""
+    """No size of increment comes twice in a line, even if a candidate has several forms."""
     lines = lines_of(RESULTS)
     assert {name for name, _ in lines} == {"cbp", "blackbox (arrow)", "blackbox (groupwise)"}
     assert {keys for _, keys in lines} == {9, 90}

@@ -1,7 +1,7 @@
 """Soak test of the engine: many epochs in a row; does a run stay fast, and what does it leave?
 
 Compared are medians of the first and the last `share` epochs, after one warm-up epoch. The
-processor time stands beside the time, since a disk is faster or slower at other hours, depending
+processor time is shown beside the time, since a disk is faster or slower at other hours, depending
 on its other users. A file system may itself become slow through removed files (`--root` chooses
 another). Bytes written are divided by `bytes_changed`: the state records that changed and the
 records that were emitted, in memory (Arrow, declared columns). `bytes_by_kind` says what they were

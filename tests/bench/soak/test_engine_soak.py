@@ -60,7 +60,7 @@ def test_a_thousand_epochs_stay_as_fast_and_as_small(tmp_path: Path) -> None:
     """The processor works at most 1.2 times as long in the last hundred epochs as in the first.
 
     In memory where there is such a file system: ext4 without a journal makes a file ten times as
-    slowly once thousands were removed beside it, whoever removed them.
+    slowly once thousands were removed beside it, by whichever process.
     """
     memory = Path("/dev/shm")
     with TemporaryDirectory(dir=memory if memory.is_dir() else tmp_path) as folder:

@@ -48,7 +48,7 @@ def test_some_uniform_keys_are_new() -> None:
 
 
 def test_zipf_keys_are_skewed_and_within_range() -> None:
-    """The most popular key has its share of 1 / log(keys); none lies outside."""
+    """The most popular key has its share of 1 / log(keys); none is outside."""
     workload = UrlCount(10_000, keys="zipf")
     urls = workload.records(0, 20_000, before=0).column("url").to_pylist()
     top = max(urls.count(url) for url in set(urls[:200]))
@@ -67,7 +67,7 @@ def test_distinct_keys_are_all_in_state() -> None:
 
 
 def test_the_keys_of_a_crawl_are_counted() -> None:
-    """What is told is how many URLs the first pages are or name, not how many there are."""
+    """The figure is how many URLs the first pages are or name, not how many there are."""
     workload = CrawlQueue(5000)
     pages = [page for table in first_pages(workload) for page in table.to_pylist()]
     known = {url for page in pages for url in (page["url"], *page["links"])}

@@ -32,7 +32,7 @@ EPOCHS, GROUPS = 12, 200
 
 
 class Latest(TranslateArrow):
-    """The last text of each key, passed on; tells how many groups each call has."""
+    """Passes on the last text of each key; emits how many groups each call has."""
 
     texts = Input("k BIGINT, text STRING", route_by="k")
     kept = State("k BIGINT, text STRING")

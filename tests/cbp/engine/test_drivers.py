@@ -67,7 +67,7 @@ def _drive(folder: str, name: str, barrier: Barrier) -> None:
 
 
 def test_of_two_drivers_of_an_epoch_one_stops_and_nothing_is_doubled(tmp_path: Path) -> None:
-    """One is told `log_conflict` per epoch; tables hold each record once, from the winner's files.
+    """One gets `log_conflict` per epoch; tables hold each record once, from the winner's files.
 
     (1) both prepare epoch n (2) both put its record, one wins (3) both publish the winner's.
     """

@@ -23,8 +23,8 @@ from cbp.testing import run_epochs
 from tests.cbp.engine.epochs import FIRST_MS, NARROW, assert_same, dataflow_of
 from tests.cbp.engine.small_limits import small_limits
 from tests.driver import Driver
-from tests.flows import Parting
 from tests.forms import arrow_form
+from tests.timed_flows import Parting
 
 HOUR_MS = 3_600_000
 

@@ -37,23 +37,42 @@ def test_a_record_without_a_frame_goes_with_the_open_one(tmp_path: Path) -> None
     assert sums == {"a": 1, "b": 1}
 
 
-def test_it_waits_for_a_frame_if_none_is_open(tmp_path: Path) -> None:
-    """Until then its file is held; a close changes nothing."""
+def test_it_is_set_aside_at_once_if_no_frame_is_open(tmp_path: Path) -> None:
+    """By a run of its own, which calls nothing: nobody knows when the next frame comes."""
     pair = Pair(tmp_path, "framed")
     pair.feed(rows=[("a", 2, "raise"), ("a", 3, "type")])
-    pair.close()
-    pair.compare()
-    assert pair.aside() == []
-    connector = pair.driver.connectors["stage"]["rows"]
-    framing = pair.driver.framings["stage", "rows"]
-    assert framing.refused is not None
-    assert framing.refused.records == 2
-    assert connector.queue == ()
-    pair.feed(rows=[("a", 4, None)])
-    pair.close()
     pair.compare()
     codes = [one[3] for one in pair.aside()]
     assert codes == ["author_code_failed", "framing_key_invalid"]
+    assert pair.driver.connectors["stage"]["rows"].queue == ()
+    pair.feed(rows=[("a", 4, None)])
+    pair.close()
+    pair.feed(rows=[("b", 5, "raise")])
+    pair.compare()
+    assert [one[3] for one in pair.aside()] == [*codes, "author_code_failed"]
+    assert {row["k"]: row["n"] for row in pair.driver.state("stage", "sums")} == {"a": 4}
+    pair.mend()
+    pair.give_back()
+    pair.compare()
+    assert pair.aside() == []
+
+
+def test_it_waits_for_no_rule(tmp_path: Path) -> None:
+    """A rule that waits for another input, or for a later key, is not asked about such a record."""
+    dataflow = aligned(aside=True)
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "tables")
+    driver.feed("left", [{"k": "a", "t": None}])
+    driver.run_until_idle()
+    (one,) = driver.set_aside("stage")
+    assert (one["code"], json.loads(one["record"])) == (
+        "framing_key_invalid",
+        {"k": "a", "t": None},
+    )
+    for number in range(2):
+        for source in ("left", "right"):
+            driver.feed(source, [{"k": "b", "t": number}])
+            driver.run_until_idle()
+    assert {row["k"]: row["t"] for row in driver.state("stage", "sums")} == {"b": 0}
 
 
 def test_given_back_into_a_group_that_fails_it_waits_with_its_group(tmp_path: Path) -> None:
@@ -67,7 +86,7 @@ def test_given_back_into_a_group_that_fails_it_waits_with_its_group(tmp_path: Pa
 
 
 def test_its_order_among_others_is_that_of_the_input(tmp_path: Path) -> None:
-    """A group that fails stands before and behind it."""
+    """A group that fails comes before and after it."""
     pair = Pair(tmp_path, "framed")
     pair.feed(
         rows=[("a", 1, "late"), ("a", 9, "raise"), ("b", 1, "late"), ("b", 8, "raise")],
@@ -162,7 +181,7 @@ class Hours(Translate):
 
 
 def test_an_error_of_a_function_that_frames_names_the_record(tmp_path: Path) -> None:
-    """Where it lies in its increment, so that file and line are found."""
+    """Its place in its increment, so that file and line are found."""
     builder = DataflowBuilder("flow")
     builder.stage("stage", Hours(), rows=builder.source("rows", "k STRING, t BIGINT"))
     engine = LocalEngine(cache=str(tmp_path / "cache"))

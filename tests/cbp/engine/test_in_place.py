@@ -306,7 +306,7 @@ def test_records_without_nested_columns_are_not_copied() -> None:
 
 
 class Tables(TranslateArrow):
-    """Emits NumPy's numbers, and goes on with them; changes what it is given, if told to."""
+    """Emits NumPy's numbers, and goes on with them; changes what it is given, if asked to."""
 
     rows = Input("k STRING, n BIGINT", route_by="k")
     kept = State("k STRING, n BIGINT, all ARRAY<BIGINT>")

@@ -10,7 +10,7 @@ import pytest
 
 from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateArrow
 from cbp.engine.direct import LocalEngine
-from cbp.engine.kernel.view_changes import OutputKeys
+from cbp.engine.kernel.arrow.output_keys import OutputKeys
 from cbp.errors import AuthorCodeError, AuthorMisuse
 from cbp.sdk.translate import spec_of
 from cbp.testing import run_epochs
@@ -45,7 +45,7 @@ class EmitsArrow(TranslateArrow):
 
 
 class Many(Translate):
-    """A group that emits more than fits in memory; a key again at its end if it is told to."""
+    """A group that emits more than fits in memory; on request, one key again at its end."""
 
     items = Input(COLUMNS, route_by="k")
     totals = Output("k STRING, part BIGINT", key="k, part")

@@ -1,4 +1,4 @@
-"""State that lies by another hash, or in other buckets, than the stage would look.
+"""State that is placed by another hash, or in other buckets, than the stage expects.
 
 A state table with another hash, key or number of buckets is refused before any work.
 """
@@ -56,7 +56,7 @@ def test_another_number_of_buckets_is_refused_before_any_work(tmp_path: Path) ->
 
 
 def test_a_state_that_lies_by_another_column_is_not_searched(tmp_path: Path) -> None:
-    """Its table says by which columns it lies: by others nothing would be found, without a word."""
+    """Its table names the columns it is divided by; by others, nothing would be found, silently."""
     dataflow = dataflow_of("ranks")
     driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "t")
     driver.feed("s_items", [{"k": "a", "part": 1.0, "n": 3}])

@@ -27,7 +27,7 @@ from cbp.engine.reference.stage import ReferenceStage
 from cbp.errors import AuthorCodeError, DataflowInvalidError
 from cbp.testing import run_epochs
 from tests.driver import Driver
-from tests.flows import MESSAGE, OuterProbe, Probe
+from tests.message_flows import MESSAGE, OuterProbe, Probe
 
 THIS = Path(__file__).name
 
@@ -104,7 +104,7 @@ def test_an_all_reaches_no_group_that_only_outer_grouping_calls() -> None:
 
 
 def test_records_of_a_group_keep_their_order_however_they_came() -> None:
-    """A broadcast stands between the keyed records at its place of arrival."""
+    """A broadcast is between the keyed records, at its place of arrival."""
     items = [(3, ["a"]), (1, ["*"]), (2, ["a", "*"])]
     assert reached(probe({"items": items}), "items") == {"a": [3, 1, 2]}
 
@@ -120,7 +120,7 @@ def test_messages_wake_their_groups_in_the_next_epoch() -> None:
 
 
 def test_messages_are_ordered_by_their_order_by() -> None:
-    """Whoever sent them, and whichever way they came."""
+    """From any sender, and by any way."""
     orders = [("a", "send", 3, ["x"]), ("b", "send", 2, ["*", "x"]), ("c", "send", 1, ["@here"])]
     engine = probe({"orders": [*orders, ("x", "bind", 0, ["here"])]})
     assert reached(engine, "mail") == {"x": [1, 2, 3]}
@@ -335,7 +335,7 @@ ENGINES = pytest.mark.parametrize("engine", ["reference", "direct"])
 def test_a_wrong_destination_names_stage_function_line_and_value(
     make: Any, type_: str, cause: str, engine: str, tmp_path: Path
 ) -> None:
-    """Whatever a route function gives wrongly is told with everything needed to find it."""
+    """Every wrong answer of a route function is reported with all that is needed to find it."""
     error = wrong(make, type_, engine, tmp_path)
     codes = {
         "All": "route_flow_unknown",

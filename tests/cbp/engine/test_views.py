@@ -144,7 +144,7 @@ def test_a_double_for_a_stored_float_costs_nothing(many: int, tmp_path: Path) ->
 
 
 class Bag(Translate):
-    """Keeps as many equal records as it was told."""
+    """Keeps as many equal records as the input says."""
 
     items = Input("k STRING, item BIGINT", route_by="k")
     bag = View("k STRING, item BIGINT")
@@ -211,7 +211,7 @@ def test_unchanged_records_are_neither_written_nor_changes(tmp_path: Path) -> No
 
 
 class Doubled(Members):
-    """Emits a key twice if it is told to, far apart."""
+    """Emits a key twice, far apart, if the input says so."""
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
         """Emit every item, and the first one again at the end."""

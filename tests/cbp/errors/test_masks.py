@@ -52,5 +52,5 @@ def test_short_secrets_are_masked_unless_they_are_left_out() -> None:
 def test_the_secrets_of_an_address_are_found_in_every_spelling(
     address: str, secrets: list[str]
 ) -> None:
-    """A library quotes the password as it stands in the address, or decoded."""
+    """A library quotes the password as the address has it, or decoded."""
     assert list(secrets_of_address(address)) == secrets

@@ -259,7 +259,7 @@ def test_nothing_starves_or_deadlocks_and_everything_drains(first: int) -> None:
 
     A stage that can run and does not is held by readers that wait for a source. Without
     limits, therefore, no stage that is not held would run either, but behind one in the held
-    one's cycle, whose readers do not count; and whoever takes whatever comes has empty queues.
+    one's cycle, whose readers do not count; and a stage that takes whatever comes has empty queues.
     """
     drained = runs = 0
     for seed in range(first, first + 50):

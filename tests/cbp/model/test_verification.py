@@ -56,7 +56,7 @@ def test_a_history_is_compared_only_where_its_epochs_are_a_function_of_the_input
 
 
 def test_all_at_once_what_follows_changes_is_left_out():
-    """A view has fewer changes in one batch, so whatever tells each of them does too."""
+    """A view has fewer changes in one batch, so every reader of its changes sees fewer too."""
     left = {c.table for c in comparisons(chain(), "at_once") if c.left_out}
     assert left == set()  # nothing in it declares a key: every record counts
     told = {c.table: c.left_out for c in comparisons(pagerank(), "at_once") if c.kind == "records"}

@@ -54,7 +54,7 @@ class Mistake:
     Attributes:
         name: A word for it.
         body: The body.
-        says: The cause that is told, with what to do; HELPER stands for the helper's file.
+        says: The expected cause, with what to do; HELPER is replaced by the helper's file.
         error_code: The code of the error.
     """
 
@@ -79,7 +79,7 @@ class Declared:
         old: A part of the file.
         new: What the author wrote instead.
         mistake_code: The code of the mistake.
-        says: Its message; FILE stands for the name of the file.
+        says: Its message; FILE is replaced by the name of the file.
     """
 
     name: str

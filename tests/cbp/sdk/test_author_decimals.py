@@ -134,7 +134,7 @@ def test_a_context_that_one_author_changes_is_no_others(play: Play) -> None:
 
 
 class Everywhere(Translate):
-    """Tells how many digits there are wherever an author may compute."""
+    """Emits how many digits there are wherever an author may compute."""
 
     key = "precision INT"
     items = Input(

@@ -48,7 +48,7 @@ def groupwise(function: Callable[[Any, Any, Any], Any], **more: Any) -> Translat
     ],
 )
 def test_whatever_ends_a_call_is_the_authors_error(run: Run, leave: Any) -> None:
-    """`sys.exit`, GeneratorExit and endless recursion are told with the author's line."""
+    """`sys.exit`, GeneratorExit and endless recursion are reported with the author's line."""
     error = failure(run, groupwise(leave))
     assert error.code == "author_code_failed"
     assert error.details["function"] == "Made.translate"
@@ -155,7 +155,7 @@ class Interrupts:
 
 @pytest.mark.parametrize("given", [[("a", 1)], 0, ""])
 def test_what_is_returned_is_refused(run: Run, given: object) -> None:
-    """A record that is returned instead of emitted would be lost; also an empty one tells so."""
+    """A record that is returned instead of emitted would be lost; an empty one is refused too."""
     error = failure(run, groupwise(lambda *_: given))
     assert error.code == "records_returned"
     assert "out.<output>" in error.message
@@ -251,7 +251,7 @@ class Hides(Plain):
 
 
 def test_what_is_no_stage_is_a_mistake_with_a_rule() -> None:
-    """A class, a number, an input named `spec`, and wires to what is no flow are told at once."""
+    """A class, a number, an input named `spec`, and wires to no flow are refused at once."""
     builder = DataflowBuilder("flow")
     source = builder.source("s", "url STRING")
     builder.stage("a_class", Plain, urls=source)  # type: ignore[arg-type]
@@ -312,7 +312,7 @@ class Writes(Translate):
 
 
 def test_state_of_another_key_is_written_by_remote_only(run: Run) -> None:
-    """Local state of another key is most often a mistake; the line is told, and what to write."""
+    """Local state of another key is most often a mistake; the error names the line and the fix."""
     error = failure(run, Writes(remote=False))
     assert error.code == "state_key_foreign"
     assert "out.seen.remote(" in error.details["cause"]
@@ -448,7 +448,7 @@ class Peeks(Translate):
 
 
 def test_an_iterator_of_an_empty_flow_may_be_asked_again(tmp_path: Path) -> None:
-    """It tells its end as often as it is asked, in the kit and the engine; nothing is lost."""
+    """It ends as often as it is asked, in the kit and the engine; nothing is lost."""
     actual = run_dataflow(one_stage(Peeks()), {"urls": [["a"], ["a"]]}).outputs["one.totals"]
     assert [[tuple(row) for row in epoch] for epoch in actual] == [[("a", 1)], [("a", 2)]]
     driver = Driver(LocalEngine(cache=f"{tmp_path}/cache"), one_stage(Peeks()), tmp_path)

@@ -75,7 +75,7 @@ def test_outputs_are_kept_as_long_as_is_said() -> None:
 
 
 def test_sinks_publish_flows_by_handle_or_by_name() -> None:
-    """A sink of the builder is that of a document; what is wrong with it is told like a stage's."""
+    """A sink of the builder is that of a document; its mistakes are reported like a stage's."""
     flow = DataflowBuilder("words")
     texts = flow.stage("split", Texts(), lines=flow.source("lines", "text STRING"))
     flow.sink("files", to="parquet", flow=texts.texts, path="out/texts")

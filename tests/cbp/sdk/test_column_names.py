@@ -68,7 +68,7 @@ def test_the_engine_takes_a_column_of_any_name(name: str, form: str, tmp_path: P
 
 @pytest.mark.parametrize("format_", ["jsonl", "csv", "parquet"])
 def test_files_have_columns_of_these_names(format_: str, tmp_path: Path) -> None:
-    """In every format a column stands under its own name."""
+    """In every format a column has its own name."""
     schema = ", ".join(f"{name} STRING" for name in NAMES)
     values = {name: f"v{at}" for at, name in enumerate(NAMES)}
     if format_ == "parquet":

@@ -2,7 +2,7 @@
 
 A row has the code, the line at fault (its comment is `# here`), and the whole message. The same
 text is in `cbp status`, `cbp logs`, REST and the page, whatever process ran the stage
-(tests/spark/test_commonest_on_spark.py). What stands elsewhere: what is kept on a translator
+(tests/spark/test_commonest_on_spark.py). Tested elsewhere: what is kept on a translator
 (test_author_state.py), what cannot be sent (tests/cbp/engine/workers/test_unsendable.py), loops
 without an end (tests/controller/loop/runs/test_time_limit.py), prints
 (tests/controller/run_logs/test_run_logs.py).

@@ -20,7 +20,7 @@ from cbp import (
     dataflow_from_document,
 )
 from cbp.errors import DataflowInvalidError, DefinitionError, Mistake, NotFoundError
-from cbp.model.dataflow.nodes import BATCH_BYTES, BATCH_FILES, ONE_FILE, FileBatch
+from cbp.model.dataflow.nodes import BATCH_BYTES, BATCH_FILES, UNSAID, FileBatch
 from cbp.model.flow.back_pressure import FlowLimit
 from cbp.model.flow.retention import FOREVER, NO_WISH, FlowRetention, RetentionWish
 from cbp.sdk.rules import read_rule
@@ -239,6 +239,20 @@ def test_a_wrong_rule_is_a_mistake_with_its_place(value: Any, code: str) -> None
     assert mistake.where.startswith("stages.count.runnable")
 
 
+def test_a_source_is_kept_until_a_snapshot() -> None:
+    """Nothing but a queue or a position keeps it; other words, and numbers beside, are wrong."""
+    sources = document()["sources"]
+    name = next(iter(sources))
+    sources[name]["keep"] = {"until": "snapshot"}
+    wish = dataflow_from_document(document(sources=sources), resolve).sources[name].keep
+    assert wish.over(FlowRetention(9.0, 9, 9)) == FlowRetention(0.0, 0, 0)
+    sources[name]["keep"] = {"until": "tomorrow", "hours": 3}
+    with pytest.raises(DataflowInvalidError) as refused:
+        dataflow_from_document(document(sources=sources), resolve)
+    actual = {(m.code, m.where.removeprefix(f"sources.{name}.")) for m in refused.value.mistakes}
+    assert actual == {("keep_invalid", "keep.until"), ("keep_invalid", "keep")}
+
+
 def test_a_document_limits_what_waits_of_an_output() -> None:
     """By output, in increments, records or bytes; anything else is a mistake with its place."""
     made = document()["stages"]
@@ -374,10 +388,10 @@ def test_a_wrong_retention_is_a_mistake_with_its_place(value: Any, code: str, fi
     ],
 )
 def test_a_source_may_put_many_files_into_an_increment(value: Any, expected: FileBatch) -> None:
-    """Without a word about it, every file is an increment of its own, as it always was."""
+    """Without a word about it, every file is an increment of its own, but for a backlog."""
     made = document()
     name = next(iter(made["sources"]))
-    assert dataflow_from_document(made, resolve).sources[name].batch == ONE_FILE
+    assert dataflow_from_document(made, resolve).sources[name].batch == UNSAID
     made["sources"][name]["batch"] = value
     assert dataflow_from_document(made, resolve).sources[name].batch == expected
 

@@ -218,7 +218,7 @@ def test_only_from_kept_state_a_query_deletes() -> None:
 
 
 class Misuses(Translate):
-    """Keeps state, and does with it what it is told."""
+    """Keeps state, and changes it as its input says."""
 
     urls = Input("url STRING", route_by="url")
     seen = State("url STRING, n BIGINT, note STRING", keep=True, key="url, n, note")

@@ -18,7 +18,7 @@ ITEMS = "id BIGINT, k BIGINT, at BIGINT"
 class Moves(Translate):
     """In which group an item is; an item that moves is emitted by the group that it leaves, too.
 
-    An item that is told of a group leaves the group before it, which has been told so.
+    An item that is reported of a group leaves the group before it, which was informed.
     """
 
     items = Input(ITEMS, route_by="k")
@@ -112,7 +112,7 @@ def test_records_that_no_single_call_of_a_group_emits_need_it_too(translator: ty
 
 
 def test_an_option_that_is_not_given_leaves_the_code_as_it_was() -> None:
-    """Whoever registered an output before need not register again."""
+    """A dataflow with an output from before need not be registered again."""
     plain, ordered = (
         spec_of(declared(places=one)()).code
         for one in (Output(ITEMS, key="id, k"), Output(ITEMS, key="id, k", latest_by="at"))

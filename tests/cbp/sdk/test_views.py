@@ -185,7 +185,7 @@ def test_a_record_without_a_group_has_no_record_in_a_view(engine: str, tmp_path:
 def test_a_group_emits_one_record_per_key_and_only_its_own(
     run: Run, translator: Translate, code: str
 ) -> None:
-    """The author's line is told."""
+    """The error names the author's line."""
     error = failure(run, translator)
     assert error.code == code
     line = int(error.details["place"].rpartition(":")[2])

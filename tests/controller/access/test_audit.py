@@ -56,7 +56,7 @@ def test_an_entry_is_a_row_and_a_line(access: AccessOfTest) -> None:
 
 
 def test_an_entry_that_cannot_be_stored_is_in_the_log(access: AccessOfTest) -> None:
-    """What was done stays done, and is told; the request does not fail."""
+    """What was done stays done, and the failure is logged; the request does not fail."""
     access.kept.fails_with = OperatingError("the disk is full")
     with capture_logs() as logs:
         access.audit.record(an_entry(request="r1"))

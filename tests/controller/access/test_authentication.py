@@ -48,7 +48,7 @@ def test_a_caller_is_believed_for_two_seconds(access: AccessOfTest) -> None:
 def test_an_end_at_another_instance_counts_two_seconds_later(
     access: AccessOfTest, tmp_path: Path
 ) -> None:
-    """Not at once, since nobody tells this one; not later either."""
+    """Not at once, since this instance is not notified; not later either."""
     _, made = access.tokens.create("ci", Scope.VIEWER, by="x", life=None)
     access.authentication.identify_token(made.text)
     AccessOfTest(tmp_path, access.kept).tokens.revoke("ci")

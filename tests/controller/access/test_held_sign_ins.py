@@ -23,7 +23,7 @@ YEAR = timedelta(days=365)
 
 
 class FullDisk:
-    """An access side whose database lies on a disk that can be filled.
+    """An access side whose database is on a disk that can be filled.
 
     Attributes:
         access: The access side.

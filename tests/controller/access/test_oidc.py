@@ -1,4 +1,4 @@
-"""Tokens of an identity provider, against a real small one: who gets in, and as whom."""
+"""Tokens of an identity provider, against a real small one: who gets in, under which name."""
 
 from __future__ import annotations
 

@@ -34,7 +34,7 @@ def test_a_dataflow_is_late_beyond_the_limit(lag, late):
 
 
 def test_files_in_quarantine_give_an_alert_for_each_source():
-    """The number of files is the alert's size, so that more of them are told again."""
+    """The number of files is the alert's size, so that more of them are sent again."""
     health = DataflowHealth("a", "ok", quarantined={"urls": 2, "pages": 0})
     (alert,) = alerts_of([health], lag_seconds=900)
     assert (alert.key, alert.size) == ("quarantine:a/urls", 2)

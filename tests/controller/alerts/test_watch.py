@@ -46,7 +46,7 @@ STOPPED = DataflowHealth("a", "stopped", "a bug")
 
 
 def test_an_alert_reaches_every_channel_once():
-    """The second look has nothing new; the end is told once."""
+    """The second look has nothing new; the end is sent once."""
     world = World()
     world.healths = [STOPPED]
     world.watch.look()

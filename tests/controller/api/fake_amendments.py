@@ -1,4 +1,4 @@
-"""Amendments that a test can look into: what was asked for is told, nothing is done."""
+"""Amendments that a test can look into: requests are kept, nothing is done."""
 
 from __future__ import annotations
 

@@ -57,7 +57,7 @@ class FakeStore(FakeAccessStore):
         return [self.records[name] for name in sorted(self.records)]
 
     def revisions(self) -> dict[str, int]:
-        """Another one each time: nobody tells when a test changes a list."""
+        """A new one each time: nothing notices when a test changes a list."""
         return {name: next(self._revisions) for name in sorted(self.records)}
 
     def dataflow(self, name: str) -> DataflowRecord:

@@ -35,7 +35,7 @@ class FakeScrubs:
 
 
 class FakeHousekeeping:
-    """Finds one dead file, and tells whether it was asked to remove it."""
+    """Finds one dead file, and answers whether it was asked to remove it."""
 
     def __init__(self, store: FakeStore) -> None:
         self.store, self.collected = store, 0

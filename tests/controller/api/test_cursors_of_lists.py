@@ -85,6 +85,7 @@ def test_every_list_is_known_here() -> None:
     assert {*SAME_LIST, *CHOSEN, *QUERIES} <= set(ACTIONS)
 
 
+@pytest.mark.part(every=5)
 @pytest.mark.parametrize("action", sorted(ACTIONS))
 def test_a_list_takes_its_own_cursors_only(action: str, lists: Service) -> None:
     """Refused: those of each other list, of the same list of something else, and bare places."""

@@ -1,4 +1,4 @@
-"""Alerts of a whole service: what is wrong is listed, told over a real webhook, and tested."""
+"""Alerts of a whole service: what is wrong is listed, sent over a real webhook, and tested."""
 
 from __future__ import annotations
 
@@ -53,7 +53,7 @@ def service(tmp_path: Path, webhook: HttpSink) -> Iterator[Service]:
 
 
 class Clock:
-    """Stands still until it is moved."""
+    """Does not move by itself."""
 
     def __init__(self) -> None:
         self.now = MACHINE.now()
@@ -98,7 +98,7 @@ def notices(webhook: HttpSink) -> list[tuple[str, str, str]]:
 def test_a_file_in_quarantine_is_told_once_it_has_held(
     service: Service, clock: Clock, webhook: HttpSink
 ):
-    """Before it has held it is only listed; then it is sent, once; and it is told when it ends."""
+    """Until it has held it is only listed; then it is sent, once; its end is sent too."""
     drop(service, "/")
     (service.settings.drop_root / "urls/visits/incoming/bad.jsonl").write_text("no json\n")
     service.scan()
@@ -168,7 +168,7 @@ def test_an_increment_that_waits_for_long_is_late_and_a_paused_dataflow_is_not(
 def test_a_dataflow_whose_rows_cannot_be_read_is_told_and_hides_no_other(
     breaks: str, service: Service, clock: Clock, webhook: HttpSink
 ):
-    """It is broken, which is critical, so it is told at once; the file of the other one too."""
+    """It is broken, which is critical, so it is sent at once; the file of the other one too."""
     service.controller.register({**DOCUMENT, "name": "other"})
     for name in ("urls", "other"):
         drop(service, "/", dataflow=name)

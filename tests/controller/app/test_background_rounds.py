@@ -23,7 +23,7 @@ NOW = datetime(2026, 1, 1, tzinfo=UTC)
 
 
 class Driven:
-    """Rounds whose work the test ends one by one; the clock stands unless it is moved."""
+    """Rounds whose work the test ends one by one; the test moves the clock."""
 
     def __init__(self, places: Places) -> None:
         self.now, self.done = NOW, list[str]()
@@ -71,7 +71,7 @@ def test_what_is_slow_holds_no_place() -> None:
 
 
 def test_after_a_stop_nothing_begins_until_it_is_begun_again() -> None:
-    """Who waits has no turn any more; what is under way is told, and waited for."""
+    """What waits has no turn any more; what is under way is stopped, and waited for."""
     driven = Driven(Places(1))
     driven.rounds.ask("ab")
     assert not driven.rounds.stopping()

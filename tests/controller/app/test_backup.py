@@ -96,7 +96,7 @@ def test_a_back_up_is_the_moment_at_which_it_was_made(folders: tuple[Path, Path]
 
 
 def test_an_older_database_catches_up_with_its_tables(folders: tuple[Path, Path]) -> None:
-    """What lies in the folders behind it is indexed again when the service starts."""
+    """What is in the folders after it is indexed again when the service starts."""
     root, backup = folders
     shutil.copy2(database(backup), database(root))
     with served(root) as service:

@@ -52,7 +52,7 @@ def test_what_was_held_is_listed_once_it_is_free() -> None:
 
 
 def test_what_has_no_events_is_listed_each_time() -> None:
-    """As a folder on a network file system; until its files are told of, or it is gone."""
+    """As a folder on a network file system; until its files are announced, or it is gone."""
     listings = DueListings()
     listings.due(MANY, ())
     listings.poll("d0900", True)

@@ -27,14 +27,19 @@ def service(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Service
 
 
 @pytest.mark.timeout(180)
-def test_a_translator_that_ends_its_process_stops_its_own_stage_only(service: Service) -> None:
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("ways", [("exit", "memory"), ("exit", "crash", "memory", "kill")], ids=len)
+def test_a_translator_that_ends_its_process_stops_its_own_stage_only(
+    ways: tuple[str, ...], service: Service
+) -> None:
     """After so many tries the stage is paused with the author's line; another dataflow goes on."""
-    codes = {
+    known = {
         "exit": ("author_ended_process", line_of("os._exit(3)"), "os._exit(3)"),
         "crash": ("author_ended_process", line_of("ctypes.string_at"), "Segmentation fault"),
         "memory": ("author_code_failed", line_of("bytearray("), "MemoryError"),
         "kill": ("worker_ended", None, "SIGKILL"),
     }
+    codes = {how: known[how] for how in ways}
     for how in codes:
         give(service, how)
     service.controller.register(DOCUMENT)

@@ -1,4 +1,4 @@
-"""Logs of the process: no secret setting is in them, in either form, whoever writes the entry."""
+"""Logs of the process: no secret setting is in them, in either form, whatever logs it."""
 
 from __future__ import annotations
 

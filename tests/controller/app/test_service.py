@@ -136,7 +136,7 @@ def test_stop_releases_everything_and_may_be_repeated(settings: Settings) -> Non
 
 
 def test_a_folder_that_fails_does_not_stop_the_others(service: Service) -> None:
-    """Each dataflow is listed by itself; a failure is told once until it is over."""
+    """Each dataflow is listed by itself; a failure is logged once until it is over."""
     for name in ("urls", "other"):
         service.controller.register(DOCUMENT | {"name": name})
     scan, broken = service.drop_folder.scan, True
@@ -298,7 +298,7 @@ def test_a_slow_file_of_one_dataflow_keeps_no_other_waiting(service: Service) ->
 
 @contextmanager
 def endless_files() -> Iterator[threading.Event]:
-    """Let a file that is read never come to its end; yield what tells that one is."""
+    """Let a file that is read never come to its end; yield what knows when one is."""
     begun, read = threading.Event(), record_batches.read_batches
 
     def batches(*given: Any, **more: Any) -> Iterator[Any]:
@@ -351,7 +351,7 @@ def test_a_stop_does_not_wait_for_a_device_that_hangs(tmp_path: Path) -> None:
 
 @pytest.mark.timeout(120)
 def test_who_retires_follows_once_no_file_is_read_any_more(settings: Settings) -> None:
-    """A leader that lost its lease tells readers of files to leave off, and waits for them.
+    """A leader that lost its lease stops its readers of files, and waits for them.
 
     Once it leads again it takes files again.
     """

@@ -283,7 +283,7 @@ COMMANDS: list[tuple[list[str], str]] = [
 def test_a_command_prints_for_people(
     cbp: Cbp, service: Service, arguments: list[str], expected: str
 ) -> None:
-    """What a person looks for stands in the output."""
+    """What a person looks for is in the output."""
     service.fill()
     outcome = cbp(*arguments)
     assert (outcome.status, outcome.err) == (STATUSES.get(arguments[0], 0), "")
@@ -353,7 +353,7 @@ def test_a_name_is_one_part_of_the_address(cbp: Cbp, service: Service) -> None:
 
 
 def test_control_characters_do_not_reach_the_terminal(cbp: Cbp, service: Service) -> None:
-    """A file name cannot recolour or clear the screen of whoever lists it."""
+    """A file name cannot recolour or clear the screen on which it is listed."""
     service.fill()
     service.controller.reading.flow = [{"url": "\x1b[2Jevil\x07"}]
     outcome = cbp("records", "clicks", "urls")
@@ -382,7 +382,7 @@ def test_a_missing_token_is_told_with_its_place(cbp: Cbp, tmp_path: Path) -> Non
 
 
 def test_a_wrong_token_is_told(cbp: Cbp, service: Service, tmp_path: Path) -> None:
-    """As the service tells it."""
+    """As the service words it."""
     settings = Settings(root=tmp_path, token="another")
     outcome = cbp("status", session=Session(settings, AppTransport(service.app)))
     assert outcome.status == 1
@@ -414,7 +414,7 @@ def test_the_token_is_sent_in_its_header_only(cbp: Cbp, service: Service) -> Non
 def test_a_wrong_setting_is_one_clear_panel(
     cbp: Cbp, monkeypatch: pytest.MonkeyPatch, tmp_path: Path
 ) -> None:
-    """Errors of the settings are told like all others."""
+    """Errors of the settings are reported like all others."""
     monkeypatch.setenv("CBP_PORT", "0")
     outcome = cbp("status", session=Session())
     assert outcome.status == 1
@@ -422,7 +422,7 @@ def test_a_wrong_setting_is_one_clear_panel(
 
 
 def test_a_wrong_call_ends_with_status_2(cbp: Cbp, service: Service) -> None:
-    """Told apart from a service that refuses."""
+    """Another error than that of a service that refuses."""
     service.fill()
     assert cbp("status", "--nonsense").status == 2
     assert cbp("state", "clicks", "counts", "url=a").status == 2
@@ -489,7 +489,7 @@ def test_a_second_service_is_refused_and_prints_no_link(cbp: Cbp, tmp_path: Path
 def test_a_table_is_released_after_a_question_only(
     cbp: Cbp, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """And a folder that holds no table is told so."""
+    """And a folder that holds no table is refused as such."""
     monkeypatch.setattr("sys.stdin", open("/dev/null"))  # noqa: SIM115
     assert cbp("release", tmp_path).status == 1
     outcome = cbp("release", tmp_path, "--yes")

@@ -127,7 +127,7 @@ def test_a_stage_added_to_a_document_reads_what_came_before(developer: Developer
 
 
 def test_a_saved_document_is_registered(developer: Developer) -> None:
-    """A mistake in it is told by its place; nothing changes."""
+    """A mistake in it is reported by its place; nothing changes."""
     text = (developer.project / "dataflow.yaml").read_text()
     assert "registered starter_dev" in developer.save("dataflow.yaml", text + "# saved\n")
     said = developer.save("dataflow.yaml", text.replace("inputs: {visits", "inputs: {vists"))
@@ -139,7 +139,7 @@ def test_a_saved_document_is_registered(developer: Developer) -> None:
 
 
 def test_other_columns_are_refused_with_the_way_to_begin_anew(developer: Developer) -> None:
-    """An author who renames a column is told a way that works: delete, save, drop again."""
+    """An author who renames a column is shown a way that works: delete, save, drop again."""
     code = CODE.replace("visits BIGINT", "hits BIGINT").replace("visits=count", "hits=count")
     code = code.replace("page.visits", "page.hits")
     developer.loop.register(developer.project / "dataflow.yaml")

@@ -94,7 +94,7 @@ def test_a_stream_tells_of_its_dataflow_alone(serving: tuple[Settings, Any]) -> 
 def test_a_place_that_is_not_known_begins_with_a_reset(
     serving: tuple[Settings, Any], after: str
 ) -> None:
-    """Too old, of a database before, or nonsense: the client is told to read everything anew."""
+    """Too old, of a database before, or nonsense: the client has to read everything anew."""
     settings, _ = serving
     with ServiceClient(settings) as client:
         with closing(follow_events(client, after=after)) as stream:

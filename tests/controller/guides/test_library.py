@@ -34,7 +34,7 @@ def test_a_guide_begins_with_its_task(guide: Guide) -> None:
 
 
 def test_an_unknown_guide_is_refused_with_the_names() -> None:
-    """What is asked for is told apart from what there is."""
+    """What is asked for is distinguished from what there is."""
     with pytest.raises(NotFoundError, match="roll-back") as caught:
         find_guide("nothing")
     assert caught.value.as_dict()["details"] == {"kind": "guide", "name": "nothing"}

@@ -17,7 +17,7 @@ import pyarrow.parquet as pq
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.engine.storage.files import LocalFiles
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
-from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
+from cbp.model.dataflow.nodes import ONE_FILE, FileBatch, StageNode
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.schema import Schema
 from cbp.model.source.bad_records import BadRecords
@@ -177,6 +177,7 @@ class Drop:
         nested: bool = False,
         on_bad_records: Any = "quarantine_file",
         batch: FileBatch = ONE_FILE,
+        stages: Sequence[StageNode] = (),
         on_close: Callable[[str, str, str], object] | None = None,
         location: str = "",
         buckets: Buckets | None = None,
@@ -201,7 +202,7 @@ class Drop:
             )
             for name in sources
         }
-        self.dataflow = Dataflow(NAME, nodes, {})
+        self.dataflow = Dataflow(NAME, nodes, {node.name: node for node in stages})
         folder = str(root / "tables" / NAME)
         self.record = DataflowRecord(NAME, 1, {}, folder, "running", self.now)
         self._arguments: dict[str, Any] = {

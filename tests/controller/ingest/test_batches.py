@@ -9,13 +9,16 @@ from __future__ import annotations
 import io
 import json
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
 import pytest
 
 from cbp.engine.storage.files import LocalFiles
-from cbp.model.dataflow.nodes import FileBatch
+from cbp.model.dataflow.nodes import BACKLOG_FILES, UNSAID, FileBatch, StageNode
+from cbp.model.dataflow.stage import InputSpec, OutputSpec, TranslatorSpec
+from cbp.model.flow.schema import Schema
 from controller.ingest.errors import IntakeStoppedError
 from controller.ingest.folder.listing import Listings
 from controller.ingest.formats.content import never
@@ -84,6 +87,61 @@ def test_an_increment_is_bounded_by_count_and_by_bytes(tmp_path: Path, batch: Fi
     drop.scan()
     assert [len(entry.files) for entry in entries(drop)] == [3, 3, 1]
     assert ids(drop) == list(range(7))
+
+
+def counting() -> StageNode:
+    """Give a stage that counts on the final state only: one input, and an output with a key."""
+    schema, key = Schema.parse(SCHEMA), Schema.parse("id BIGINT")
+    spec = TranslatorSpec(
+        "Count",
+        key=key,
+        inputs=(InputSpec("orders", schema, ("id",)),),
+        outputs=(OutputSpec("newest", schema, ("id",)),),
+        states=(),
+        translate=lambda *_: None,
+    )
+    return StageNode("count", spec, {"orders": "orders"})
+
+
+def test_a_backlog_becomes_one_increment_where_only_the_final_state_counts(tmp_path: Path) -> None:
+    """One bad file goes to quarantine, the others go on; fewer files have an increment each."""
+    drop = made(tmp_path, batch=UNSAID, stages=[counting()])
+    put(drop, BACKLOG_FILES - 1)
+    drop.scan()
+    assert len(entries(drop)) == BACKLOG_FILES - 1
+    put(drop, BACKLOG_FILES, start=100)
+    drop.put("f110", b"no record\n")
+    report = drop.scan()
+    assert (report.accepted, report.quarantined) == (BACKLOG_FILES - 1, 1)
+    *_, entry = entries(drop)
+    assert len(entries(drop)) == BACKLOG_FILES
+    assert len(entry.files) == BACKLOG_FILES - 1
+    assert ids(drop) == [*range(BACKLOG_FILES - 1), *range(100, 110), *range(111, 132)]
+
+
+def test_a_backlog_is_taken_file_by_file_before_a_stage_that_may_notice(tmp_path: Path) -> None:
+    """Such as one that reads `group.run`, or none at all."""
+    spec = replace(counting().translator, reads_run=True)
+    for number, stages in enumerate(((), (replace(counting(), translator=spec),))):
+        drop = made(tmp_path / str(number), batch=UNSAID, stages=stages)
+        put(drop, BACKLOG_FILES)
+        drop.scan()
+        assert len(entries(drop)) == BACKLOG_FILES
+
+
+@pytest.mark.parametrize("point", sampled(POINTS, every=3))
+def test_a_backlog_survives_a_crash_anywhere(point: str, tmp_path: Path) -> None:
+    """What was claimed is taken in once, be it still a backlog after the restart or not."""
+    drop = made(tmp_path, batch=UNSAID, stages=[counting()])
+    put(drop, BACKLOG_FILES + 3)
+    drop.start(PlannedFaults(point))
+    with pytest.raises(Crash):
+        drop.scan()
+    drop.start()
+    drop.recover()
+    while drop.names("incoming") or drop.names("claimed"):
+        drop.scan()
+    assert sorted(ids(drop)) == list(range(BACKLOG_FILES + 3))
 
 
 def test_files_wait_for_more_of_them_for_some_time(tmp_path: Path) -> None:

@@ -66,7 +66,7 @@ def test_an_address_of_the_internet_is_reached(host: str) -> None:
 
 @pytest.mark.parametrize("other", ["127.0.0.1", "169.254.169.254", "::1", "10.9.8.7"])
 def test_a_name_that_resolves_to_an_own_address_is_refused(other: str) -> None:
-    """Also where a good address stands beside it: which is dialled would be chance."""
+    """Also beside a good address: which one is dialled would be chance."""
     for found in ([other], [PUBLIC, other], [other, PUBLIC]):
         with pytest.raises(AddressRefusedError):
             rules(evil_example=found).addresses("evil.example", 80)
@@ -163,7 +163,7 @@ def test_a_certificate_is_checked_for_the_name_of_the_url(tmp_path: Path) -> Non
 def test_an_answer_that_cannot_be_used_is_an_error_without_the_path(
     body: bytes, status: int, why: str
 ) -> None:
-    """Too large, too deep, something else: bounded memory, and no secret of the URL told."""
+    """Too large, too deep, something else: bounded memory, and no secret of the URL shown."""
     with (
         HttpsServer(body=body, status=status) as server,
         outbound_client(AddressRules.of_operator()) as http,

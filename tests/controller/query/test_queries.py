@@ -145,7 +145,7 @@ LARGE = [
 
 @pytest.mark.parametrize("sql", LARGE)
 def test_what_takes_too_much_memory_is_ended(service: Live, sql: str) -> None:
-    """Nothing is spilled to disk; the service is told why."""
+    """Nothing is spilled to disk; the answer says why."""
     with pytest.raises(QueryTooLargeError):
         ask(service, sql)
 
@@ -204,7 +204,7 @@ def test_a_refused_query_starts_nothing_of_it(service: Live) -> None:
 
 
 def test_no_more_run_than_may(service: Live) -> None:
-    """The next one is told to come back; it takes the place of none."""
+    """The next one is asked to come back; it takes the place of none."""
     queries = Queries(replace(LIMITS, parallel=1))
     snapshot = service.world.controller.snapshots.take("one")
     assert queries._free.acquire(blocking=False)

@@ -110,7 +110,7 @@ class Places(Translate):
     places = Output("id BIGINT, at BIGINT, word STRING", key="id", latest_by="at")
 
     def translate(self, key: Any, group: Any, out: Any) -> None:
-        """Emit the item and the time that a number stands for."""
+        """Emit the item and the time that a number means."""
         for row in group.items:
             out.places(row.n % 10, row.n // 10, key.word)
 

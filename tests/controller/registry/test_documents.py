@@ -243,7 +243,7 @@ def test_a_dataflow_built_in_code_has_the_same_limits() -> None:
 
 
 def test_a_dataflow_has_so_many_flows_and_not_one_more(world: World) -> None:
-    """Sources and outputs together: exactly the limit is taken, one more is told with both."""
+    """Sources and outputs together: the very limit is taken; the error of one more names both."""
     (node,) = world.controller.dataflow("one").stages.values()
     schema = Schema.parse(ONE["sources"]["a"]["schema"])
     output = replace(node.translator.outputs[0], key=(), history=False)
@@ -268,7 +268,7 @@ def test_a_dataflow_has_so_many_flows_and_not_one_more(world: World) -> None:
 
 
 def test_an_error_tells_the_first_mistakes_and_that_there_are_more() -> None:
-    """Exactly as many as may be are told as all of them; one more, and it says so."""
+    """Exactly as many as are allowed are all listed; with one more, the list says so."""
     for count, more in [(MISTAKES_MAX, False), (MISTAKES_MAX + 1, True)]:
         mistakes = [Mistake("x", f"at{number}", "is wrong") for number in range(count)]
         error = DataflowInvalidError("d", mistakes)
@@ -307,7 +307,7 @@ def test_a_request_with_many_mistakes_is_answered_with_the_first(session: Sessio
 def test_a_registration_that_cannot_be_answered_is_undone(
     world: World, session: Session, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Whoever gets a 500 has registered nothing, and may try again."""
+    """A caller who gets a 500 has registered nothing, and may try again."""
 
     def fail(*_: object) -> None:
         raise ZeroDivisionError

@@ -1,4 +1,4 @@
-"""What is registered is what is loaded: files that changed since are told, and refused."""
+"""What is registered is what is loaded: files that changed since are named, and refused."""
 
 from __future__ import annotations
 

@@ -87,7 +87,7 @@ def test_an_unknown_name_is_answered_with_near_ones():
 
 
 def test_wrong_parameters_name_the_accepted_ones():
-    """Whoever writes a wrong parameter learns which ones there are."""
+    """The error of a wrong parameter lists the right ones."""
     mistake = rule_of(registry(Point("copy", Copy)).resolve, "copy", {"tims": 2})
     assert mistake.code == "parameters_invalid"
     assert "tims" in mistake.message

@@ -68,7 +68,7 @@ def test_json_with_tabs_has_places() -> None:
 
 
 def test_a_damaged_text_has_the_places_before_the_damage() -> None:
-    """Nothing is raised; what stands behind the damage is looked for at the nearest name."""
+    """Nothing is raised; what follows the damage is looked for at the nearest name."""
     places = TextPositions("name: a\nstages: {s: 1, t: ]\n", YAML)
     assert places.of("name", key=False) == (1, 7)
     assert places.of("stages.s.inputs", key=False) == (2, 10)

@@ -108,7 +108,7 @@ def test_an_entry_point_without_its_class_is_told(folder: Path) -> None:
 
 @pytest.mark.parametrize("edited", FILES)
 def test_a_registration_takes_the_code_that_is_on_disk(folder: Path, edited: str) -> None:
-    """What is registered keeps its code, and is told of the newer file until then."""
+    """What is registered keeps its code, and shows the newer file until then."""
     known = registry(folder / "filed_count.py")
     before = compiled(known)
     assert known.newer_files(before, "count") == []
@@ -209,6 +209,6 @@ def test_a_folder_is_searched_for_files_that_import_cbp(folder: Path) -> None:
 
 
 def test_an_unknown_name_is_told_how_a_file_is_named(folder: Path) -> None:
-    """Another spelling of a class is guessed; a class without a file is told the option."""
+    """Another spelling of a class is guessed; a class without a file gets the option named."""
     assert "FiledCount" in refused(registry(folder / "filed_count.py"), "filed_count").message
     assert "--translators" in refused(registry(), "FiledCount").message

@@ -1,4 +1,4 @@
-"""The head of a request has a time; whoever sends half of one holds no connection."""
+"""The head of a request has a time; half a head holds no connection."""
 
 from __future__ import annotations
 
@@ -95,7 +95,7 @@ def few() -> Iterator[int]:
 
 
 def test_halves_of_requests_do_not_use_up_the_connections(few: int) -> None:
-    """Whoever sends a whole one is served: the half goes that has waited longest."""
+    """A whole request is served: the half goes that has waited longest."""
     with ExitStack() as stack:
         halves = [stack.enter_context(connect(few)) for _ in range(MOST)]
         for half in halves:

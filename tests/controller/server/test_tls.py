@@ -62,7 +62,7 @@ def rule_of(certificate: Path, key: Path) -> str:
 
 
 def test_a_sound_pair_says_when_it_ends(pair: Pair) -> None:
-    """So that the log of a renewal tells until when there is time."""
+    """So that the log of a renewal shows until when there is time."""
     assert ssl.cert_time_to_seconds(TlsFiles(*pair).ends) > 0
 
 
@@ -198,7 +198,7 @@ def test_commands_speak_https_with_a_service_of_this_machine(served: Served) -> 
 def test_commands_refuse_a_service_with_a_certificate_of_nobody_they_trust(
     served: Served, other: Pair, tmp_path: Path
 ) -> None:
-    """A token is not sent to whoever answers; with `CBP_CA` the right one is known."""
+    """A token is not sent to an unknown server; with `CBP_CA` the right one is known."""
     port = served.settings.port
     for ca, refused in ((other[0], True), (served.settings.tls_cert, False)):
         settings = load_settings(root=tmp_path / "client", port=port, ca=ca, token=TOKEN)

@@ -71,6 +71,8 @@ def sinks_of(world: World, **more: Any) -> SinkPublishing:
     """Return what publishes for a world; made anew after a crash."""
     parts = world.parts
     rules = AddressRules.of(more.pop("outbound", ("127.0.0.1",)))
+    exclusion = more.pop("exclusion", parts.exclusion)
+    passes = {name: more.pop(name) for name in ("pass_seconds",) if name in more}
     files = LocalFiles(world.faults)
     targets = Targets(places_of(world, **more), files, world.faults, "http://here", rules)
     return SinkPublishing(
@@ -78,12 +80,13 @@ def sinks_of(world: World, **more: Any) -> SinkPublishing:
         catalog=parts.catalog,
         increments=parts.given.engine.increments,
         open_log=parts.open_log,
-        exclusion=parts.exclusion,
+        exclusion=exclusion,
         notes=SinkNotes(world.files, world.faults),
         make_target=targets.make,
         mirrors=Mirrors(parts.snapshots, parts.given.engine.records, Descriptions(world.files)),
         clock=world.clock,
         draw=lambda: 1.0,
+        **passes,
     )
 
 

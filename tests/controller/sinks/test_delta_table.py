@@ -166,7 +166,7 @@ def test_a_redo_commits_nothing(tmp_path: Path) -> None:
 def test_after_a_roll_back_the_mirror_follows_and_the_flow_waits_for_a_choice(
     tmp_path: Path, choice: str
 ) -> None:
-    """A mirror is what the view is; what was appended is told by increment and generation."""
+    """A mirror is what the view is; what was appended is known by increment and generation."""
     world = sunk.sink_world(tmp_path)
     sunk.play(world, sunk.viewed(BOTH))
     before = appended(world)

@@ -1,4 +1,4 @@
-"""Sinks of files: every increment once, wherever a crash happens; what is wrong is told."""
+"""Sinks of files: every increment once, wherever a crash happens; what is wrong is reported."""
 
 from __future__ import annotations
 
@@ -249,7 +249,7 @@ def test_a_file_that_is_not_the_increments_is_told(tmp_path: Path, empty: bool) 
 
 @pytest.mark.parametrize("choice", ["rewrite", "keep"])
 def test_after_a_roll_back_an_operator_chooses(tmp_path: Path, choice: str) -> None:
-    """The sink names the files that are no longer true, and stands until then."""
+    """The sink names the files that are no longer true, and stops until then."""
     world = sunk.sink_world(tmp_path)
     sunk.play(world, sunk.document(BOTH))
     before = sunk.names(world, "totals")

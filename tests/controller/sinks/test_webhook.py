@@ -1,4 +1,4 @@
-"""Sinks that are webhooks: told of every increment at least once, by a stable id, signed."""
+"""Sinks that are webhooks: sent every increment at least once, by a stable id, signed."""
 
 from __future__ import annotations
 
@@ -140,7 +140,7 @@ def test_what_is_refused_for_good_waits_for_an_operator(tmp_path: Path, receiver
 
 
 def test_a_roll_back_is_told_by_the_generation(tmp_path: Path, receiver: HttpSink) -> None:
-    """What was told cannot be taken back: it is told anew, under another id."""
+    """What was sent cannot be taken back: it is sent anew, under another id."""
     world = sunk.sink_world(tmp_path)
     world.controller.register(sunk.document(hook(receiver)))
     for number in range(3):

@@ -56,7 +56,7 @@ def run_once(service: Service, name: str) -> None:
 
 
 def test_each_run_is_told_once_to_every_exporter(service: Service):
-    """What ended before the first look is not told; an exporter that fails stops no other."""
+    """What ended before the first look is not exported; an exporter that fails stops no other."""
     first, second, leads = Recorder("first"), Recorder("second"), [True]
     feed = RunFeed(
         service.store,

@@ -1,4 +1,4 @@
-"""Found by every Python process that has this folder on its path: tells what it makes durable.
+"""Found by every Python process that has this folder on its path: logs what it makes durable.
 
 The controller, Spark's daemon of Python workers and the workers that are forked from it; see
 `tests/system/lossy.py`. Without the variable it does nothing.

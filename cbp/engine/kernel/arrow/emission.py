@@ -16,11 +16,12 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
+from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.groups import Outputs, as_table, author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_state import KeptOperations
 from cbp.engine.kernel.arrow.kept_tables import kept_key, keys_of
+from cbp.engine.kernel.arrow.output_keys import OutputKeys
 from cbp.engine.kernel.arrow.type_check import conform
-from cbp.engine.kernel.view_changes import OutputKeys, first_twice
 from cbp.errors import AuthorMisuse, StateKeyForeignError
 from cbp.model.dataflow.call_rules import refuse_twice
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec

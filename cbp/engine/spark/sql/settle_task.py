@@ -1,4 +1,4 @@
-"""Settling task behind a Spark plan: writes the plan's results, and settles states.
+"""Settling task after a Spark plan: writes the plan's results, and settles states.
 
     called groups, results by flow -> SettleTask -> state settled, outputs written
 
@@ -21,12 +21,12 @@ import pyarrow as pa
 
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.columnar.groups import FlowRun, Int64s
+from cbp.engine.columnar.row_codes import first_twice
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.kept_tables import kept_key
 from cbp.engine.kernel.arrow.reader import Call, read_calls
 from cbp.engine.kernel.arrow.run import CallSettler
-from cbp.engine.kernel.view_changes import first_twice
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.spark.sql.called_groups import Called
 from cbp.engine.spark.sql.lookup_task import LookUpTask

@@ -316,13 +316,13 @@ def list_rollbacks(
 
 
 def _part(files: Sequence[UndoneInput], size: int) -> tuple[Sequence[UndoneInput], str | None]:
-    """Return the first files, and the place behind them if more follow."""
+    """Return the first files, and the place after them if more follow."""
     shown = files[:size]
     return shown, f"{shown[-1].source}/{shown[-1].index}" if len(files) > size else None
 
 
 def _after(cursor: str | None) -> tuple[str, int]:
-    """Return the source and index behind which a page begins."""
+    """Return the source and index after which a page begins."""
     if cursor is None:
         return "", -1
     source, _, index = cursor.rpartition("/")

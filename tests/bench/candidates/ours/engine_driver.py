@@ -47,7 +47,7 @@ class StageRun:
     """One run of one stage.
 
     Attributes:
-        steps: Step to seconds, see the module header; `task` lies within `job`.
+        steps: Step to seconds, see the module header; `task` is part of `job`.
         figures: As the engine reported them.
         intention: The recorded intention.
     """

@@ -89,7 +89,7 @@ def test_what_is_written_by_its_key_is_spelled_in_one_way(
 def test_a_record_that_changes_the_sign_of_a_zero_only_is_unchanged(
     form: str, tmp_path: Path
 ) -> None:
-    """It stays as it lies, on every engine, and costs nothing: both zeros are one value."""
+    """It is stored unchanged, on every engine, at no cost: both zeros are one value."""
     builder = DataflowBuilder("spelled")
     builder.stage("s0", Spelled(), buckets=2, rows=builder.source("r0", "k DOUBLE"))
     dataflow = builder.build()

@@ -64,7 +64,7 @@ def test_keys_of_a_map_differ(rows: list[Any], key: pa.DataType, wrong: list[int
 
 
 def test_parts_of_a_slice_are_those_of_its_rows() -> None:
-    """Whatever lies before and behind it in the same memory."""
+    """The bytes before and after it in the same memory do not matter."""
     column = pa.array(
         [[("a", 1)], [("b", 2), ("c", 3)], [("d", 4)]], pa.map_(pa.string(), pa.int64())
     )

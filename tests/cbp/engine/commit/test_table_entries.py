@@ -3,7 +3,7 @@
 The differential tests compare with the reference engine at every epoch; small tiers make
 compaction happen all the time, and bitmaps that may not be inline are stored.
 
-Whatever number of runs lies between two publications, and where one died, it is repeated from the
+However many runs there are between two publications, and where one died, it is repeated from the
 records.
 """
 
@@ -65,7 +65,7 @@ def _small(monkeypatch: pytest.MonkeyPatch) -> None:
 def test_any_policy_gives_the_states_of_the_reference(
     case: str, every: int, data: st.DataObject
 ) -> None:
-    """Outputs at every epoch, and state at every publication, whatever lies between two."""
+    """Outputs at every epoch, and state at every publication, however many runs are between two."""
     limits = replace(SMALL, inline_deletes_bytes=data.draw(st.sampled_from([0, 1 << 18])))
     epochs = data.draw(epochs_of(case))
     dataflow = dataflow_of(case)
@@ -215,7 +215,7 @@ def test_a_publication_that_died_is_repeated(
 
 
 def test_runs_go_on_from_records_that_are_not_published(tmp_path: Path) -> None:
-    """A new engine that is told the records since the last publication loses nothing."""
+    """A new engine that is given the records since the last publication loses nothing."""
     driver = driver_of(tmp_path, every=99)
     for _ in range(3):
         counts(driver, "a", "b")

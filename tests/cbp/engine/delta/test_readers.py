@@ -289,7 +289,7 @@ def test_spark_cannot_write_into_a_managed_table_until_it_is_released(
 def test_what_spark_did_to_a_released_table_is_named_and_repaired(
     tmp_path: Path, spark: Any
 ) -> None:
-    """INSERT, OPTIMIZE, RESTORE: version, operation and writer are told, then undone."""
+    """INSERT, OPTIMIZE, RESTORE: version, operation and writer are named, then undone."""
     state = StateTable(str(tmp_path / "t"), NOW_MS - 3_600_000)
     live(state)
     state.add(1, range(8000, 8010))

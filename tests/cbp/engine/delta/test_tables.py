@@ -157,7 +157,7 @@ def test_features_that_we_would_write_wrong_are_refused(
 
 
 def test_a_publication_appears_once(tmp_path: Path) -> None:
-    """Repeating it, here or in a new process, tells its version and writes nothing."""
+    """Repeating it, here or in a new process, returns its version and writes nothing."""
     table = make_state(str(tmp_path))
     assert publish(table, 1, "a") == 1
     assert publish(table, 2, "a", "b") == 2
@@ -295,7 +295,7 @@ def test_a_publication_lists_no_log(tmp_path: Path, monkeypatch: pytest.MonkeyPa
 def test_entries_removed_between_two_looks_are_missed_by_nobody(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, gone: int
 ) -> None:
-    """A clean-up removes oldest first: whoever stands where it has been reads the log again."""
+    """A clean-up removes the oldest first; a reader that meets the gap reads the log again."""
     late, leader = make_state(str(tmp_path)), make_state(str(tmp_path))
     for epoch in range(1, 6):
         publish(leader, epoch, "a", app="new")
@@ -357,7 +357,7 @@ def test_actions_must_fit_what_the_table_shows(tmp_path: Path) -> None:
     "path", ["_runs/a.parquet", "_runs/_bucket=1/a.parquet", "_runs/_bucket=0/a%20b.parquet"]
 )
 def test_paths_that_readers_misread_are_refused(tmp_path: Path, path: str) -> None:
-    """The partition stands in the path, and no character needs an escape."""
+    """The partition is part of the path, and no character needs an escape."""
     table = make_state(str(tmp_path))
     with pytest.raises(InvariantError):
         table.publish(

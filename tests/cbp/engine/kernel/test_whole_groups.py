@@ -16,7 +16,7 @@ from tests.cbp.engine.kept_runs import ledger_driver, merging_limits
 
 
 class Lists(Translate):
-    """Puts and deletes items, and lists them as often as it was told."""
+    """Puts and deletes items, and lists them as often as the test asks."""
 
     puts = Input("k BIGINT, id BIGINT, n INT, lists INT", route_by="k")
     items = State("k BIGINT, id BIGINT, n INT", keep=True, key="k, id")

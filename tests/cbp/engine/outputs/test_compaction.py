@@ -155,7 +155,7 @@ def test_crashes_around_a_merge_change_nothing(tmp_path: Path) -> None:
 
 
 def test_what_cannot_be_read_is_left(tmp_path: Path, caplog: pytest.LogCaptureFixture) -> None:
-    """A damaged old file is told, and does not stop the epochs that come."""
+    """A damaged old file is reported, and does not stop later epochs."""
     files = [file(epoch, epoch, 100) for epoch in range(FANOUT)]
     change = merged_change("flows/a.b", str(tmp_path), files, epoch=9, run="r", faults=NO_FAULTS)
     assert change is None

@@ -87,7 +87,7 @@ def test_what_is_left_is_what_is_kept_and_little_more(seed: int) -> None:
 
 @pytest.mark.parametrize("limit", ["first_replayed", "first_waiting"])
 def test_what_must_stay_stays_however_old(limit: str) -> None:
-    """The file that holds it, and all behind it; and it is told why."""
+    """The file that holds it is kept, with all later ones; the reason is given."""
     live = [file(at, at + 1, 100) for at in range(0, 10, 2)]
     kept = KeptFlow(FlowRetention(0.0), **{"first_replayed": 10**9, limit: 5})
     actual = expired(live, kept, now_ms=10**12)
@@ -97,7 +97,7 @@ def test_what_must_stay_stays_however_old(limit: str) -> None:
 
 
 def test_merges_keep_within_a_grain_that_grows() -> None:
-    """A file lies in one stretch of time, whatever the grain was before, or it would never go."""
+    """A file belongs to one stretch of time, whatever the grain was before; or it would stay."""
     live = [came(file(at, at, 100), at * 10) for at in range(64)]
     for ms in (64, 128, 64, 256):
         kept = KeptFlow(FlowRetention(ms * PARTS / 1000), first_replayed=10**9)

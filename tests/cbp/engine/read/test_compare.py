@@ -63,7 +63,7 @@ def changed(rows: list[Row], draw: random.Random, *, shuffle: bool) -> list[Row]
 
 @pytest.mark.parametrize("seed", range(60))
 def test_multisets_differ_where_counters_do(seed: int, limits: EngineLimits):
-    """Told are the keys whose counts differ, and of each what is missing and what is too much."""
+    """Keys whose counts differ are listed, each with what is missing and what is too much."""
     draw = random.Random(seed)
     expected = drawn(draw)
     actual = changed(expected, draw, shuffle=True)
@@ -196,7 +196,7 @@ def told_of(rows: list[Row], draw: random.Random) -> list[Row]:
 
 @pytest.mark.parametrize("seed", range(40))
 def test_changes_differ_where_their_sums_do(seed: int, limits: EngineLimits) -> None:
-    """However often a record came and went; told are records of which there are more or less."""
+    """However often a record came and went, only records of unequal count are listed."""
     draw = random.Random(seed)
     rows = [(number, draw.choice([None, math.nan, 0.0, [1]])) for number in range(12)]
     extra = [(99, "new")] * draw.randint(0, 2)
@@ -213,7 +213,7 @@ def test_changes_differ_where_their_sums_do(seed: int, limits: EngineLimits) -> 
 
 
 def test_changes_of_an_output_with_a_sign_differ_where_their_sums_do(limits: EngineLimits) -> None:
-    """Wherever the column of signs stands; a record without a sign counts as it is."""
+    """The column of signs may have any place; a record without a sign counts as it is."""
     mine = [("a", 1, 7), ("a", -1, 7), ("b", 1, 7), ("c", None, 7)]
     for its, differing in (
         ([("b", 1, 7), ("c", None, 7)], []),

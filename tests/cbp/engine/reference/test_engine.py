@@ -88,7 +88,7 @@ class Words(TranslateRecords):
 
 
 class Wrong(Translate):
-    """Does what the test tells it, so that each mistake stands on a line of this file."""
+    """Makes the mistake that the test names, so that each is on a line of this file."""
 
     items = Input("k STRING", route_by="k")
     kept = State("k STRING, n BIGINT NOT NULL")
@@ -291,7 +291,7 @@ def test_emitted_values_take_their_declared_types() -> None:
     ],
 )
 def test_a_mistake_names_stage_function_line_key_and_cause(act: Any, cause: str) -> None:
-    """Whatever the author's code does wrong is told with everything needed to find it."""
+    """Every mistake of author's code is reported with all that is needed to find it."""
     error = failing(act)
     assert error.code == "author_code_failed"
     assert error.details["stage"] == "stage"

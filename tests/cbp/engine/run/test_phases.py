@@ -34,7 +34,7 @@ from tests.sampling import examples
 
 @st.composite
 def graphs(draw: st.DrawFn) -> Dataflow:
-    """Draw a graph without cycles: whatever stands before a stage may feed it."""
+    """Draw a graph without cycles: each stage reads only earlier ones."""
     builder = DataflowBuilder("graph")
     flows = [builder.source("src", SCHEMA).name]
     for number in range(draw(st.integers(2, 5))):
@@ -62,7 +62,7 @@ _rows = st.fixed_dictionaries(
 def test_fused_and_apart_are_the_reference(engine: str, data: st.DataObject) -> None:
     """Every flow has the same increments with the same records in the same order; so has state.
 
-    Any of the groupwise stages may be vectorised, wherever it stands.
+    Any of the groupwise stages may be vectorised, in any place.
     """
     dataflow = data.draw(graphs())
     grouped = [

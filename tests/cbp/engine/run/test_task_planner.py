@@ -26,7 +26,7 @@ MANY = 4 * DEFAULT_LIMITS.rows_per_task + 1
 
 
 class FourSlots(LocalExecutor):
-    """Four tasks at a time, as far as planning is told."""
+    """Four tasks at a time, as far as planning knows."""
 
     slots = 4
 

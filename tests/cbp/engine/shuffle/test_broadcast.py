@@ -98,7 +98,7 @@ def test_a_binding_of_another_epoch_reaches_nobody(tmp_path: Path) -> None:
 
 
 def test_messages_find_their_bindings_after_a_restart(tmp_path: Path) -> None:
-    """Whoever reads them: bindings are files that the increment names, and nothing else."""
+    """For any reader: bindings are files that the increment names, and nothing else."""
     driver = driver_of(tmp_path)
     driver.feed("s_orders", [order("a", "bind", "x"), order("b", "send", "@x", id_=7)])
     assert driver.run("stage")

@@ -93,7 +93,7 @@ def test_records_of_one_group_become_few() -> None:
     [chains.too_many, chains.other_key, chains.other_type, chains.fewer_columns, lambda _: []],
 )
 def test_a_broken_promise_names_the_combiner(function: Any) -> None:
-    """Too many records, another key, type or shape, or none: the author is told where."""
+    """Too many records, another key, type or shape, or none: the error names the author's line."""
     spec = WrongSums(function).spec()
     with pytest.raises(AuthorCodeError) as caught:
         combine([("a", 1.0, "kg", 1), ("a", 1.0, "kg", 2)], spec)

@@ -40,7 +40,7 @@ def test_no_two_stay_apart_that_may_be_together(sizes: dict[int, int], most: int
 
 
 def test_large_states_stay_apart() -> None:
-    """Where all that is found lies has to fit in memory; called for as a whole, much sooner."""
+    """The places of what is found must fit in memory; a whole read is refused much sooner."""
     for whole, together in ((False, 4_000_000), (True, 8_000)):
         for records, apart in ((together, 1), (3 * together, 2)):
             sizes = dict.fromkeys((0, 1), 10 + state_weight(records, whole=whole))

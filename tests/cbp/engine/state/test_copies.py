@@ -83,7 +83,7 @@ def test_no_flipped_bit_of_a_copy_reaches_a_look_up(
     """Wherever it is: rows, hashes, offsets, validity, schema, footer, checksums.
 
     Each of 300 places is flipped by itself; a process that maps the copy afterwards finds the
-    records that were written, and whoever met the place has dropped the copy and named it.
+    records that were written, and a reader that met the place has dropped the copy and named it.
     """
     copy = the_copy(tmp_path)
     whole = copy.read_bytes()
@@ -111,7 +111,7 @@ def test_no_flipped_bit_of_a_copy_reaches_a_look_up(
 def test_zeroed_parts_are_found_in_the_middle_of_a_look_up(
     wanted: slice | None, table: StateTable, content: pa.Table, tmp_path: Path
 ) -> None:
-    """A map that was good so far is replaced where it stands: what was found before stays right."""
+    """A map that was good so far is replaced in its place; what was found before stays right."""
     copy = the_copy(tmp_path)
     whole = copy.read_bytes()
     hashes = None if wanted is None else content["_hash"].to_numpy()[wanted]
@@ -128,7 +128,7 @@ def test_zeroed_parts_are_found_in_the_middle_of_a_look_up(
 
 
 def cut(copy: Path) -> None:
-    """Cut a copy off where it lies, under the maps of it."""
+    """Cut a copy off in place, under the maps of it."""
     os.truncate(copy, 5 * BLOCK)
 
 
@@ -160,7 +160,7 @@ def test_a_copy_that_changes_under_its_map_kills_nobody(
 def test_a_copy_that_was_cut_off_later_is_let_go(
     table: StateTable, content: pa.Table, tmp_path: Path
 ) -> None:
-    """Its size is asked again whenever it is told to be in use, also once all was checked."""
+    """Its size is asked again at each use, also once all was checked."""
     now = [1e9]
     cache = IndexCache(str(tmp_path / "cache"), clock=lambda: now[0], limits=LIMITS)
     look_up(table, cache, None)

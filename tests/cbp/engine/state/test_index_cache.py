@@ -248,7 +248,7 @@ def test_a_full_disk_gets_the_newest_copy(
 ) -> None:
     """What fills it goes, oldest first: copies of ours, mapped or not, and those of earlier boots.
 
-    Where a quota refuses, the disk tells of free space that is not to be had.
+    Where a quota refuses, the disk reports free space that is not to be had.
     """
     earlier = disk / "0f0e0d0c-1111-2222-3333-0123456789ab"
     earlier.mkdir()
@@ -295,7 +295,7 @@ def test_a_copy_that_never_fits_takes_no_other(disk: Path) -> None:
 
 
 class Clock:
-    """Seconds that go on when told."""
+    """Seconds that pass when the test says so."""
 
     def __init__(self) -> None:
         self.now = float(LONG_AGO)
@@ -381,7 +381,7 @@ def test_a_copy_in_use_that_was_taken_is_made_again(
 def test_a_map_outlives_its_copy(tmp_path: Path) -> None:
     """Made anew and evicted by another process, a mapped copy reads whole.
 
-    A file that shrinks under a map kills whoever reads it, so a process of its own reads.
+    A file that shrinks under a map kills its reader, so a process of its own reads.
     """
     done = subprocess.run(
         [sys.executable, "-c", _OUTLIVES, str(tmp_path)],

@@ -74,7 +74,7 @@ def test_a_superstep_finds_what_those_before_left(
     files: list[list[tuple[int, int]]],
     steps: list[tuple[list[int], list[tuple[int, int]]]],
 ) -> None:
-    """Neither its own records nor its own deletions; the end is told as if it was one step."""
+    """Neither its own records nor its own deletions; the end is reported as if it was one step."""
     with tempfile.TemporaryDirectory() as folder:
         table = table_of(Path(folder), files, order)
         cache = IndexCache(f"{folder}/cache")

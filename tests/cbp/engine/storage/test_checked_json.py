@@ -83,7 +83,7 @@ def test_a_record_of_an_earlier_version_is_read_as_it_is(tmp_path: Path) -> None
 
 
 def test_no_flipped_bit_of_a_log_entry_is_believed() -> None:
-    """Its digest stands in `commitInfo`, where anybody may say anything."""
+    """Its digest is in `commitInfo`, where any writer may write anything."""
     add = AddFile("_runs/_bucket=1/a.parquet", {"_bucket": "1"}, 1234, 71, 5)
     actions: list[Action] = [add, CommitInfo(1, "WRITE", 1, {"epoch": "7"}, "cbp")]
     data = encode(actions)

@@ -47,7 +47,7 @@ def read_groups(path: str) -> pa.Table:
 
 
 def read_whole(path: str) -> pa.Table:
-    """Read a file as whoever makes an index copy of it."""
+    """Read a file as the maker of an index copy does."""
     return open_parquet(path, mapped=True).read()
 
 

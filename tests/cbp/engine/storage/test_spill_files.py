@@ -1,6 +1,6 @@
 """What a task puts aside: no names, coded errors, and no more address space than there may be.
 
-It has no name at any time, a full disk is told as such, and a bounded address space sorts
+It has no name at any time, a full disk is reported as such, and a bounded address space sorts
 everything.
 """
 

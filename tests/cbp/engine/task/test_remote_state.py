@@ -1,6 +1,6 @@
 """State for other keys: bounded memory, few files, nothing lost.
 
-State for other keys is appended once, whoever is called.
+State for other keys is appended once, whichever groups are called.
 """
 
 from __future__ import annotations

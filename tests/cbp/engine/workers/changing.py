@@ -1,4 +1,4 @@
-"""A translator that changes its process, and one that tells what it finds there."""
+"""A translator that changes its process, and one that reports what it finds there."""
 
 from __future__ import annotations
 
@@ -76,7 +76,7 @@ CHANGES: dict[str, tuple[Any, str]] = {
     "list": (lambda: SEEN.append("x"), f"{__name__}.SEEN"),
     "global": (_last, f"{__name__}.LAST"),
 }
-"""By name: what changes the process, and how that is told."""
+"""By name: what changes the process, and how the error describes it."""
 
 
 class Change(TranslateRecords):

@@ -69,7 +69,7 @@ def run(workers: WorkerExecutor, tmp_path: Path) -> Run:
 def test_what_one_dataflow_changes_another_does_not_see(
     run: Run, workers: WorkerExecutor, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:
-    """The change is told with stage, function and line, and another process takes the place."""
+    """The error names stage, function and line; another process takes the place."""
     before = run(OBSERVE)
     with caplog.at_level(logging.WARNING):
         run(one_stage("change", Change(kind)))
@@ -107,7 +107,7 @@ def test_the_first_run_finds_a_worker_that_was_started_for_it(
 def test_a_worker_that_loading_changed_stays_with_its_stage(
     run: Run, tmp_path: Path, caplog: pytest.LogCaptureFixture, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """As a library does that sets a variable: told once, not paid for at each run."""
+    """As a library does that sets a variable: reported once, not paid for at each run."""
     before = run(OBSERVE)
     (tmp_path / "loading_author.py").write_text(LOADING)
     monkeypatch.setenv("RATE", "2")  # what loading it here sets is taken back

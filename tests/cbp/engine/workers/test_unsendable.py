@@ -1,4 +1,4 @@
-"""What cannot be sent to a worker is told by its stage, its attribute and its line."""
+"""What cannot be sent to a worker is named by its stage, its attribute and its line."""
 
 from __future__ import annotations
 

@@ -232,7 +232,7 @@ def test_processes_agree_whatever_their_hash_seed_and_folder(tmp_path: Path) -> 
 
 
 def test_an_interpreter_without_assertions_is_another_one(tmp_path: Path) -> None:
-    """Where there are none, its code is the same; a difference is told as the interpreter's."""
+    """Without any, its code is the same; a difference is blamed on the interpreter."""
     write(tmp_path, FILES)
     with_, without = (Code(asked(tmp_path, TARGET, *o)[0]) for o in ((), ("-OO",)))
     (difference,) = with_.differences(without)
@@ -253,7 +253,7 @@ def test_a_package_in_an_archive_has_a_fingerprint(tmp_path: Path) -> None:
 
 
 def test_functions_and_classes_of_an_instance_count_and_its_other_values_do_not() -> None:
-    """What a translator is given lies in its document; what it keeps is no code."""
+    """A translator's parameters are part of its document; what it keeps is no code."""
     first, second, third = UrlCount(), UrlCount(), UrlCount()
     second.note, third.note = 5, lambda r: r  # type: ignore[attr-defined]
     third.note.__module__ = UrlCount.__module__  # type: ignore[attr-defined]
@@ -400,7 +400,7 @@ def lone(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> Iterator[Callable[.
 def test_what_lies_beside_a_module_is_its_author_s_too(
     lone: Callable[..., Code], path: str, old: str, new: str, told: str
 ) -> None:
-    """An edit of a module of the same folder is told like one of the same package."""
+    """An edit of a module of the same folder is reported like one of the same package."""
     (difference,) = lone().differences(lone(path, old, new))
     assert told in difference
     assert modules_of(sys.modules["lone_count"].count) >= {"lone_count", "lone_helper"}

@@ -9,9 +9,10 @@ from typing import Any
 import pytest
 
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode, StageNode
-from cbp.model.dataflow.nodes import FileBatch
+from cbp.model.dataflow.nodes import BACKLOG_FILES, ONE_FILE, FileBatch
 from cbp.model.dataflow.reading_together import TOGETHER
 from cbp.model.dataflow.runnable import CountWindow, RunAll
+from cbp.model.dataflow.sinks import SinkNode
 from cbp.model.dataflow.stage import (
     InputSpec,
     LookupSpec,
@@ -126,6 +127,42 @@ def test_neither_the_shape_nor_the_leaders_change() -> None:
     assert choose_leaders(joined) == choose_leaders(apart) == ("r",)
     again = replace(joined, sources=apart.sources)
     assert again.stages["r"].runnable == apart.stages["r"].runnable
+
+
+def joins(*stages: StageNode, sinks: tuple[SinkNode, ...] = (), **source: Any) -> bool:
+    """Return whether a backlog of `src`, whose document says nothing else, is taken together."""
+    sources = {"src": SourceNode("src", ONE, **source), "one": SourceNode("one", ONE)}
+    named = {node.name: node for node in stages}
+    dataflow = Dataflow("d", sources, named, sinks={sink.name: sink for sink in sinks})
+    assert replace(dataflow).sources == dataflow.sources  # made again, it says the same
+    assert all(node.runnable != TOGETHER for node in dataflow.stages.values())
+    return dataflow.sources["src"].batch_of(BACKLOG_FILES) == FileBatch()
+
+
+def test_a_backlog_is_taken_together_where_only_the_final_state_counts() -> None:
+    """Without a word of the document; fewer files, and what else was said, stay as they were."""
+    assert joins(stage("a", "src"), stage("b", "a.o"))
+    assert not joins(stage("a", "one"))  # nothing reads `src`: nothing says that it may
+    assert not joins(stage("a", "src"), batch=ONE_FILE)
+    assert not joins(stage("a", "src"), format="delta")
+    (source,) = Dataflow("d", {"s": SourceNode("s", ONE)}, {"a": stage("a", "s")}).sources.values()
+    assert source.batch_of(BACKLOG_FILES - 1).files == 1
+    assert source.batch_of(BACKLOG_FILES).files > 1
+
+
+@pytest.mark.parametrize("case", CASES)
+def test_a_backlog_is_taken_file_by_file_where_a_stage_may_notice(case: str) -> None:
+    """One stage that can tell epochs apart is enough, be it the only reader or one of two."""
+    assert not joins(CASES[case]("src"))
+    assert not joins(stage("b", "src"), CASES[case]("src"))
+
+
+@pytest.mark.parametrize("flow", ["src", "a.o", "b.o"])
+def test_a_backlog_is_taken_file_by_file_where_a_sink_publishes_increments(flow: str) -> None:
+    """A sink of a view writes the final records; one of a flow has a file for each increment."""
+    stages = stage("a", "src"), stage("b", "a.o")
+    assert not joins(*stages, sinks=(SinkNode("s", "parquet", flow=flow, path="/p"),))
+    assert joins(*stages, sinks=(SinkNode("s", "delta", view="a.o", path="/p"),))
 
 
 def queue(*sizes: int) -> Connector:

@@ -1,4 +1,4 @@
-"""Who cannot follow a replaced file, told from what is declared."""
+"""Which readers cannot follow a replaced file, judged by their declarations."""
 
 from __future__ import annotations
 

@@ -14,7 +14,7 @@ def test_changes_have_the_columns_of_the_view_a_type_and_a_sign() -> None:
 
 
 def test_a_record_that_came_and_went_sums_up_to_nothing() -> None:
-    """A sum that is below zero stays: it tells of a change that is missing."""
+    """A sum below zero stays: it shows that a change is missing."""
     told = [("a", "insert"), ("b", "insert"), ("a", "delete"), ("b", "update_before"),
             ("c", "update_after"), ("d", "delete")]  # fmt: skip
     sums = consolidated((record, SIGNS[kind]) for record, kind in told)

@@ -22,7 +22,7 @@ def indexes(connector: Connector) -> list[tuple[int, bool]]:
 
 
 def test_increments_are_queued_in_order() -> None:
-    """The oldest stands first, and nothing is read at first."""
+    """The oldest comes first, and nothing is read at first."""
     assert indexes(queue(3, 4)) == [(3, False), (4, False)]
     assert queue(3, 4).find(4).index == 4
 

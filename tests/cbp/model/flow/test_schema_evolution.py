@@ -1,4 +1,4 @@
-"""Schemas that grow: what old records survive, told column by column."""
+"""Schemas that grow: which old records survive, column by column."""
 
 from __future__ import annotations
 

@@ -18,7 +18,7 @@ EDGES = st.lists(st.tuples(st.sampled_from(NAMES), st.sampled_from(NAMES)), max_
 
 @given(EDGES)
 def test_every_node_has_one_place_and_forward_edges_rise(edges: list[tuple[str, str]]):
-    """A long edge has one lane in each layer between its ends, and nothing stands twice."""
+    """A long edge has one lane in each layer between its ends, and nothing is drawn twice."""
     layout = lay_out(NAMES, edges)
     places = [one for layer in layout.layers for one in layer]
     assert sorted(one for one in places if isinstance(one, str)) == NAMES
@@ -31,7 +31,7 @@ def test_every_node_has_one_place_and_forward_edges_rise(edges: list[tuple[str, 
 
 @given(EDGES)
 def test_only_edges_of_cycles_lead_back(edges: list[tuple[str, str]]):
-    """Without the edges that lead back there is no cycle, and each of them lies on one."""
+    """Without the edges that lead back there is no cycle, and each of them is part of one."""
     layout = lay_out(NAMES, edges)
     after = {name: {end for begin, end in edges if begin == name} for name in NAMES}
 

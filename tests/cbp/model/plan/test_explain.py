@@ -1,6 +1,6 @@
-"""The physical plan: which way records take, told from the description alone.
+"""The physical plan: which way records take, from the description alone.
 
-The plan tells every stage, input, state and output once.
+The plan names every stage, input, state and output once.
 """
 
 from __future__ import annotations
@@ -22,8 +22,9 @@ from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
-from tests.flows import Letters, Ranks
+from tests.flows import Ranks
 from tests.loops import Components, loop_of
+from tests.message_flows import Letters
 from tests.sql_forms import JoinedSql
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)
@@ -116,7 +117,7 @@ def test_stages_apart_read_their_own_increments():
 
 
 def test_without_a_shuffle_every_task_reads_everything():
-    """The local executor has no shuffle, so no size is told."""
+    """The local executor has no shuffle, so no size is shown."""
     flow = sums()
     plan = explain(flow, choose_leaders(flow), LOCAL)
     assert set(ways(plan).values()) == {"every_task"}
@@ -222,7 +223,7 @@ def test_leaders_of_another_dataflow_are_refused():
 
 
 def test_a_loop_has_one_task_and_reads_what_it_wrote():
-    """Its messages do not wait for an epoch; the number of supersteps is told."""
+    """Its messages do not wait for an epoch; the number of supersteps is shown."""
     flow = loop_of(Components(), links="src BIGINT, dst BIGINT")
     stage = stages_of(explain(flow, tuple(flow.stages), PhysicalLimits(64)))["stage"]
     assert stage.tasks_max == 1

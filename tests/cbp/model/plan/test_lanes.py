@@ -14,7 +14,7 @@ BYPASS = Bypass(tasks_max=2, job_start_seconds=0.1)
 def test_a_job_bypasses_spark_while_its_start_is_a_tenth_of_it_at_least(
     form: str, tasks: int
 ) -> None:
-    """The bound that operators are told is where the share of the start passes a tenth."""
+    """The bound that operators see is where the share of the start passes a tenth."""
     bound = BYPASS.records_max(form, tasks)
     for records, bypasses in ((bound * 99 // 100, True), (bound * 101 // 100, False)):
         seconds = work_seconds(records, 0, tasks=tasks, form=form)

@@ -17,7 +17,7 @@ DIFF = set_diff().stages["diff"]
 
 
 def test_the_reason_names_the_rule_and_the_increments():
-    """Spans are said as such, what stays is told apart, and what looked empty is named."""
+    """Spans are shown as such, what stays is separate, and what looked empty is named."""
     assert reason(NODE, {"items": (3,), "plain": (4,)}, {"items": (3,), "plain": (4,)}) == (
         "RunAll answered: read increment 3 of `items`, increment 4 of `plain`, "
         "and remove what was read"
@@ -57,7 +57,7 @@ def test_a_long_list_is_cut():
 
 
 def test_what_a_run_took_is_told_by_increment():
-    """Read and removed are told apart; what nothing knows any more has no size."""
+    """Read and removed are separate; what nothing knows any more has no size."""
     known = {("items", 3): Increment("items", 3, "x", (DataFile("f", 5, 70),))}
     first, second = consumed(NODE, {"items": (3,)}, {"items": (2,)}, known, {})
     assert (first.index, first.read, first.removed, first.records) == (2, False, True, None)

@@ -41,6 +41,6 @@ def test_no_record_waits_longer_than_its_seconds(now_ms: int, is_due: bool) -> N
 
 
 def test_at_once_publishes_what_there_is() -> None:
-    """Whoever stops a dataflow leaves nothing behind; nothing is published for nothing."""
+    """Stopping a dataflow leaves nothing unpublished; nothing is published without a reason."""
     assert due(PublishPolicy(9), {"a": A[:1]}, now_ms=0, at_once=True) is not None
     assert due(PublishPolicy(), {"a": ()}, now_ms=10**9, at_once=True) is None

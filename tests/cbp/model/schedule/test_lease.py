@@ -47,7 +47,7 @@ def test_only_the_epoch_that_holds_a_lease_renews_or_releases_it() -> None:
     ],
 )
 def test_what_an_instance_does_next(role: Role, now: float, expected: Step) -> None:
-    """Nobody stands who has runs of an earlier term, or who gave way a moment ago."""
+    """No instance is a candidate with runs of an earlier term, or just after it gave way."""
     assert next_step(role, now=now, not_before=5.0) is expected
 
 

@@ -47,7 +47,7 @@ def test_waiting_time_counts_by_priority() -> None:
 
 
 def test_the_weights_are_those_that_the_words_promise() -> None:
-    """Four times, as it is, a quarter; a time that lies ahead counts as none."""
+    """Four times, once, a quarter; a time in the future counts as none."""
     assert [weight_of(one) / weight_of(NORMAL) for one in PRIORITIES] == [0.25, 1, 4]
     assert waited(NOW + timedelta(hours=1), NOW, "high") == timedelta(0)
 

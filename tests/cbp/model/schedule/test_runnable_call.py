@@ -15,7 +15,7 @@ from cbp.model.author.memo import json_memo
 from cbp.model.dataflow.runnable import Align
 from cbp.model.dataflow.stage import RunnableSpec
 from cbp.model.flow.connector import Connector, Decision
-from cbp.model.flow.increment import Increment
+from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.schedule.runnable_call import consult
 
 CONNECTORS = {"a": Connector("a").append(Increment("flow", 3, "x")), "b": Connector("b")}
@@ -90,7 +90,7 @@ def test_a_function_that_fails_names_its_line() -> None:
 
 
 def test_keys_that_go_backwards_name_the_stage() -> None:
-    """A rule's own error gets stage, rule and place from whoever asked."""
+    """A rule's own error gets stage, rule and place from its caller."""
     with pytest.raises(AlignmentError) as refused:
         consult("diff", RunnableSpec(Align(("a",)), "diff.py:7"), CONNECTORS, "y")
     assert "stage 'diff'" in refused.value.message
@@ -103,3 +103,17 @@ def test_read_marks_may_be_read_again() -> None:
     kept = {"a": CONNECTORS["a"].after((3,), ()), "b": CONNECTORS["b"]}
     spec = RunnableSpec(lambda c, m: Decision({"a": (3,)}, {"a": [3]}))  # type: ignore[dict-item]
     assert consult("s", spec, kept, None).read == {"a": (3,)}
+
+
+def test_records_without_a_framing_key_are_read_without_a_question() -> None:
+    """At once and by themselves, whatever the rule waits for; its memo stays."""
+    keyless = Increment("f", 7, "", (DataFile("flows/f/7", 2, 20, refused=("code", "words")),))
+    connectors = {"a": CONNECTORS["a"].append(keyless), "b": CONNECTORS["b"]}
+
+    def never(connectors: Any, memo: Any) -> Decision:
+        raise AssertionError
+
+    spec = RunnableSpec(never, sets_aside=True)
+    decision = consult("s", spec, connectors, {"last": 1})
+    assert (decision.read, decision.remove) == ({"a": (7,)}, {"a": (7,)})
+    assert (decision.memo, decision.late) == ({"last": 1}, None)

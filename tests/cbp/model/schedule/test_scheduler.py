@@ -1,4 +1,4 @@
-"""What to start next: serial epochs, limits, fairness, and a reason for whoever waits."""
+"""What to start next: serial epochs, limits, fairness, and a reason for what waits."""
 
 from __future__ import annotations
 
@@ -47,7 +47,7 @@ def test_a_runnable_stage_starts_with_what_it_reads() -> None:
 
 
 def test_a_runnable_that_was_asked_elsewhere_is_not_asked_again() -> None:
-    """Its answer is taken as it is; while there is none, the stage says whom it waits for."""
+    """Its answer is taken as it is; without one, the stage says what it waits for."""
 
     def ask(connectors: Any, memo: Any) -> Decision:
         raise AssertionError
@@ -126,7 +126,7 @@ def test_the_last_place_is_not_for_a_dataflow_that_has_the_others() -> None:
 
 
 def test_who_gave_way_takes_turns_in_the_narrow_place() -> None:
-    """Whoever gave way first goes first, however long it waited; words say what it waits for."""
+    """The stage that gave way first goes first, however long it waited; words say what for."""
 
     def gave_way(stage: str, times: int, ago: int, waited: int) -> StageView:
         one = replace(view(stage, waited=waited), dataflow=stage, gave_way=times)
@@ -289,7 +289,7 @@ def test_a_hungry_reader_gets_more_than_the_limit() -> None:
 
 
 def test_an_idle_stage_names_who_keeps_it_waiting() -> None:
-    """Whoever is stopped or held before it is found, over any number of idle stages."""
+    """The stopped or held stage before it is found, over any number of idle stages."""
     views = [
         linked("a", {"source": 1}, active=False, paused_because="3 failures"),
         linked("b", {"a.out": 0}),

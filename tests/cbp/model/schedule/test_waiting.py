@@ -88,7 +88,7 @@ def test_a_reason_has_its_kind() -> None:
 
 
 def test_back_pressure_and_who_is_behind_it() -> None:
-    """A writer waits for its only reader; whoever waits for a stopped writer names it."""
+    """A writer waits for its only reader; what waits for a stopped writer names it."""
     ready = Connector("i").append(frame(0, 0))
     writer = stage("w", ready, wiring={"i": "source"}, limits={"w.out": FlowLimit(1)})
     full = Connector("o").append(frame(0, 0))

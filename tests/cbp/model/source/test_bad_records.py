@@ -1,4 +1,4 @@
-"""What a document may say of wrong records, and that it is told where it is wrong."""
+"""What a document may say of wrong records, and which of its parts an error names."""
 
 from __future__ import annotations
 

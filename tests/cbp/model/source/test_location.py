@@ -84,7 +84,7 @@ def test_anything_else_is_a_mistake_that_quotes_no_secret(location: Any):
 
 
 def test_a_delta_table_has_no_location():
-    """It is named by its option, and lies in a folder."""
+    """It is named by its option, and is inside a folder."""
     with pytest.raises(DataflowInvalidError) as caught:
         sources("s3://bucket/x", "delta", options={"table": "t"})
     assert "location_invalid" in {one.code for one in caught.value.mistakes}

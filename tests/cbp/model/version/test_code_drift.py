@@ -1,4 +1,4 @@
-"""Code that changed under its document: what may go on, and what is told of the rest.
+"""Code that changed under its document: what may go on, and what is reported of the rest.
 
 Code that changed runs once it is registered again.
 """
@@ -72,7 +72,7 @@ def shape(translator: type, buckets: int = 4) -> DataflowShape:
 
 @pytest.mark.parametrize("translator", [Count, Echo, Talks])
 def test_a_version_has_not_drifted_from_itself(translator: type) -> None:
-    """Nothing is told, of any kind of stage."""
+    """Nothing is reported, for any kind of stage."""
     assert drift(shape(translator), shape(translator)) == ()
 
 
@@ -129,7 +129,7 @@ def test_another_interpreter_is_told_as_that() -> None:
     ],
 )
 def test_other_tables_keys_or_inputs_are_drift(now: type, told: str) -> None:
-    """Each is told, also what a change would carry out: nobody has asked for one."""
+    """Each is reported, also what a change would carry out: no operator asked for one."""
     (mistake,) = drift(shape(Count), shape(now))
     assert (mistake.code, mistake.where) == ("code_drifted", "stages.stage")
     assert told in mistake.message

@@ -141,7 +141,7 @@ def test_moments_end_where_the_records_do() -> None:
 
 
 def test_runs_of_one_millisecond_are_undone_together() -> None:
-    """No listed moment lies between them, and its number is refused with those around it."""
+    """No listed moment is between them, and its number is refused with its neighbours."""
     times = {"a": [10, 20], "b": [5, 20, 30]}
     spans = {"a": range(2), "b": range(3)}
 

@@ -143,7 +143,7 @@ def indexes(found: Succession, stage: str) -> list[int]:
 
 
 def test_a_plan_that_keeps_everything_gives_the_position_that_there_was() -> None:
-    """But for the number of the version; no queue is told."""
+    """Except for the number of the version; no queue is mentioned."""
     flow = flow_of(one=Count, two=(Count, "one.totals"))
     position = position_of(flow, one=queue("a", 8, 9, read=[8]), two=queue("one.totals", 6))
     actual = succession(flow, flow, position)
@@ -244,7 +244,7 @@ def test_a_stage_that_is_rebuilt_behind_one_that_is_not_leads_itself() -> None:
 
 
 def test_a_rewired_input_begins_with_the_next_increment_of_its_flow() -> None:
-    """What waited of the other flow goes, and is told."""
+    """What waited of the other flow is dropped, and the plan says so."""
     before, after = flow_of(one=Count), flow_of(one=(Count, "b"))
     actual = succession(before, after, position_of(before, one=queue("a", 8, 9)), KEEP)
     assert indexes(actual, "one") == []
@@ -263,7 +263,7 @@ def test_framing_begins_and_ends_only_where_nothing_waits(way: str) -> None:
     )
     actual = succession(before, after, position_of(before, one=full), KEEP)
     assert [mistake.code for mistake in actual.refused] == ["framing_changed"]
-    assert f"is {way} now, and 1 increment or frame waits" in actual.refused[0].message
+    assert f"is {way} now, but 1 increment or frame waits" in actual.refused[0].message
     actual = succession(before, after, position_of(before, one=empty), KEEP)
     assert actual.refused == ()
     framing = actual.position.stages["one"].connectors["words"].framing
@@ -298,7 +298,7 @@ def test_a_flow_that_is_cut_otherwise_goes_on_with_the_next_number() -> None:
 
 @pytest.mark.parametrize("closes", [(), (9,)])
 def test_what_is_not_framed_yet_is_framed_by_the_new_function(closes: tuple[int, ...]) -> None:
-    """Whoever mends a function that fails keeps what arrived meanwhile, and its closes."""
+    """Mending a function that fails keeps what arrived meanwhile, and its closes."""
     before, after = flow_of(one=FramedByLength), flow_of(one=FramedByCase)
     was = Connector("words", (), Framing({"m": 1}, 5, None, 8), (increment("a", 9),), closes)
     actual = succession(before, after, position_of(before, one=was), KEEP)

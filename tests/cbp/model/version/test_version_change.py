@@ -251,7 +251,7 @@ def test_who_reads_a_rebuilt_stage_is_asked_too() -> None:
 
 @pytest.mark.parametrize("word", ["keep", "rebuild", "retained"])
 def test_a_choice_names_what_it_can_be_about(word: str) -> None:
-    """A name that is not there, or not new, is told with those that are."""
+    """A name that does not exist, or is not new, is refused with a list of those that are."""
     one = flow_of(a=Count())
     assert rules(plan_of(one, one, **{word: ["x"]})) == [("choice_unknown", "stages.x")]
     twice = plan_of(one, one, keep=["a"], rebuild=["a"])
@@ -275,7 +275,7 @@ def test_a_flow_that_comes_back_holds_what_was_written_to_it() -> None:
 
 
 def test_code_without_a_fingerprint_is_not_compared() -> None:
-    """A description from before knows no code: nothing is told to be different."""
+    """An earlier description has no code: nothing is reported as different."""
     shape = shape_of(flow_of(a=Count()))
     unknown = replace(shape, stages={"a": replace(shape.stages["a"], code=Code())})
     assert not compare_versions(unknown, shape).changed

@@ -95,7 +95,7 @@ def test_every_wrong_column_is_listed() -> None:
 
 
 def test_a_null_column_has_a_word_of_its_own() -> None:
-    """Null is told apart from the empty string."""
+    """Null differs from the empty string."""
     schema = Schema.parse("a STRING, b STRING")
     assert parse_key(schema, [("a", ""), ("_null", "b")]) == {"a": "", "b": None}
 
@@ -118,7 +118,7 @@ def test_a_number_of_32_bits_is_the_one_that_is_stored() -> None:
 
 
 def test_columns_of_the_second_key_may_be_left_out() -> None:
-    """Given ones are typed and told from null; the key's own columns stay required."""
+    """Given ones are typed and differ from null; the key's own columns stay required."""
     schema, second = Schema.parse("site STRING"), Schema.parse("rank INT, url STRING")
     for query, expected in (
         ([("site", "a")], {"site": "a"}),

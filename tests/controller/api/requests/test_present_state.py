@@ -1,4 +1,4 @@
-"""The state of the service as another process is told it."""
+"""The state of the service as another process receives it."""
 
 from __future__ import annotations
 

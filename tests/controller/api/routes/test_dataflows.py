@@ -185,7 +185,7 @@ def test_a_package_that_is_gone_does_not_hide_the_dataflow(filled: Service) -> N
 
 
 def test_pause_and_resume_are_idempotent(filled: Service) -> None:
-    """Each says how the dataflow stands, as often as it is asked."""
+    """Each answers with the state of the dataflow, as often as it is asked."""
     with filled.client() as client:
         for action, desired in [("pause", "paused"), ("resume", "running")]:
             for _ in range(2):
@@ -194,7 +194,7 @@ def test_pause_and_resume_are_idempotent(filled: Service) -> None:
 
 
 def test_a_stopped_stage_can_be_tried_again(filled: Service) -> None:
-    """The wish reaches the controller; a stage that does not exist is told so."""
+    """The wish reaches the controller; a stage that does not exist is refused."""
     with filled.client() as client:
         assert client.post(f"{PATH}/clicks/stages/count/retry").status_code == 200
         assert client.post(f"{PATH}/clicks/stages/nobody/retry").status_code == 404

@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 import json
+import re
 from collections.abc import Iterator
 from pathlib import Path
 from typing import Any
@@ -78,13 +79,19 @@ def test_it_is_listed_with_file_and_line(shop: FragileShop) -> None:
 def test_a_dataflow_is_not_up_to_date_while_something_is_set_aside(
     shop: FragileShop, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """`cbp status` counts it and ends with 4; so do summary, metric and alert."""
+    """`cbp status` counts it and ends with 4; so do summary, stage, metric and alert."""
     assert "up to date" in shop.cbp(capsys, "status")
     shop.put_numbers("monday.jsonl", ("a", 1), ("b", 13))
     printed = shop.cbp(capsys, "status", code=4)
     assert "1 record is set aside" in printed
     assert "cbp set-aside one sum" in printed
-    assert "sum: 1 record is set aside" in shop.cbp(capsys, "status", "one", code=4)
+    printed = shop.cbp(capsys, "status", "one", code=4)
+    assert "sum: 1 record is set aside" in printed
+    assert re.search(r"^sum +set aside +\d", printed, re.MULTILINE)
+    assert "sum: set aside, next epoch 1" in shop.cbp(capsys, "stage", "one", "sum")
+    stages = {one["name"]: one for one in shop.get("/api/v1/dataflows/one")["stages"]}
+    assert (stages["sum"]["state"], stages["sum"]["set_aside"]) == ("set_aside", 1)
+    assert (stages["again"]["state"], stages["again"]["set_aside"]) == ("waiting", 0)
     assert shop.get("/api/v1/dataflows")["items"][0]["set_aside"] == {"sum": 1}
     (judged,) = shop.get("/api/v1/freshness")["dataflows"]
     assert (judged["state"], judged["left"]) == ("stuck", ["sum: 1 record is set aside"])

@@ -35,7 +35,7 @@ def client(real: Live) -> Iterator[httpx.Client]:
 
 
 def test_a_version_is_shown_with_its_tag(client: httpx.Client) -> None:
-    """Who has it already is told so; one that is not there is unknown."""
+    """A caller who has it already gets no content; one that does not exist is unknown."""
     shown = client.get(f"{PATH}/versions/1")
     assert (shown.headers["etag"], shown.json()["version"]) == ('"1"', 1)
     same = client.get(f"{PATH}/versions/1", headers={"If-None-Match": '"1"'})

@@ -56,7 +56,7 @@ def test_a_change_says_who_what_and_with_which_outcome(filled: Service) -> None:
 
 
 def test_a_reason_is_kept(filled: Service) -> None:
-    """A roll-back is kept with its reason, and by whom as the request says it."""
+    """A roll-back is kept with its reason and its author, as the request names them."""
     with filled.client() as client:
         query = {"to": "0", "by": "ada", "reason": "a wrong file"}
         client.post("/api/v1/dataflows/clicks/rollback", params=query)
@@ -65,7 +65,7 @@ def test_a_reason_is_kept(filled: Service) -> None:
 
 
 def test_a_failed_change_has_its_error(filled: Service) -> None:
-    """What was tried is told, too."""
+    """What was tried is logged, too."""
     with filled.client() as client:
         client.post("/api/v1/dataflows/nobody/pause")
     (entry,) = entries(filled)

@@ -160,7 +160,7 @@ def test_refused_requests_change_nothing(
 def test_a_caller_is_refused_before_its_body_is_judged(
     filled: Service, known: dict[str, dict[str, dict[str, str]]]
 ) -> None:
-    """What a route thinks of a body is told only to those who may use the route."""
+    """Only callers who may use the route learn what is wrong with a body."""
     headers = {**known["viewer"]["token"], "Content-Type": "application/json"}
     with filled.client(token=None) as client:
         for path in ("/api/v1/tokens", "/api/v1/dataflows", "/api/v1/runs/cancel"):
@@ -179,7 +179,7 @@ def test_unknown_paths_tell_nothing_to_outsiders(filled: Service, path: str) -> 
 
 @pytest.mark.parametrize(("method", "path"), sorted(ONLY_AUTHENTICATED))
 def test_the_document_needs_some_credential(filled: Service, method: str, path: str) -> None:
-    """Whoever is known may read it; nobody else."""
+    """Every known caller may read it; nobody else."""
     with filled.client(token=None) as client:
         assert client.request(method, path).status_code == 401
     with filled.client() as client:

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.access.attempts import ATTEMPTS_MAX
+from controller.access.rate_limits import ATTEMPTS_MAX
 from tests.controller.api.app_transport import TOKEN
 from tests.controller.api.fake_service import Service
 from tests.controller.api.security.callers import MARKED, bearer, cookie_of, make_token, sign_in
@@ -192,7 +192,7 @@ def test_a_program_needs_no_mark(filled: Service) -> None:
 def test_services_on_two_ports_have_cookies_of_their_own(
     filled: Service, browser: httpx.Client
 ) -> None:
-    """A browser sends a cookie to all ports of a host; the name tells them apart."""
+    """A browser sends a cookie to all ports of a host; the name distinguishes them."""
     cookie = cookie_of(sign_in(filled))
     elsewhere = {**cookie, "Host": "127.0.0.1:9000"}
     assert browser.get("/api/v1/session", headers=elsewhere).status_code == 401

@@ -57,7 +57,7 @@ def test_sessions_are_listed_and_ended(cbp: Cbp, service: Service) -> None:
 
 
 def test_the_audit_log_says_who_called(cbp: Cbp, service: Service) -> None:
-    """The command tells its user; filters are the service's."""
+    """The command shows its user; filters are the service's."""
     service.fill()
     cbp("pause", "clicks")
     cbp("pause", "nobody")

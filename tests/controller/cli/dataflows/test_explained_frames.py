@@ -1,6 +1,6 @@
 """`cbp explain` of a stage that frames its input: by which key, and what the frames were.
 
-A run tells the frames that it took by their keys, also when they are gone, and none whose number
+A run names the frames that it took by their keys, also when they are gone, and none whose number
 another frame may have now.
 """
 
@@ -84,7 +84,7 @@ def test_a_run_tells_the_frames_that_it_read(cbp: Cbp, service: Live) -> None:
 
 
 def test_a_failed_run_tells_the_frame_that_waits_still(cbp: Cbp, service: Live) -> None:
-    """Until the past is amended: then the number may be another frame's, and nothing is told."""
+    """Until the past is amended: then the number may be another frame's, and none is named."""
     world = service.world
     world.arrive("days", "a", ("x", 3))
     world.ticks()

@@ -34,7 +34,7 @@ def rest(service: Live, *path: str) -> Any:
 
 
 def test_a_stage_names_its_look_ups(service: Live) -> None:
-    """A look-up is told with its table, and is no input; its changes are, where it wakes."""
+    """A look-up is shown with its table, and is no input; its changes are, where it wakes."""
     stages = {one["name"]: one for one in rest(service, "dataflows", "shop")["stages"]}
     columns = "word STRING, n BIGINT"
     told = {"name": "words", "table": "newest.newest", "by": ["word"], "key": []}

@@ -110,7 +110,7 @@ def test_named_files_are_left_out(cbp: Cbp, service: Service) -> None:
 
 
 def test_where_to_go_is_listed(cbp: Cbp) -> None:
-    """With what `--to` takes, the run behind which it lies, and when that was; JSON too."""
+    """With what `--to` takes, the run before it, and when that was; JSON too."""
     outcome = cbp("rollback", "clicks", "--moments")
     assert outcome.status == 0, outcome.err
     for words in ("count:5", "count:0", "before the first run"):
@@ -145,7 +145,7 @@ def test_wrong_calls_are_refused(cbp: Cbp, service: Service) -> None:
 
 
 def test_a_key_names_the_request(service: Service) -> None:
-    """The controller is told the Idempotency-Key, so that it undoes once."""
+    """The controller gets the Idempotency-Key, so that it undoes once."""
     with service.client() as client:
         path, query = "/api/v1/dataflows/clicks/rollback", {"to": "1", "reason": "x"}
         answer = client.post(path, params=query, headers={"Idempotency-Key": "k"})

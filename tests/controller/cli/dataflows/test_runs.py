@@ -46,7 +46,7 @@ def test_runs_are_filtered_as_rest_does(cbp: Cbp, service: Service) -> None:
 
 
 def test_the_runs_of_a_dataflow_are_listed_by_its_name(cbp: Cbp, service: Service) -> None:
-    """In the place of a run's id; a name that is neither is told as a dataflow."""
+    """In the place of a run's id; a name that is neither is reported as a dataflow."""
     assert ids(cbp, "clicks", "--failed") == ["r2"]
     assert cbp("runs", "r1", "--json").json["id"] == "r1"
     outcome = cbp("runs", "nobody", "--json")

@@ -60,7 +60,7 @@ def rest(service: Live, *path: str, **query: Any) -> Any:
 
 
 def test_the_size_of_a_state_and_its_skew_are_those_of_the_table(cbp: Cbp, service: Live) -> None:
-    """Live records, not those that were replaced; from the log, whatever lies in the table."""
+    """Live records, not those that were replaced; from the log, whatever is in the folder."""
     (none,) = rest(service, "stages", "keep", "states")["items"]
     assert (none["rows"], none["buckets"], none["skew"], none["histogram"]) == (0, 4, None, [])
     service.world.arrive("picky", "a", *((f"k{n}", n) for n in range(10)))
@@ -82,7 +82,7 @@ def test_the_size_of_a_state_and_its_skew_are_those_of_the_table(cbp: Cbp, servi
 
 
 def test_a_stage_says_its_code_and_what_holds_the_stage_before_it(service: Live) -> None:
-    """A limit stands at the reader's input; a source holds nothing up."""
+    """A limit is at the reader's input; a source holds nothing up."""
     keep, again = (rest(service, "stages", name) for name in ("keep", "again"))
     assert keep["limits"] == {}
     assert again["limits"] == {"items": {"increments": None, "records": 2, "bytes": None}}

@@ -1,4 +1,4 @@
-"""`cbp verify` against the real controller: what it tells, and how it ends."""
+"""`cbp verify` against the real controller: what it prints, and how it ends."""
 
 from __future__ import annotations
 

@@ -47,7 +47,7 @@ def test_alerts_that_hold_are_printed_without_a_receiver(cbp: Cbp, service: Serv
 
 
 def test_a_receiver_that_got_nothing_yet_is_named(cbp: Cbp, service: Service) -> None:
-    """Nobody is told to set what is set."""
+    """Nobody is asked to set what is set."""
     hook = WebhookChannel("http://127.0.0.1:9/x", service_url="http://127.0.0.1:1")
     outcome = cbp("alerts", session=_alerts_over(service, DataflowHealth("clicks", "ok"), hook))
     assert (outcome.status, outcome.err) == (0, "")

@@ -131,7 +131,7 @@ def test_a_folder_where_link_replaces_is_refused(
 def test_a_folder_that_cannot_be_written_is_refused(
     tmp_path: Path, port: int, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Told for the folder that it is, with a remedy."""
+    """Reported for the folder that it is, with a remedy."""
     monkeypatch.setattr(os, "access", lambda path, mode: False)
     checks = _checks(Settings(root=tmp_path, port=port, engine="local"))
     assert (checks["root folder"].status, checks["drop folder"].status) == ("fail", "fail")
@@ -152,7 +152,7 @@ def test_a_clock_that_disagrees_with_the_files_is_refused(
 
 
 def test_a_clock_that_was_never_set_is_refused(tmp_path: Path) -> None:
-    """1970 is told as such."""
+    """1970 is reported as such."""
     with pytest.raises(RuntimeError, match="never set"):
         probes.check_clock(tmp_path, ManualClock(datetime(1970, 1, 1, tzinfo=UTC)))
 
@@ -189,7 +189,7 @@ def test_a_disk_that_fills_up_is_told_in_time(
 
 
 def test_the_database_is_looked_at_and_not_made(tmp_path: Path) -> None:
-    """A missing file stays missing, a good one is read, anything else is told."""
+    """A missing file stays missing, a good one is read, anything else is reported."""
     path = tmp_path / "a b.db"
     url = f"sqlite:///{path}"
     assert "first start" in probes.check_database(url)

@@ -87,7 +87,7 @@ def test_packages_of_the_page_are_those_of_its_bundle(tmp_path: Path) -> None:
 
 
 def test_what_the_project_needs_is_in_its_dependencies(document: dict[str, Any]) -> None:
-    """So that a scanner tells what is ours to update from what came with something else."""
+    """So that a scanner can separate what is ours to update from what came with something else."""
     project = tomllib.loads((REPO / "pyproject.toml").read_text(encoding="utf-8"))["project"]
     own = document["metadata"]["component"]["bom-ref"]
     (needed,) = (one["dependsOn"] for one in document["dependencies"] if one["ref"] == own)

@@ -188,7 +188,7 @@ def test_waiting_is_for_these_files_and_all_that_they_cause(
 def test_a_file_that_came_before_is_told(
     cbp: Cbp, service: Service, incoming: Path, file: Path
 ) -> None:
-    """Whoever drops it again sees why nothing happens; a new one becomes an increment."""
+    """Dropping it again shows why nothing happens; a new one becomes an increment."""
     service.store.records["clicks"] = DataflowRecord("clicks", 1, {}, "/", "running", NOON)
     again = claim(1, "a.jsonl.gz", status="duplicate", index=None)
     service.store.claim_records = Arriving(again)

@@ -125,7 +125,7 @@ def test_the_depth_and_the_length_of_paths_are_bounded(drop: Drop) -> None:
 
 
 def test_a_refused_file_is_readmitted_under_its_path(drop: Drop) -> None:
-    """It lies in quarantine under a name of the service's."""
+    """It is in quarantine under a name of the service's."""
     put_below(drop, "a/day.jsonl", b"broken\n")
     assert drop.scan().quarantined == 1
     (reason,) = drop.reasons()

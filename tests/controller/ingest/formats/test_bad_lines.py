@@ -18,6 +18,7 @@ import pytest
 
 from cbp.errors import DataflowInvalidError
 from cbp.model.dataflow.dataflow import Dataflow, SourceNode
+from cbp.model.dataflow.nodes import ONE_FILE, FileBatch
 from cbp.model.flow.schema import Schema
 from cbp.sdk.document import dataflow_from_document
 from tests.controller.ingest.harness import Drop, accepted, lines, rejected
@@ -99,6 +100,40 @@ def test_a_hundred_lines_are_reported_and_that_there_are_more(tmp_path: Path) ->
     assert [one["line"] for one in reason["lines"]] == list(range(1, 101))
     assert reason["lines_more"] is True
     assert len(json.dumps(reason)) < 100_000
+
+
+DEVICES = pa.table({"id": [1, 2], "device": ["a", None], "at": [1.5, 2.0]})
+
+
+@pytest.mark.parametrize("together", [False, True])
+@pytest.mark.parametrize(
+    ("format_", "data"),
+    [
+        ("jsonl", b'{"id": 1, "device": "a", "at": 1.5}\n{"id": 2, "at": 2.0}\n'),
+        ("csv", b"id,device,at\n1,a,1.5\n2,b,2.0\n"),
+        ("parquet", parquet(DEVICES)),
+    ],
+)
+def test_new_columns_are_proposed_with_their_types(
+    format_: str, data: bytes, together: bool, tmp_path: Path
+) -> None:
+    """All that the schema lacks, as it is spelled there, and what admits the file afterwards."""
+    batch = FileBatch() if together else ONE_FILE
+    reason = rejected(data, tmp_path, "id BIGINT, name STRING", format_, batch=batch)
+    assert reason["code"] == "column_unknown"
+    assert reason["new_columns"] == ["device STRING", "at DOUBLE"]
+    assert "device STRING, at DOUBLE" in reason["message"]
+    assert "cbp quarantine readmit DATAFLOW orders --all --code column_unknown" in reason["message"]
+    schema = ", ".join(["id BIGINT, name STRING", *reason["new_columns"]])
+    first, _ = accepted(data, tmp_path, schema, format_)
+    assert first == {"id": 1, "name": None, "device": "a", "at": 1.5}
+
+
+def test_nothing_is_proposed_of_a_file_of_another_format(tmp_path: Path) -> None:
+    """A guess at another format would name columns that the source's reader cannot give."""
+    reason = rejected(b"id,more\nx\n", tmp_path, SCHEMA, "csv")
+    assert reason["code"] == "column_unknown"
+    assert "new_columns" not in reason
 
 
 @pytest.mark.parametrize(

@@ -210,7 +210,7 @@ def test_an_answer_of_an_undone_life_starts_nothing(tmp_path: Path, held: thread
 def test_an_answer_behind_a_roll_back_of_what_feeds_it_starts_nothing(
     tmp_path: Path, held: threading.Event
 ) -> None:
-    """The stage itself stands where it stood, at its first epoch; its queue does not."""
+    """The stage itself is where it was, at its first epoch; its queue is not."""
     held.set()
     answerers = Deferred()
     world = World(tmp_path, answerers=answerers)

@@ -336,7 +336,7 @@ def test_frames_are_a_function_of_the_flow_and_its_closes(tmp_path: Path, seed: 
 
 
 def _stands(framing: Framing | None) -> Any:
-    """Return where a framing stands; the model names its files otherwise."""
+    """Return the position of a framing; the model names its files otherwise."""
     assert framing is not None
     open_ = framing.open and (framing.open.index, framing.open.framing_key, framing.open.records)
     return framing.next, framing.last, open_

@@ -1,4 +1,4 @@
-"""Disk use by table: what lies in the folder, measured once a minute at most."""
+"""Disk use by table: what is in the folder, measured once a minute at most."""
 
 from __future__ import annotations
 

@@ -179,7 +179,7 @@ def test_runs_under_way_and_collections_do_not_meet(tmp_path: Path) -> None:
 
 
 def test_a_failing_collection_stops_nothing(tmp_path: Path) -> None:
-    """It is told, and tried again when it is due again."""
+    """It is reported, and tried again when it is due again."""
     world = world_on(tmp_path, every=2)
     world.controller.register(ONE)
     for number in range(14):

@@ -107,7 +107,7 @@ def test_an_output_goes_by_age_or_bytes(tmp_path: Path, keep: dict[str, float], 
 
 
 def test_what_waits_stays(tmp_path: Path) -> None:
-    """A stage that stands still finds all that came since, in its queue and in the table."""
+    """A stage that runs nothing finds all that came since, in its queue and in the table."""
     world = world_on(tmp_path)
     play(world, 5)
     world.store.pause_stage("one", "behind", "by hand", None)
@@ -177,7 +177,7 @@ def test_a_back_fill_from_what_is_collected_is_refused(tmp_path: Path) -> None:
 
 
 def test_a_lost_store_goes_on(tmp_path: Path) -> None:
-    """What is collected stays collected, and is told as such."""
+    """What is collected stays collected, and is reported as such."""
     world = world_on(tmp_path / "a")
     play(world, EPOCHS)
     new = lose_the_store(world, tmp_path / "new", {"a": EPOCHS})
@@ -231,7 +231,7 @@ class Silent(Sum):
 
 
 def test_a_table_that_nothing_changed_goes_back_without_old_records(tmp_path: Path) -> None:
-    """It shows no epoch; what it lacks is told by the newest record, not by all since the first."""
+    """It shows no epoch; the newest record names what it lacks, not all since the first."""
     keep = Retention(versions_min=60, versions_max=60, seconds=3600, attempt_seconds=0)
     world = World(tmp_path, engine=LocalEngine, retention=keep, collect_every=1, **OFTEN)
     world.translators["sum"] = Silent

@@ -1,7 +1,7 @@
 """Retention in the service: what everybody has read goes, what somebody needs stays.
 
 Inputs go only when nothing needs them, and what is left has no gaps. A dry run removes nothing and
-tells why the rest stays.
+says why the rest stays.
 """
 
 from __future__ import annotations
@@ -41,7 +41,7 @@ class Hourly(Sum):
 
 
 class Rumour(Sum):
-    """Adds up, and tells the next two words of each number."""
+    """Adds up, and emits the next two words of each number."""
 
     items = Input(SCHEMA, route_by="word")
     mail = Loopback(SCHEMA, route_by="word")
@@ -106,13 +106,14 @@ def saying(**keep: Any) -> dict[str, Any]:
         ({"hours": 1}, range(EPOCHS)),
         ({"hours": 1, "bytes": 1}, range(EPOCHS - 10, EPOCHS)),
         ({"bytes": 1}, range(EPOCHS - 10, EPOCHS)),
+        ({"until": "snapshot"}, range(EPOCHS - 10, EPOCHS)),
         ({}, range(EPOCHS - 10, EPOCHS)),
     ],
 )
 def test_a_dataflow_says_how_long_its_inputs_stay(
-    tmp_path: Path, keep: dict[str, float], stays: range
+    tmp_path: Path, keep: dict[str, Any], stays: range
 ) -> None:
-    """A source says so by age, by bytes or both; what it leaves open is as the service has it."""
+    """By age, by bytes, both, or until a snapshot; what is left open is as the service has it."""
     world = world_on(tmp_path, document=saying(**keep))
     play(world, EPOCHS)
     left = inputs(world)
@@ -151,7 +152,7 @@ def test_what_waits_stays(tmp_path: Path) -> None:
 
 
 def test_what_was_framed_is_not_framed_again_by_a_lost_store(tmp_path: Path) -> None:
-    """Its files are gone, though every record is there: the position tells where framing stands."""
+    """Its files are gone, though every record is there: the position says how far framing is."""
     every = LoopLimits(records_kept=1000)
     often: dict[str, Any] = {"retention": TINY, "collect_every": 1, **OFTEN, "limits": every}
     world = World(tmp_path / "a", engine=LocalEngine, keep=NOTHING, **often)
@@ -290,7 +291,7 @@ def test_a_source_is_read_from_the_oldest_that_is_there(tmp_path: Path) -> None:
 
 
 def test_a_lost_store_is_brought_back_without_them(tmp_path: Path) -> None:
-    """The position stands for them."""
+    """The position replaces them."""
     world = world_on(tmp_path / "a")
     play(world, EPOCHS)
     new = lose_the_store(world, tmp_path / "new", {"a": EPOCHS})

@@ -36,7 +36,7 @@ LEASE_SECONDS = 600.0
 
 
 class FakeStore:
-    """A lease in memory; its clock moves when it is told.
+    """A lease in memory; the test moves its clock.
 
     Attributes:
         away: Whether the database does not answer.
@@ -136,7 +136,7 @@ def test_who_lost_the_lease_retires_and_stands_again_only_when_it_is_idle() -> N
 
 
 def test_who_follows_says_who_leads_until_the_lease_runs_out() -> None:
-    """A stale address is not told: the instance there may be gone."""
+    """A stale address is not shown: the instance there may be gone."""
     store = FakeStore()
     one, other = instance(store, "one"), instance(store, "other")
     one.keep()
@@ -157,7 +157,7 @@ def test_the_fence_stays_in_its_process() -> None:
 
 
 class Seconds:
-    """Seconds of an instance, which pass when they are told."""
+    """Seconds of an instance, which the test lets pass."""
 
     def __init__(self) -> None:
         self.now = 1000.0
@@ -279,7 +279,7 @@ def test_a_clock_of_the_database_that_jumps_applies_nothing_twice(pair: Pair) ->
     one, other = pair.make(18501), pair.make(18502, seconds)
 
     def leads() -> bool:
-        # If it has met an entry of the other one in a log, it retires, and stands again later.
+        # If it has met an entry of the other one in a log, it retires, and competes again later.
         if other.leadership.role is not Role.LEADS:
             seconds.now += LEASE_SECONDS
             other.leadership.keep()

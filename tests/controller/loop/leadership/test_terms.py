@@ -104,7 +104,7 @@ def test_what_comes_behind_a_take_over_is_refused(effect: str, world: Instances)
 
 @pytest.mark.parametrize("effect", LATE)
 def test_what_a_stopped_clock_lets_pass_is_refused_too(effect: str, world: Instances) -> None:
-    """Whoever stood still long before its put, and is asked by no fence, comes too late as well."""
+    """An instance that paused long before its put, and meets no fence, comes too late as well."""
     before = begin(world)
     world.lead()
     there = world.names(effect)

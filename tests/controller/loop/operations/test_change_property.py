@@ -123,7 +123,7 @@ def test_any_versions_and_crashes_give_what_plain_python_gives(script: list[Any]
 
 
 def survive(world: Changing, step: Callable[[], object]) -> None:
-    """Repeat a step after each crash, as whoever asked for it would."""
+    """Repeat a step after each crash, as its caller would."""
     crashed = False
     while True:
         try:

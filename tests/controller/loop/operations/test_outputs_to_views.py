@@ -368,7 +368,7 @@ def test_a_reader_is_back_filled_with_all_changes_that_are_retained(tmp_path: Pa
     late = document(sum=kept, per=PER_TOTAL_SIGNED)
     where = "stages.per.inputs.moved"
     assert refusals(world, late, retained=["per"]) == [("input_not_retained", where)]
-    # What was collected belongs to an earlier life: a rebuilt view tells everything again.
+    # What was collected belongs to an earlier life: a rebuilt view emits everything again.
     world.change(late, rebuild=["sum"], retained=["per"])
     world.ticks()
     assert dict(rows(world, "state/per.counts")) == Counter(n for n in expected(17).values() if n)

@@ -1,4 +1,4 @@
-"""A registration that fails anywhere: who is told so has registered nothing, and may try again."""
+"""A registration that fails anywhere has registered nothing, and may be tried again."""
 
 from __future__ import annotations
 

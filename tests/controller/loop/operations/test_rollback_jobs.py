@@ -16,7 +16,7 @@ from controller.client.service_client import ServiceClient
 from controller.loop.operations.rollback_jobs import RollbackJobs
 from controller.loop.runs.threads import Here
 from tests.controller.live import Live, live
-from tests.controller.loop.recovery.test_rollback import play
+from tests.controller.rollbacks import play
 from tests.controller.world import ONE, Deferred, World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")

@@ -1,4 +1,4 @@
-"""What compactions did last, told from the records of runs; held against the files on disk."""
+"""What compactions did last, from the records of runs, compared with the files on disk."""
 
 from __future__ import annotations
 

@@ -229,7 +229,7 @@ def test_a_file_that_is_collected_meanwhile_is_told(world: World):
 
 
 def test_a_file_of_the_newest_version_that_is_gone_was_not_collected(world: World):
-    """Nobody may remove it, so it is a damage, and is told as one."""
+    """No operator may remove it, so it is a damage, and is reported as one."""
     started(world)
     client, expected = Client(world, world.controller), Expected(world)
     expected.arrive()

@@ -94,7 +94,7 @@ def test_a_restart_finds_the_same(world: World) -> None:
 
 
 def test_the_tables_as_they_were_can_be_read(world: World) -> None:
-    """As of the time that is told; the newest table begins with nothing, and grows."""
+    """As of the time that is shown; the newest table begins with nothing, and grows."""
     old = words(world)
     rebuild(world, "sum", "again")
     assert words(world) == []
@@ -185,7 +185,7 @@ def test_a_roll_back_into_a_rebuild_counts_from_there(world: World) -> None:
 
 
 def test_percent_is_whole_and_never_all() -> None:
-    """A rebuild under way is never told to be done."""
+    """A rebuild under way is never reported as done."""
     assert [Rebuild(0, 1000, n).percent for n in (1000, 999, 500, 1)] == [0, 0, 50, 99]
     assert Rebuild(0, 0, 0, ("a",)).percent == 0
 

@@ -1,4 +1,4 @@
-"""What is open is told before a recovery, and is nothing after it.
+"""What is open is listed before a recovery, and is nothing after it.
 
 Telling it reads only.
 """
@@ -84,7 +84,7 @@ def test_a_folder_without_a_row_is_open(world: World, tmp_path: Path) -> None:
 
 
 def test_a_dataflow_that_cannot_come_back_stops_no_other(world: World, tmp_path: Path) -> None:
-    """A translator that is no longer installed: told with its cause, after all others came."""
+    """A translator that is no longer installed is listed with its cause, after all others."""
     world.controller.register(ONE)
     world.controller.register(DIAMOND)
     new = World(tmp_path / "new")

@@ -116,7 +116,7 @@ def test_it_is_verified(world: World, request_: Any) -> None:
 
 
 def test_other_columns_are_a_change_that_is_refused_unless_rebuilt(world: World) -> None:
-    """Told with both; kept by force, it is refused too; what was before is no more read by key."""
+    """The error names both; kept by force, it is refused too; the old state is not read by key."""
     before = AsOf(at_ms=int(world.clock().timestamp() * 1000))
     world.translators["other"] = SumByOther
     world.restart()

@@ -72,7 +72,7 @@ def test_what_is_queued_again_stays_accepted(world: World) -> None:
 
 
 def test_what_was_dropped_is_withdrawn_and_may_come_again(world: World) -> None:
-    """Also when told again, and behind another roll-back that leaves it dropped."""
+    """Also when repeated, and after another roll-back that leaves it dropped."""
     begun = back(world, "sum:0", drop_later=True)
     assert statuses(world) == ["accepted", "withdrawn", "withdrawn"]
     assert world.store.same_claim("one", "a", "1", path="f1") is None

@@ -1,4 +1,4 @@
-"""Corrections of state: an epoch of its own, once, whatever crashes; told for good."""
+"""Corrections of state: an epoch of its own, once, whatever crashes; kept on record."""
 
 from __future__ import annotations
 
@@ -97,7 +97,7 @@ def test_who_and_why_are_told_for_good(world: World, tmp_path: Path) -> None:
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("passage", sampled([1, 2], every=2))
 def test_a_crash_ends_before_or_after(world: World, point: str, passage: int) -> None:
-    """Killed anywhere, a restart has corrected all or nothing, and tells which."""
+    """Killed anywhere, a restart has corrected all or nothing, and says which."""
     begin(world)
     world.faults.to = PlannedFaults(point, passage=passage)
     with suppress(Crash):
@@ -115,7 +115,7 @@ def test_a_crash_ends_before_or_after(world: World, point: str, passage: int) ->
 
 
 def test_a_request_is_done_once(world: World) -> None:
-    """Asked again under its name, it tells what was done and corrects nothing more."""
+    """Asked again under its name, it returns what was done and corrects nothing more."""
     begin(world)
     first = correct(world, right("x", 10), request="r1")
     assert correct(world, right("x", 10), request="r1") == first
@@ -163,7 +163,7 @@ def test_states_of_any_stage_are_corrected(world: World, document: Any) -> None:
 
 
 def test_what_cannot_be_prepared_changes_nothing(world: World) -> None:
-    """A full disk: the error is told, the dataflow goes on."""
+    """A full disk: the error is reported, the dataflow goes on."""
     begin(world)
     world.faults.to = PlannedFaults("correction.before", error=DiskFullError("/x"))
     with pytest.raises(DiskFullError):
@@ -175,7 +175,7 @@ def test_what_cannot_be_prepared_changes_nothing(world: World) -> None:
 
 
 def test_a_record_that_cannot_be_put_is_told(world: World) -> None:
-    """It is tried again until it stands, and the caller learns that it does not yet."""
+    """It is tried again until it succeeds, and the caller learns that it has not yet."""
     begin(world)
     world.faults.to = PlannedFaults("intention.before", error=DiskFullError("/x"))
     with pytest.raises(CorrectionUnfinishedError):  # sent again, it would count twice

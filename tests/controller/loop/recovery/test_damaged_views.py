@@ -24,7 +24,7 @@ LINES = b'{"url": "/"}\n{"url": "/docs"}\n{"url": "/"}\n'
 
 @pytest.mark.parametrize("damage", [flip, remove])
 def test_a_back_fill_mends_a_view(damage: Callable[[Path], None], tmp_path: Path) -> None:
-    """What the damaged file held cannot be told to readers of changes; the table is right again."""
+    """Readers of changes miss what the damaged file held; the table is right again."""
     with served(tmp_path) as (settings, _, _):
         headers = {"Authorization": f"Bearer {TOKEN}"}
         url = f"{settings.url}/api/v1/dataflows"

@@ -2,7 +2,7 @@
 
 Real tables of the engine without Spark. A damage stops its stage with a code, a file and a next
 step; a scrub and `cbp doctor` name the same file; the command of `cbp help damage` gives the
-tables of a service to which nothing happened; the other dataflow never stands still.
+tables of a service to which nothing happened; the other dataflow never stops.
 """
 
 from __future__ import annotations
@@ -68,7 +68,7 @@ pytestmark = pytest.mark.usefixtures("without_syncs")
 
 @pytest.fixture(scope="module")
 def unbroken(tmp_path_factory: pytest.TempPathFactory) -> Iterator[dict[str, Any]]:
-    """What stands in the tables where nothing is damaged."""
+    """What is in the tables where nothing is damaged."""
     world = World(tmp_path_factory.mktemp("unbroken"), engine=LocalEngine)
     world.controller.register(ONE)
     world.controller.register(OTHER)
@@ -287,7 +287,7 @@ def test_a_flipped_bit_of_state_is_never_an_answer(world: World) -> None:
 def test_repair_of_a_table_that_lost_a_file_says_that_it_cannot(
     world: World, capsys: pytest.CaptureFixture[str]
 ) -> None:
-    """It is no table that others wrote to: 1 is its status, and the next step is told."""
+    """It is no table that others wrote to: 1 is its status, and the next step is named."""
     path = the_last(world, "state/*/_runs/*/*.parquet")
     remove(path)
     with pytest.raises(SystemExit) as ended:
@@ -501,7 +501,7 @@ def test_idle_work_finds_a_damage_shows_it_and_forgets_it_once_it_is_mended(
 def test_the_commands_say_what_they_found(
     world: World, capsys: pytest.CaptureFixture[str], tmp_path: Path
 ) -> None:
-    """`cbp scrub` ends with 1 where something is damaged; a lost database is told as one."""
+    """`cbp scrub` ends with 1 where something is damaged; a lost database is reported as one."""
     settings = Settings(
         root=world.root, tables=world.tables, database_url=f"sqlite:///{tmp_path}/none.db"
     )

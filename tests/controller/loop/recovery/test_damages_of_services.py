@@ -109,7 +109,7 @@ def test_a_damaged_record_of_a_roll_back_holds_its_dataflow_only(
 def test_a_damaged_entry_of_a_source_is_found_while_the_database_is_whole(
     damaged: Damaged,
 ) -> None:
-    """The first entry as well as one between others; nobody needs it, so nothing stands still."""
+    """The first entry as well as one between others; nothing needs it, so nothing stops."""
     for at in (0, 1):
         path = damaged.file(LOG, at)
         for damage in (flip, cut, zero, be_a_fifo, be_a_loop, remove):

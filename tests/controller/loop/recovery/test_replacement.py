@@ -24,7 +24,7 @@ from controller.ingest.uploads import Author
 from controller.store.base import open_store
 from tests.cbp.engine.small_limits import small_limits
 from tests.controller.corrected_files import DOCUMENT, Shelf
-from tests.controller.loop.recovery.test_rollback import back
+from tests.controller.rollbacks import back
 from tests.controller.verified import EACH_WAY, verified
 from tests.new_database import put_new_database
 from tests.planned_faults import Crash, PlannedFaults
@@ -275,7 +275,7 @@ def test_a_kill_at_any_effect_loses_and_doubles_nothing(shelf: Shelf, point: str
     assert struck
 
 
-@pytest.mark.part(every=2)
+@pytest.mark.part(every=4, first=1)
 @pytest.mark.parametrize("seed", range(4))
 def test_random_histories(tmp_path: Path, seed: int) -> None:
     """Added, replaced, taken back, rolled back, lost, at random: all tables are always right."""

@@ -91,7 +91,7 @@ def test_it_goes_back_to_where_a_version_began_that_altered_its_tables(
 def test_the_store_of_a_dataflow_that_changed_behind_a_roll_back_can_be_lost(
     world: World, tmp_path: Path
 ) -> None:
-    """The older generation is not begun again: the newer version stands for it."""
+    """The older generation is not begun again: the newer version replaces it."""
     play(world, 1, 2, 3)
     back(world, "sum:1")
     world.controller.resume("one")
@@ -107,7 +107,7 @@ def test_the_store_of_a_dataflow_that_changed_behind_a_roll_back_can_be_lost(
 
 
 def test_a_roll_back_behind_a_change_outlives_the_store(world: World, tmp_path: Path) -> None:
-    """Brought back, it stands where the roll-back left it, as the newest version."""
+    """Brought back, it is where the roll-back left it, as the newest version."""
     play(world, 1)
     world.controller.change(TWO)
     play(world, 2, 3)

@@ -43,7 +43,7 @@ def back(world: World, to: str, **more: Any) -> Any:
 
 
 def tables(picture: dict[str, Any]) -> dict[str, Any]:
-    """Return what of a picture lies in tables; what is framed then is framed later too."""
+    """Return what of a picture is in tables; what is framed then is framed later too."""
     return {k: v for k, v in picture.items() if not k.endswith("queues")}
 
 
@@ -82,7 +82,7 @@ def test_frames_stand_no_further_than_their_records(world: World) -> None:
     assert keys.closes == (2,)
     again = world.store.connectors("two")["again"]["items"]
     assert again.arrived == ()
-    # Each stands behind as many epochs of `keys` as there were when it was made.
+    # Each comes after as many epochs of `keys` as there were when it was made.
     assert again.closes == tuple(sorted(p.at for p in _made(world, "keys.totals")))
     assert again.closes[-1] > pictures[1]["two epochs"]["keys"]
 
@@ -108,7 +108,7 @@ def _made(world: World, flow: str) -> list[Any]:
 
 
 def test_later_closes_are_dropped_with_the_arrivals(world: World, tmp_path: Path) -> None:
-    """They close nothing any more, whoever asks again, and stay dropped when the store is lost."""
+    """They close nothing any more, even if asked again, and stay dropped when the store is lost."""
     pictures = play(world)
     done = back(world, number(pictures[2]), drop_later=True)
     assert (done.dropped, done.closes_dropped) == ({"a": 4}, (1, 2))
@@ -146,7 +146,7 @@ def test_a_lost_store_finds_frames_and_closes_again(world: World, tmp_path: Path
 def test_a_close_beside_a_roll_back_is_not_lost(
     when: str, world: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """Made while it is planned, or behind that, it stands behind all that had arrived."""
+    """Made while it is planned, or after that, it comes after all that had arrived."""
     pictures = play(world)
     arrivals, plans = Past._arrivals, []
 
@@ -156,7 +156,7 @@ def test_a_close_beside_a_roll_back_is_not_lost(
 
     def plan(*args: Any, **more: Any) -> Any:
         plans.append(args)
-        if len(plans) == 2 and when == "planned":  # the first is made before it stands still
+        if len(plans) == 2 and when == "planned":  # the first is made before it stops
             world.controller.close("two", "a")
         return arrivals(*args, **more)
 

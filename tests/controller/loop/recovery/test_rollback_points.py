@@ -11,7 +11,7 @@ import pytest
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from controller.loop import LoopLimits
-from tests.controller.loop.recovery.test_rollback import back, plan
+from tests.controller.rollbacks import back, plan
 from tests.controller.world import ONE, World
 from tests.sampling import sampled
 

@@ -14,9 +14,9 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
 from controller.loop.recovery.named_files import Unread, left_out, unread_of_sources
 from tests.controller.loop.recovery.test_claims_of_roll_backs import arrive, statuses
-from tests.controller.loop.recovery.test_rollback import back, plan
 from tests.controller.loop.recovery.test_rollback_points import words
 from tests.controller.lost import lose_the_store
+from tests.controller.rollbacks import back, plan
 from tests.controller.world import ONE, World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")

@@ -11,7 +11,7 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.read.scrub import scrub
 from controller.loop import LoopLimits
-from tests.controller.loop.recovery.test_rollback import back, play
+from tests.controller.rollbacks import back, play
 from tests.controller.world import DIAMOND, World
 
 pytestmark = pytest.mark.usefixtures("without_syncs")

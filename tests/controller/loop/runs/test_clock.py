@@ -94,7 +94,7 @@ def test_timers_further_away_than_their_interval_are_due() -> None:
 
 @pytest.mark.parametrize("tries", [1, 3, 12])
 def test_an_hour_back_keeps_no_source_and_no_dataflow_resting(tries: int) -> None:
-    """Whoever rests from failures is tried at once, and rests from the next one as ever."""
+    """A stage that rests after failures is tried at once, and rests after the next one as ever."""
     machine, place = Machine(), Path("drop/shop/orders")
     sources = SourceTroubles(machine)
     dataflows = Isolation(clock=machine, on_conflict=lambda _: None)

@@ -57,6 +57,23 @@ def test_who_tries_never_waits() -> None:
         assert free
 
 
+def test_who_has_time_waits_for_the_turn() -> None:
+    """An attempt with seconds gets the turn as soon as its holder ends; without, it is missed."""
+    exclusion, got = DataflowLocks(), list[bool]()
+
+    def work() -> None:
+        with exclusion.attempt("a", "has a sink begun", seconds=WAIT_SECONDS) as free:
+            got.append(free)
+
+    waiting = threading.Thread(target=work, daemon=True)
+    with held(exclusion, "a"):
+        waiting.start()
+        assert not tried_beside(exclusion, "a")
+        assert not got
+    waiting.join(WAIT_SECONDS)
+    assert got == [True]
+
+
 def test_a_turn_that_was_tried_is_kept_from_others() -> None:
     """What an attempt got is held until its end, also where it ends with an error."""
     exclusion = DataflowLocks()
@@ -88,7 +105,7 @@ def test_who_has_a_dataflow_for_long_is_named_once() -> None:
 
 
 def test_what_is_done_inside_a_turn_is_of_its_holder() -> None:
-    """A turn taken again by its thread keeps the first one's name and time, and is told once."""
+    """A turn taken again by its thread keeps the first name and time, and is shown once."""
     now = [0.0]
     exclusion = DataflowLocks(lambda: now[0])
     with structlog.testing.capture_logs() as logs, exclusion.attempt("a", "is finished"):

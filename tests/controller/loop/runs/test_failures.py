@@ -269,7 +269,7 @@ def test_a_paused_dataflow_still_finishes_what_is_recorded(world: World) -> None
 
 
 def test_a_second_controller_stops_this_one(world: World) -> None:
-    """Whoever finds another's record under its number starts nothing any more."""
+    """A controller that finds another's record under its number starts nothing any more."""
     world.controller.register(ONE)
     world.arrive("one", "a", ("x", 1))
     log = world.parts.open_log(f"{world.tables}/one")

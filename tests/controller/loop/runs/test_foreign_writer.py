@@ -2,7 +2,7 @@
 
 Real writes of another engine (delta-rs), through the whole way: `cbp release`, the write, the run
 that meets it, the paused stage, `cbp repair`, resume. What Spark's own INSERT, OPTIMIZE and RESTORE
-leave is told apart, and undone, in `tests/cbp/engine/delta/test_readers.py`.
+leave is recognised, and undone, in `tests/cbp/engine/delta/test_readers.py`.
 """
 
 from __future__ import annotations
@@ -168,7 +168,7 @@ class Newest(Translate):
 def test_the_feed_of_a_view_undoes_what_a_foreign_writer_wrote(
     write: Callable[[str], None], tmp_path: Path, cbp: Cbp
 ) -> None:
-    """Whoever follows it from before the foreign entry has the view's records behind the repair."""
+    """A follower from before the foreign entry has the view's records after the repair."""
     limits = EngineLimits(state_fanout=50)
     world = World(tmp_path / "world", engine=LocalEngine, engine_limits=limits)
     world.translators["newest"] = Newest

@@ -99,7 +99,7 @@ def source_logs(world: World) -> SourceLogs:
 
 
 def test_a_lost_store_finds_what_runs_together(world: World) -> None:
-    """The choice lies beside the tables, so that a rebuild finds the same epochs."""
+    """The choice is stored beside the tables, so that a rebuild finds the same epochs."""
     before = play(world)
     world.arrivals = source_logs(world)
     world.store.delete("fused")

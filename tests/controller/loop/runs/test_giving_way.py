@@ -266,7 +266,7 @@ def test_the_narrow_place_goes_round(world: World, runs: Deferred) -> None:
 
 
 def test_an_operators_cancel_wins(world: World, runs: Deferred) -> None:
-    """Whoever cancels a run that gives way, or would have to, wants it not to run again."""
+    """Cancelling a run that gives way, or would have to, keeps it from running again."""
     begin(world, "bad", "good")
     world.clock.advance(SLOW)
     starve(world, "good")

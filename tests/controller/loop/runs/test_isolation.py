@@ -246,7 +246,7 @@ def test_a_decision_that_fails_costs_only_its_own_dataflow(
 def test_a_start_holds_a_dataflow_that_cannot_be_recovered(
     two: World, monkeypatch: pytest.MonkeyPatch
 ) -> None:
-    """It runs nothing, is told why, can be resumed at once, and can be deleted."""
+    """It runs nothing, shows why, can be resumed at once, and can be deleted."""
     for name in ("bad", "good"):
         two.arrive(name, "a", ("x", 1))
     two.restart()

@@ -311,7 +311,7 @@ def test_a_lost_store_finds_what_is_not_published(tmp_path: Path) -> None:
 
 
 def test_a_table_is_published_before_it_is_released(world: World) -> None:
-    """Whoever takes a table over finds everything that was finished."""
+    """Taking a table over finds everything that was finished."""
     world.controller.register(publishing(ONE, 9))
     arrive(world, ("x", 1))
     arrive(world, ("x", 2))

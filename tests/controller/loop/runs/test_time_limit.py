@@ -317,7 +317,7 @@ def test_framing_beside_a_deletion_records_nothing(tmp_path: Path) -> None:
 
 
 def test_threads_that_hang_do_not_keep_a_process() -> None:
-    """They are daemons; what ended is forgotten; a shutdown waits for the others only if told."""
+    """They are daemons; what ended is forgotten; a shutdown waits for the others only if asked."""
     threads, held = Threads("some"), threading.Event()
     done = threads.submit(lambda: 7)
     assert done.result(WAIT_SECONDS) == 7

@@ -17,7 +17,7 @@ def wait(kind: Kind, error: CbpError | None = None) -> Wait:
 
 
 def test_only_changes_are_announced_and_none_is_lost() -> None:
-    """Once each, also if the store did not take it at first; runs that come and go are not told."""
+    """Once each, also if the store did not take it at first; not for runs that come and go."""
     told: list[tuple[str, str]] = []
     broken = [False]
 

@@ -65,7 +65,7 @@ def test_what_waits_is_worked_off_and_then_nothing_starts(deferred: World) -> No
 
 
 def test_a_claimed_file_and_a_listing_are_waited_for(world: World) -> None:
-    """A file that was claimed is work that is left; whoever lists the folders may be claiming."""
+    """A file that was claimed is work that is left; a listing of the folders may be claiming."""
     world.controller.register(ONE)
     claim = an_open_claim(world)
     world.controller.drain_dataflow("one")

@@ -115,7 +115,7 @@ CHANGES: dict[str, tuple[Change, str]] = {
 
 @pytest.mark.parametrize("change", CHANGES)
 def test_what_changes_ends_the_rest_of_a_dataflow(world: World, change: str) -> None:
-    """Whoever changes it, and whether the store or only this process knows."""
+    """Whatever changes it, and whether the store or only this process knows."""
     world.controller.register(ONE)
     world.ticks()
     world.controller.tick()

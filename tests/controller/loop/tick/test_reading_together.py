@@ -82,7 +82,7 @@ def test_a_crash_anywhere_applies_each_increment_once(
 ) -> None:
     """Killed at each passage of the point; more increments wait when it starts again.
 
-    A run whose record stands has read what the record names, and the later ones are read after it.
+    A run that is recorded has read what the record names, and the later ones are read after it.
     """
     passage = 0
     while True:

@@ -135,7 +135,7 @@ def changed(request: pytest.FixtureRequest, world: World) -> World:
 
 @pytest.mark.part(every=3)
 def test_what_is_right_after_a_change_is_equal_and_what_is_wrong_is_found(changed: World) -> None:
-    """Every table is compared; a value that a later run got wrong is told with its key."""
+    """Every table is compared; a value that a later run got wrong is shown with its key."""
     more(changed)
     verification = verified(changed, "one")
     undecided = {v.table for v in verification.tables if v.status == "undecided"}
@@ -182,7 +182,7 @@ def test_what_cannot_be_repeated_says_why(world: World) -> None:
 
 
 def test_the_reference_engine_begins_with_nothing(world: World) -> None:
-    """It is told to ask for the direct engine."""
+    """The error advises to ask for the direct engine."""
     fed(world, document(), 2)
     kept(world)
     more(world)

@@ -1,4 +1,4 @@
-"""Verification: what differs is found and told, and runs are left alone.
+"""Verification: what differs is found and shown, and runs are left alone.
 
 A difference of one record is found; every table is compared or left out with a reason.
 """
@@ -307,7 +307,7 @@ def test_results_outlive_a_restart(world: World):
 
 
 def test_one_that_a_restart_cuts_off_is_listed_with_what_to_do(tmp_path: Path):
-    """While it is under way it is told as such; a later result of its own takes the place."""
+    """While it is under way it is shown as such; a later result of its own takes the place."""
     verifier = Deferred()
     world = World(tmp_path, engine=LocalEngine, verifier=verifier)
     fed(world, ONE)
@@ -395,7 +395,7 @@ def ended(world: World, id_: str) -> Verification:
 
 
 def test_one_that_may_not_clean_up_ends_all_the_same(world: World):
-    """Whoever leads by now removes what it left."""
+    """The instance that leads by now removes what it left."""
     fed(world, ONE)
 
     def deposed(point: str) -> None:

@@ -59,7 +59,7 @@ def test_a_connection_is_carried_with_all_that_was_read(
 
 
 def test_a_channel_that_is_full_or_gone_takes_nothing(ends: tuple[Channel, Channel]) -> None:
-    """The sender is told, and does not wait; who receives is told of the end."""
+    """The sender gets the error, and does not wait; the receiver sees the end."""
     one, two = ends
     sent = 0
     while one.send(b"T", b"x" * 1000):

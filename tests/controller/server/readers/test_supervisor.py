@@ -26,7 +26,7 @@ def test_readers_are_as_many_as_the_machine_can_spare(tmp_path: Path) -> None:
 
 
 def test_readers_and_tls_are_not_asked_for_together(tmp_path: Path) -> None:
-    """The state of an encrypted connection cannot be passed; who asks for both is told."""
+    """The state of an encrypted connection cannot be passed; asking for both is refused."""
     pair: dict[str, Any] = {"tls_cert": tmp_path / "c.pem", "tls_key": tmp_path / "k.pem"}
     assert readers_count(Settings(root=tmp_path, **pair), cores=64) == 0
     with pytest.raises(DefinitionError) as refused:

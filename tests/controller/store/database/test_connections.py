@@ -115,7 +115,7 @@ def test_a_second_process_is_refused_until_the_first_is_dead(url: str) -> None:
 
 
 def test_a_store_that_could_not_open_gives_up_its_lock(url: str, tmp_path: Path) -> None:
-    """After a failed start the next one is not told that the file is in use."""
+    """After a failed start the next one does not find the file in use."""
     (tmp_path / "new folder").mkdir()
     path = Path(url.removeprefix("sqlite:///"))
     path.write_bytes(b"no database at all, but longer than a header" * 100)
@@ -225,7 +225,7 @@ def test_ping_says_when_the_store_cannot_be_used(url: str) -> None:
     ],
 )
 def test_a_password_shows_nowhere(url: str) -> None:
-    """Wherever it stands in a URL: not in the error, nor in its causes, nor in the settings."""
+    """Wherever it is in a URL: not in the error, nor in its causes, nor in the settings."""
     with pytest.raises(CbpError) as caught:
         open_store(url)
     told = "".join(traceback.format_exception(caught.value)) + repr(caught.value.as_dict())

@@ -13,7 +13,7 @@ SECONDS = 10.0
 
 
 class Server:
-    """What is ready, second by second; tells whether it was given up."""
+    """What is ready, second by second; says whether it was given up."""
 
     def __init__(self, ready: list[int]) -> None:
         self.now, self._ready, self.given_up = 0.0, ready, 0

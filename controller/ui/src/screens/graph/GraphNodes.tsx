@@ -12,6 +12,7 @@ export type Shown = Node<{ node: GraphNode; dataflow: string }>;
 const STATES: Record<string, { word: string; icon: IconName }> = {
   running: { word: "Running", icon: "refresh" },
   waiting: { word: "Waiting", icon: "clock" },
+  set_aside: { word: "Records set aside", icon: "alert" },
   retrying: { word: "Failed, tries again", icon: "alert" },
   paused: { word: "Paused", icon: "pause" },
   stopped: { word: "Stopped", icon: "close" },

@@ -194,6 +194,7 @@ const WORDS: readonly [string, string][] = [
   ["waiting", "waiting"],
   ["retrying", "failed and tried again"],
   ["stopped", "stopped"],
+  ["set_aside", "with records set aside"],
   ["paused", "paused"],
 ];
 

@@ -45,6 +45,7 @@ function stage(name: string, changes: Partial<Stage> = {}): Stage {
     rebuilding: null,
     newer_files: [],
     paused_itself: false,
+    set_aside: 0,
     ...changes,
   };
 }
@@ -135,6 +136,9 @@ test("figures that change leave the places alone", () => {
 test("a stage says why it does not run", () => {
   expect(wordsOf(stage("a"))).toBe("can start at the next tick");
   expect(wordsOf(stage("a", { waiting: "nothing at pages" }))).toBe("nothing at pages");
+  expect(wordsOf(stage("a", { state: "set_aside", set_aside: 2, waiting: "nothing at pages" }))).toBe(
+    "2 records set aside, until you give them back",
+  );
   expect(wordsOf(stage("a", { state: "stopped", error: { message: "boom" } }))).toBe("boom");
   expect(wordsOf(stage("a", { state: "running", epoch: 4 }))).toBe("runs epoch 4");
 });

@@ -1,4 +1,5 @@
 import type { components } from "@/api/schema";
+import { formatCounted } from "@/format/format";
 
 export type Detail = components["schemas"]["DataflowDetail"];
 export type Stage = components["schemas"]["StageOut"];
@@ -196,7 +197,7 @@ export function neighbourhood(graph: Graph, around: string, steps: number): Grap
   };
 }
 
-const WORST_FIRST = ["stopped", "retrying", "running", "paused", "waiting"];
+const WORST_FIRST = ["stopped", "retrying", "set_aside", "running", "paused", "waiting"];
 
 /** Return the state of a box: that of its stage, or the most notable one of its group. */
 export function stateOf(node: GraphNode): string {
@@ -211,6 +212,7 @@ export function wordsOf(stage: Stage): string {
     return stage.waiting || (typeof error === "string" ? error : "");
   }
   if (stage.state === "running") return `runs epoch ${stage.epoch}`;
+  if (stage.state === "set_aside") return `${formatCounted(stage.set_aside, "record")} set aside, until you give them back`;
   return stage.waiting || "can start at the next tick";
 }
 

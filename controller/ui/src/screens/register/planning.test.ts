@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { becomes, losses, losesState, skippedInWords, viewsInWords } from "@/screens/register/planning";
 
-const NODE = { name: "count", kind: "kept", state: "kept", buckets: null, columns: {}, differences: [], rewired: [], views: {}, emptied: [] };
+const NODE = { name: "count", kind: "kept", state: "kept", buckets: null, columns: {}, differences: [], settings: [], rewired: [], views: {}, emptied: [] };
 const QUEUE = {
   stage: "count",
   input: "urls",
@@ -18,6 +18,7 @@ describe("losses", () => {
   it("names the states and the increments that are lost, and nothing else", () => {
     const change = {
       name: "clicks", version: 2, changed: true, done: false, sources: [], meanwhile: [], refused: [],
+      rebuild: "",
       stages: [NODE, { ...NODE, name: "old", kind: "removed" }],
       queues: [QUEUE, { ...QUEUE, dropped_increments: 0 }],
     };

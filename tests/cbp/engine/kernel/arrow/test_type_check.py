@@ -1,4 +1,4 @@
-"""What a vectorised translator may emit, and how it is told what it may not."""
+"""What a vectorised translator may emit, and the error for what it may not."""
 
 from __future__ import annotations
 

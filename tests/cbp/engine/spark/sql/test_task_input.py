@@ -116,7 +116,7 @@ def test_wide_records_go_to_the_plan_a_few_at_a_time(task: TaskPlan) -> None:
 
 
 def test_records_are_read_once_per_task(task: TaskPlan, monkeypatch: pytest.MonkeyPatch) -> None:
-    """Whoever asks first reads the files; once forgotten, nothing is left of it."""
+    """The first that asks reads the files; once forgotten, nothing is left of it."""
     read: list[str] = []
     reading = arrange.read_input
 
