@@ -19,6 +19,7 @@ def _summary(service: Served, name: str) -> dict[str, Any]:
     return next(dict(item) for item in items if item["name"] == name)
 
 
+@pytest.mark.soak
 def test_a_newcomer_gets_from_nothing_to_a_registered_dataflow(
     served: Served, viewer: Viewer
 ) -> None:

@@ -28,7 +28,7 @@ everything.
 from __future__ import annotations
 
 from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass, field
+from dataclasses import dataclass, field, replace
 from typing import Any, Literal
 
 from cbp.errors import Mistake
@@ -37,6 +37,7 @@ from cbp.model.flow.schema import Schema
 from cbp.model.flow.schema_evolution import ColumnChange, compare, refused
 from cbp.model.graph.cycles import cycles, predecessors
 from cbp.model.version.new_views import ViewFate, fates_of_views, flows_made_views, view_mistakes
+from cbp.model.version.setting_changes import setting_changes
 from cbp.model.version.shape import RULE, DataflowShape, InputShape, SourceShape, StageShape
 
 Kind = Literal["kept", "added", "removed", "replaced"]
@@ -78,6 +79,7 @@ class NodeChange:
         views: Maps each new view to how it gets its first records.
         emptied: States and outputs that lose their records, and get them again as the stage reads
             its input; readers of their tables see that.
+        settings: The settings that its document gives it otherwise, in words; they change no table.
         behind: Stages that have read what a replaced stage keeps of its earlier code, directly or
             through others. Not in `to_json`; `meanwhile` of a plan has a sentence about them.
     """
@@ -94,6 +96,7 @@ class NodeChange:
     views: Mapping[str, ViewFate] = field(default_factory=dict)
     emptied: tuple[str, ...] = ()
     behind: tuple[str, ...] = ()
+    settings: tuple[str, ...] = ()
 
     @property
     def changed(self) -> bool:
@@ -114,6 +117,7 @@ class NodeChange:
             "buckets": None if self.buckets is None else list(self.buckets),
             "columns": {name: [str(c) for c in changes] for name, changes in self.columns.items()},
             "differences": list(self.differences),
+            "settings": list(self.settings),
             "rewired": list(self.rewired),
             "views": dict(self.views),
             "emptied": list(self.emptied),
@@ -122,7 +126,7 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """What a new version does to a dataflow.
+    """The effects of a new version on a dataflow.
 
     Attributes:
         refused: Why the change cannot be made; empty if it can.
@@ -146,6 +150,22 @@ class ChangePlan:
     def emptied(self) -> frozenset[str]:
         """Stages that begin with nothing."""
         return self.rebuilt | self.of_kind("added")
+
+    @property
+    def tried_again(self) -> frozenset[str]:
+        """Stages that may not fail again: their code, what they read or a setting is another."""
+        return frozenset(n for n, stage in self.stages.items() if stage.changed or stage.settings)
+
+    def with_settings(self, before: Mapping[str, Any], after: Mapping[str, Any]) -> ChangePlan:
+        """Return the plan with the settings that two documents give their nodes differently."""
+        sources, stages = (setting_changes(before, after, one) for one in ("sources", "stages"))
+        return replace(
+            self,
+            sources={
+                n: replace(one, settings=sources.get(n, ())) for n, one in self.sources.items()
+            },
+            stages={n: replace(one, settings=stages.get(n, ())) for n, one in self.stages.items()},
+        )
 
     def of_kind(self, kind: Kind) -> frozenset[str]:
         """Return the stages of a kind."""

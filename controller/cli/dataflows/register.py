@@ -271,7 +271,7 @@ def _without_effect(answer: dict[str, Any], retained: Collection[str]) -> Iterat
 
 
 def _is_shown(node: dict[str, Any]) -> bool:
-    return bool(node["kind"] != "kept" or node["columns"])
+    return bool(node["kind"] != "kept" or node["columns"] or node["settings"])
 
 
 def _row(node: dict[str, Any]) -> tuple[str, str, str]:
@@ -283,5 +283,6 @@ def _row(node: dict[str, Any]) -> tuple[str, str, str]:
     changes_ += [f"{flow}: {'; '.join(changes)}" for flow, changes in node["columns"].items()]
     if node["kind"] != "added":
         changes_ += [f"input {name} reads another flow" for name in node["rewired"]]
+    changes_ += node["settings"]
     changes_ += [f"view {name} {_VIEW[fate]}" for name, fate in node["views"].items()]
     return node["name"], becomes, "; ".join(changes_)

@@ -20,7 +20,7 @@ import typer
 from cbp.errors.counts import format_count
 from controller.cli.progress import follow_job
 from controller.cli.reach import print_rollback_reach
-from controller.cli.session import AsJson, DataflowName, DryRun, session
+from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
 from controller.terminal import (
     bytes_text,
     clock,
@@ -66,7 +66,6 @@ Cursor = Annotated[str | None, typer.Option(help="Cursor of the previous page of
 Limit = Annotated[
     int, typer.Option(min=1, max=500, help="Maximum number of roll-back points, or of files.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def rollback_command(

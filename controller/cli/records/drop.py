@@ -28,6 +28,7 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cbp.client.errors import StagesStoppedError
+from cbp.client.rest import body_of
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
@@ -373,7 +374,7 @@ def _correct(
     path = ("dataflows", dataflow, "sources", source, verb)
     sent: dict[str, Any] = {}
     if file is not None:
-        sent = {"content": file.read_bytes(), "content_type": "application/octet-stream"}
+        sent = {"content": body_of(file), "content_type": "application/octet-stream"}
     applied = Applied(given, dataflow, source) if wait and not dry_run else None
     with given.connect() as service:
         if not as_json:

@@ -60,7 +60,7 @@ Tables = Mapping[str, tuple[TableChange, ...]]
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """What a swap would change in one table, in records.
+    """The changes that a swap would make to one table, in records.
 
     Attributes:
         table: Folder relative to the dataflow's.

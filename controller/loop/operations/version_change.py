@@ -159,6 +159,7 @@ class Changes:
         never_ran = {name for name, leader in leaders.items() if not next_epochs.get(leader)}
         plan = compare_versions(now, then, choice, self._past(record, now, then), never_ran)
         plan = self._with_collected(record, plan, lives)
+        plan = plan.with_settings(description.document, document)
         waiting = tuple(self._set_aside_mistakes(record, description, after, choice))
         plan = replace(plan, refused=(*plan.refused, *waiting))
         succession = succeed(
@@ -228,18 +229,19 @@ class Changes:
         if not planned.changed:
             return replace(planned, done=True)
         position, swapped = planned.succession.position, None
+        leads = stage_leaders(after, planned.succession.leaders)
         if swap is None:
-            leads = stage_leaders(after, planned.succession.leaders)
             tables: Mapping[str, tuple[TableChange, ...]]
             tables = self._rewritten(record, after, planned, leads)
         else:
             swapped = self._store.position(record.name)
             position, tables = swap.find(record, planned, self._new_id())
+        tried_again = planned.plan.tried_again
         begin = Begin(
             self._publisher.next_ms(record.name, int(self._clock().timestamp() * 1000)),
             position,
             tables,
-            tuple(n for n in planned.succession.leaders if planned.plan.stages[n].kind != "kept"),
+            tuple(sorted({leads[name] for name in after.stages if name in tried_again})),
             tuple(
                 name
                 for name in after.stages

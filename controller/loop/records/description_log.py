@@ -42,7 +42,7 @@ class Begin:
     Attributes:
         at_ms: Milliseconds since 1970; later than every earlier record.
         tables: Stage -> how its tables change.
-        fresh: Leading stages that changed; their failures are forgotten.
+        fresh: Leading stages whose code, input or settings changed; their failures are forgotten.
         anew: All stages that changed, or that build their state again.
         emptied: The stages that begin with nothing: they are added or rebuilt.
         swapped: Where the version before stood, if this one shows other tables in place of all of

@@ -93,7 +93,7 @@ class Watched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is compared.
+    """The tables to compare.
 
     Attributes:
         snapshot: The tables' versions.

@@ -56,6 +56,9 @@ class NodeOut(Model):
         description="Maps each flow or state to its changed columns."
     )
     differences: list[str]
+    settings: list[str] = Field(
+        description="Settings with other values, such as `on_error`; they change no table."
+    )
     rewired: list[str] = Field(description="Inputs that begin with another flow.")
     views: dict[str, str] = Field(
         description="Maps each new view to how it gets its first records. `filled`: the last "

@@ -137,7 +137,7 @@ def test_other_mistakes_of_the_function_are_coded() -> None:
 def test_a_time_with_a_zone_is_a_time_not_what_a_clock_shows() -> None:
     """When clocks go back one hour comes twice: those are two keys, and they ascend.
 
-    One instant is one key in whatever zone it is told, and what has no zone stays as it is.
+    One instant is one key in whatever zone it is written, and what has no zone stays as it is.
     """
     berlin = ZoneInfo("Europe/Berlin")
     twice = [datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1)]

@@ -266,7 +266,7 @@ def require_right(world: Beside, shop: Shop) -> int:
             for left, other in zip(chain(*actual), chain(*expected), strict=True):
                 near = pytest.approx(other) if isinstance(other, float) else other
                 assert left == near, "only averages are floats"
-        return q3.num_rows
+        return int(q3.num_rows)
 
 
 def test_q1_and_q3_are_right_after_each_of_twenty_steps(world: Beside) -> None:

@@ -139,6 +139,7 @@ function Differs({ node }: { node: Node }) {
     ...(node.buckets === null ? [] : [`${node.buckets[0]} to ${node.buckets[1]} buckets`]),
     ...Object.entries(node.columns).map(([flow, changes]) => `${flow}: ${changes.join("; ")}`),
     ...(node.kind === "added" ? [] : node.rewired.map((input) => `input ${input} reads another flow`)),
+    ...node.settings,
     ...viewsInWords(node),
   ];
   if (lines.length === 0) return null;

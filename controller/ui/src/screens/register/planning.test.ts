@@ -2,7 +2,7 @@ import { describe, expect, it } from "vitest";
 
 import { becomes, losses, losesState, skippedInWords, viewsInWords } from "@/screens/register/planning";
 
-const NODE = { name: "count", kind: "kept", state: "kept", buckets: null, columns: {}, differences: [], rewired: [], views: {}, emptied: [] };
+const NODE = { name: "count", kind: "kept", state: "kept", buckets: null, columns: {}, differences: [], settings: [], rewired: [], views: {}, emptied: [] };
 const QUEUE = {
   stage: "count",
   input: "urls",
