@@ -87,6 +87,7 @@ class RebuildJobs:
         build_plans: Says what can be built.
         retention: How long the tables before a swap stay.
         compile_: Compiles a document that was registered.
+        settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
         readings_max: How often a comparison waits for the dataflow to come to rest.
     """
 
@@ -111,6 +112,7 @@ class RebuildJobs:
         retention: Retention,
         compile_: Callable[[Any], Dataflow],
         clock: Callable[[], datetime],
+        settle_seconds: float,
         readings_max: int = READINGS_MAX,
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
@@ -124,6 +126,7 @@ class RebuildJobs:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._left: list[Job] = []
         self._lock = threading.Lock()
+        self._settle_seconds = settle_seconds
 
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
@@ -216,7 +219,7 @@ class RebuildJobs:
         shown = RebuildJob(
             id=order.id, dataflow=name, version=order.version, began_at=order.began_at
         )
-        job = self._jobs[order.id] = Job(shown, order, folder, self._clock)
+        job = self._jobs[order.id] = Job(shown, order, folder, self._clock, self._settle_seconds)
         self._building.add(name)
         while len(self._jobs) > KEPT_MAX:
             self._jobs.popitem(last=False)
