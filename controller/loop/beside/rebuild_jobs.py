@@ -441,14 +441,13 @@ class RebuildJobs:
             self._fault,
         )
         present = self._catalog.compiled(record)
-        for _ in range(self._readings_max):
+        for left in reversed(range(self._readings_max)):
             build.feed()
             snapshot = self._snapshots.take(name)
             if exact := self._at_rest(record, snapshot, build):
                 break
-            job.wait({})
-        else:
-            exact = False
+            if left:
+                job.wait({})
         tables = tuple(build.compare(present, snapshot))
         job.show(tables=tables, exact=exact, behind=build.behind)
 
