@@ -12,7 +12,7 @@ import pytest
 from hypothesis import given, settings
 from hypothesis import strategies as st
 
-from cbp.engine.columnar.row_codes import row_codes, subtract_rows, stable_order
+from cbp.engine.columnar.row_codes import row_codes, stable_order, subtract_rows
 from cbp.model.dataflow.equality import identity
 from tests.sampling import examples
 
