@@ -147,8 +147,8 @@ class RebuildJobs:
         """Begin to build all tables of a version beside; durable once this returns, at once.
 
         Args:
-            document: The version; that of the present one builds the same tables again.
-            dataflow: The same, checked and compiled.
+            document: The document of the version; the present one builds the same tables again.
+            dataflow: The dataflow of the document, checked and compiled.
             choice: As in `plan`.
             expected_version: Refuse unless the dataflow is at this version now.
             seeds: As in `plan`.
