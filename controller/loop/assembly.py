@@ -425,7 +425,7 @@ class Parts:
         return self._make(
             RebuildJobs,
             executor=self.given.verifier or self.given.executor,
-            compile_=self.given.registry.compile_registered,
+            compile_=self.given.registry.compile,
             settle_seconds=self.given.limits.settle_seconds,
         )
 

@@ -76,6 +76,8 @@ READINGS_MAX = 25
 
 _log = structlog.get_logger(__name__)
 
+_OTHER_CODE = "save the code of version {} again first: other code is loaded"
+
 
 class RebuildJobs:
     """Builds, compares and swaps; safe to use from several threads.
@@ -86,7 +88,7 @@ class RebuildJobs:
         holds: Which dataflows start nothing; no build begins again meanwhile.
         build_plans: Says what can be built.
         retention: How long the tables before a swap stay.
-        compile_: Compiles a document that was registered.
+        compile_: Compiles a document by the code that is on disk now.
         settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
         readings_max: How often a comparison waits for the dataflow to come to rest.
     """
@@ -147,8 +149,8 @@ class RebuildJobs:
         """Begin to build all tables of a version beside; durable once this returns, at once.
 
         Args:
-            document: The version; that of the present one builds the same tables again.
-            dataflow: The same, checked and compiled.
+            document: The document of the version; the present one builds the same tables again.
+            dataflow: The dataflow of the document, checked and compiled.
             choice: As in `plan`.
             expected_version: Refuse unless the dataflow is at this version now.
             seeds: As in `plan`.
@@ -352,7 +354,10 @@ class RebuildJobs:
         dataflow = self._compile(old.document)
         mistakes = list(hindrances_of_build(dataflow))
         if old.shape is not None:
-            mistakes += drift(old.shape, shape_of(dataflow), code=True)
+            mistakes += (
+                replace(one, message=f"{_OTHER_CODE.format(record.version - 1)} ({one.message})")
+                for one in drift(old.shape, shape_of(dataflow), code=True)
+            )
         if mistakes:
             raise ChangeRefusedError(name, mistakes)
         planned = self._plans.everything(record, old.document, dataflow)
