@@ -49,7 +49,7 @@ SECRET_PART_LENGTH_MIN = 6
 
 
 class Settings(BaseSettings):
-    """What an operator may choose; see the module header for where values come from.
+    """Settings that an operator may choose; the module header says where values come from.
 
     Attributes:
         root: Folder of everything that has no setting of its own.

@@ -7,7 +7,9 @@ A link is a record of each of its ends, so what leads to a node is found like wh
 it; an author who needs only the latter keeps one. `Nodes` numbers the nodes that a run meets; all
 arrays are indexed by number. Reading follows what a run comes to. Once many look-ups cost as much
 as reading all records does, all are read at once (`Reader`), so that half of a graph costs what an
-algorithm on a whole graph costs, and a single link what lies around it.
+algorithm on a whole graph costs, and a single link what lies around it. Where much of a graph comes
+at once (`reads_whole`), all links are read before anything else, and merged with what came by
+sorting both, without a look-up.
 """
 
 from __future__ import annotations
@@ -22,12 +24,14 @@ import pyarrow as pa
 
 from cbp import Input, State
 from stages.net_edges import NetEdges, row_numbers
-from stages.nodes import Nodes, array_of
+from stages.nodes import Nodes, array_of, order_of
+from stages.spanning_forest import spans
 
-__all__ = ["LinkChanges", "LinkTable", "Reader", "spans"]
+__all__ = ["LinkChanges", "LinkTable", "Reader", "reads_whole", "spans"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
+Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
 
 _CALL_ROWS = 4_000
@@ -37,11 +41,20 @@ _KEY_ROWS = 8
 """A key of a look-up costs as much as reading so many records."""
 
 
-def spans(starts: Int64s, sizes: Int64s) -> Int64s:
-    """Return the indexes of some spans, one span after the other."""
-    firsts = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
-    indexes: Int64s = firsts + np.arange(len(firsts))
-    return indexes
+_WHOLE_SHARE = 16
+"""From one edge for so many records of links on, reading all of them costs less than looking up."""
+
+
+def reads_whole(records: int, came: int) -> bool:
+    """Return whether a run reads all links at once, not only what it comes to.
+
+    Sizes alone decide, so a run that is repeated does the same.
+
+    Args:
+        records: Records of links before the run.
+        came: Records of edges that came.
+    """
+    return _WHOLE_SHARE * came >= records
 
 
 class Reader:
@@ -57,21 +70,27 @@ class Reader:
         self._is_read = np.zeros(0, np.bool_)
         self._has_all = table.size == 0
 
-    def read(self, numbers: Int64s) -> tuple[Int64s, pa.Table] | None:
+    def read(self, numbers: Int64s, *, whole: bool = False) -> tuple[Int64s, pa.Table] | None:
         """Read the records of nodes that were not read before.
+
+        Args:
+            numbers: The nodes.
+            whole: Whether those of all nodes are read, if any is.
 
         Returns:
             The nodes that are read now, ascending, and their records, in any order; `None` if all
             were read before.
         """
+        if not len(numbers) or (
+            int(numbers.max()) < len(self._is_read) and bool(self._is_read[numbers].all())
+        ):
+            return None
         fresh = np.zeros(len(self._nodes), np.bool_)
         fresh[numbers] = True
         fresh[: len(self._is_read)] &= ~self._is_read
-        if not fresh.any():
-            return None
         asked = np.flatnonzero(fresh)
         self._spent += _CALL_ROWS + _KEY_ROWS * len(asked)
-        if not self._has_all and self._spent > self._table.size:
+        if not self._has_all and (whole or self._spent > self._table.size):
             records = self._rest()
             fresh = ~self._grown()
             self._has_all = True
@@ -112,18 +131,70 @@ class LinkChanges:
     node: Int64s
     other: Int64s
     edge: tuple[pa.Array, ...]
-    mine: Int64s
-    theirs: Int64s
-    had_mine: Int64s
-    had_theirs: Int64s
+    mine: Int32s
+    theirs: Int32s
+    had_mine: Int32s
+    had_theirs: Int32s
 
     def at(self, chosen: Any) -> LinkChanges:
         """Return some of them."""
+        if chosen.all():
+            return self
         edge = tuple(one.filter(pa.array(chosen)) for one in self.edge)
         arrays = (self.mine, self.theirs, self.had_mine, self.had_theirs)
         return LinkChanges(
             self.node[chosen], self.other[chosen], edge, *(one[chosen] for one in arrays)
         )
+
+
+@dataclass(frozen=True)
+class _Links:
+    """Links with how many edges lead there, and back; parallel arrays."""
+
+    node: Int64s
+    other: Int64s
+    edge: tuple[pa.Array, ...]
+    counts: Int32s
+
+    def at(self, chosen: Any) -> _Links:
+        """Return some of them, by their places, or by a mask."""
+        if chosen.dtype == np.bool_ and chosen.all():
+            return self
+        places = np.flatnonzero(chosen) if chosen.dtype == np.bool_ else chosen
+        edge = tuple(one.take(pa.array(places)) for one in self.edge)
+        return _Links(self.node[places], self.other[places], edge, self.counts[:, places])
+
+    def but(self, places: Int64s) -> _Links:
+        """Return all others."""
+        stays = np.ones(len(self.node), np.bool_)
+        stays[places] = False
+        return self.at(stays)
+
+    def with_more(self, more: _Links) -> _Links:
+        """Return these links and more."""
+        edge = tuple(pa.concat_arrays(both) for both in zip(self.edge, more.edge, strict=True))
+        return _Links(
+            np.concatenate([self.node, more.node]),
+            np.concatenate([self.other, more.other]),
+            edge,
+            np.concatenate([self.counts, more.counts], axis=1),
+        )
+
+
+def _places(told: NetEdges, known: _Links, many: int) -> tuple[Int64s, Int64s]:
+    """Return which links that are told of are known, and the place of each among those."""
+    if not len(known.node):
+        return np.empty(0, np.int64), np.empty(0, np.int64)
+    codes = np.concatenate([one.node * many + one.other for one in (told, known)])
+    if told.edge:
+        both = [pa.concat_arrays(pair) for pair in zip(told.edge, known.edge, strict=True)]
+        codes = row_numbers([pa.array(codes), *both])
+    wanted, held = codes[: len(told.node)], codes[len(told.node) :]
+    order = order_of(held)
+    held = held[order]
+    places = np.minimum(np.searchsorted(held, wanted), len(held) - 1)
+    rows = np.flatnonzero(held[places] == wanted)
+    return rows, order[places[rows]]
 
 
 class LinkTable:
@@ -134,6 +205,9 @@ class LinkTable:
         nodes: The nodes.
         edge: Names of the links' own columns.
         both: Whether a link is kept at both of its ends.
+
+    Attributes:
+        is_whole: Whether all links were read at once.
     """
 
     def __init__(
@@ -142,6 +216,7 @@ class LinkTable:
         self._links, self._nodes, self._names = links, nodes, ("node", "other", *edge)
         self._counts = ("mine", "theirs") if both else ("mine",)
         self._reader = Reader(links, nodes)
+        self.is_whole = False
         self._changed: LinkChanges | None = None
         self._is_dirty = np.zeros(0, np.bool_)
         self._starts = np.zeros(0, np.int64)
@@ -181,28 +256,73 @@ class LinkTable:
             came: The records of the input.
             out: Takes the records of the state.
         """
-        records = "gone" in came.column_names
+        links, counts = self._links, self._counts
+        self.is_whole = reads_whole(links.size, len(came))
+        known = self._all() if self.is_whole else None
         told = NetEdges.of(came, self._names[2:], self._nodes)
-        if "theirs" in self._counts:
+        if "theirs" in counts:
             told = told.at_both_ends(len(self._nodes))
-        node, other = (self._nodes.ids[ends] for ends in (told.node, told.other))
-        keys = pa.table([node, other, *told.edge], names=list(self._names))
-        rows, known = self._links.find(keys)
-        had, now = np.zeros((2, len(keys)), np.int64), np.zeros((2, len(keys)), np.int64)
-        for at, name in enumerate(self._counts):
-            had[at, rows] = known[name].to_numpy()
-            after = told.amounts[at] if records else had[at] + told.amounts[at]
-            now[at] = np.where(told.is_told[at], after, had[at])
-        is_known = np.zeros(len(keys), np.bool_)
+        places = np.empty(0, np.int64)
+        if known is None:
+            rows, before = self._looked_up(told)
+        else:
+            rows, places = _places(told, known, len(self._nodes))
+            before = known.counts[:, places]
+        had, now = np.zeros((2, 2, len(told.node)), np.int32)
+        had[:, rows] = before
+        for side in range(len(counts)):
+            after = told.amounts[side]
+            after = after if "gone" in came.column_names else had[side] + after
+            now[side] = np.where(told.is_told[side], after, had[side])
+        is_known = np.zeros(len(told.node), np.bool_)
         is_known[rows] = True
         is_new, stays = (had != now).any(axis=0), now.any(axis=0)
-        puts = pa.table([*keys.columns, *now[: len(self._counts)]], [*self._names, *self._counts])
-        out.links(puts.filter(pa.array(is_new & stays)))
-        out.links.delete(keys.filter(pa.array(is_known & ~stays)))
+        keys, more = self._keys(told, is_new & stays), now[: len(counts), is_new & stays]
+        out.links(pa.table([*keys.columns, *more], [*self._names, *counts]))
+        out.links.delete(self._keys(told, is_known & ~stays))
         self._changed = LinkChanges(told.node, told.other, told.edge, *now, *had).at(is_new)
-        self._is_dirty = np.zeros(len(self._nodes), np.bool_)
-        self._is_dirty[self._changed.node] = True
+        if known is None:
+            self._is_dirty = np.zeros(len(self._nodes), np.bool_)
+            self._is_dirty[self._changed.node] = True
+        else:
+            self._merge(known.but(places), _Links(told.node, told.other, told.edge, now).at(stays))
         return self._changed
+
+    def _keys(self, told: NetEdges, chosen: Bools) -> pa.Table:
+        """Return the keys of some links."""
+        ids = self._nodes.ids
+        ends = [ids[told.node[chosen]], ids[told.other[chosen]]]
+        edge = [one.filter(pa.array(chosen)) for one in told.edge]
+        return pa.table([*ends, *edge], names=list(self._names))
+
+    def _looked_up(self, told: NetEdges) -> tuple[Int64s, Int32s]:
+        """Return which links have records, and how many edges these count, by look-ups."""
+        rows, records = self._links.find(self._keys(told, np.ones(len(told.node), np.bool_)))
+        return rows, self._counted(records)
+
+    def _all(self) -> _Links:
+        """Return all links as they were before the run."""
+        records = self._links.all()
+        node, other = (self._nodes.numbers(array_of(records[name])) for name in ("node", "other"))
+        edge = tuple(records[name].combine_chunks() for name in self._names[2:])
+        return _Links(node, other, edge, self._counted(records))
+
+    def _counted(self, records: pa.Table) -> Int32s:
+        counts = np.zeros((2, len(records)), np.int32)
+        for side, name in enumerate(self._counts):
+            counts[side] = records[name].to_numpy()
+        return counts
+
+    def _merge(self, old: _Links, new: _Links) -> None:
+        """Take all links as they are now: those that nothing was told of, and the others."""
+        links = new
+        if len(old.node):
+            links = old.with_more(new)
+            links = links.at(order_of(links.node))
+        self._sizes = np.bincount(links.node, minlength=len(self._nodes))
+        self._starts = np.cumsum(self._sizes) - self._sizes
+        self.other, self.edge = links.other, [_values(one) for one in links.edge]
+        self.mine, self.theirs = links.counts > 0
 
     def of(self, numbers: Int64s) -> tuple[Int64s, Int64s]:
         """Return the links of some nodes as they are now, node after node.
@@ -218,18 +338,24 @@ class LinkTable:
         sizes = self._sizes[numbers]
         return np.repeat(np.arange(len(numbers)), sizes), spans(self._starts[numbers], sizes)
 
+    def every(self) -> tuple[Int64s, Int64s, Int64s]:
+        """Return where the links of each node lie in `other`, and how many; and their nodes.
+
+        Only if `is_whole`.
+        """
+        self._grow()
+        return self._starts, self._sizes, np.repeat(np.arange(len(self._sizes)), self._sizes)
+
     def _read(self, numbers: Int64s) -> None:
-        read = self._reader.read(numbers)
+        read = None if self.is_whole else self._reader.read(numbers)
         if read is None:
+            self._grow()
             return
         fresh, records = read
         parts = list(self._parts(fresh, records))
         node = np.concatenate([part[0] for part in parts])
         order = np.argsort(node, kind="stable")
-        size = len(self._nodes) - len(self._sizes)
-        self._starts, self._sizes = (
-            np.concatenate([one, np.zeros(size, np.int64)]) for one in (self._starts, self._sizes)
-        )
+        self._grow()
         many = np.bincount(node, minlength=len(self._nodes))
         self._sizes[fresh] = many[fresh]
         self._starts[fresh] = len(self.other) + np.cumsum(many[fresh]) - many[fresh]
@@ -241,6 +367,15 @@ class LinkTable:
         self.theirs = np.concatenate([self.theirs, theirs])
         old = self.edge or [np.empty(0, one.dtype) for one in edge]
         self.edge = [np.concatenate(both) for both in zip(old, edge, strict=True)]
+
+    def _grow(self) -> None:
+        """Make place for the nodes that were met."""
+        size = len(self._nodes) - len(self._sizes)
+        if size:
+            self._starts, self._sizes = (
+                np.concatenate([one, np.zeros(size, np.int64)])
+                for one in (self._starts, self._sizes)
+            )
 
     def _parts(self, fresh: Int64s, records: pa.Table) -> Iterator[tuple[Array, ...]]:
         """Yield the links of some nodes: those that did not change, and those that did."""

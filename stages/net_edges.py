@@ -10,12 +10,17 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
-from stages.nodes import Nodes, array_of
+from stages.nodes import Nodes, array_of, in_order
 
 __all__ = ["NetEdges", "row_numbers"]
 
 Bools = npt.NDArray[np.bool_]
+Int32s = npt.NDArray[np.int32]
 Int64s = npt.NDArray[np.int64]
+
+
+_BITS = 63
+"""Bits of a number that is not below zero."""
 
 
 @dataclass(frozen=True)
@@ -33,7 +38,7 @@ class NetEdges:
     other: Int64s
     edge: tuple[pa.Array, ...]
     edge_number: Int64s
-    amounts: Int64s
+    amounts: Int32s
     is_told: Bools
 
     @classmethod
@@ -45,56 +50,97 @@ class NetEdges:
             names: The links' own columns.
             nodes: Numbers the ends.
         """
-        is_edge = np.ones(len(came), np.bool_)
-        for name in ("src", "dst", *names):
-            is_edge &= came[name].is_valid().to_numpy()
-            if pa.types.is_floating(came[name].type):
-                is_edge &= ~np.isnan(came[name].to_numpy())
-        edges = came if is_edge.all() else came.filter(pa.array(is_edge))
+        edges = _whole_edges(came, names)
         ends = np.concatenate([array_of(edges[name]) for name in ("src", "dst")])
         src, dst = np.split(nodes.numbers(ends), 2)
         edge = tuple(edges[name].combine_chunks() for name in names)
         # Both zeros are one key.
         edge = tuple(pc.add(e, 0.0) if pa.types.is_floating(e.type) else e for e in edge)
         number = row_numbers(edge) if edge else np.zeros(len(src), np.int64)
-        order, starts = _runs(src * len(nodes) + dst, number)
+        shift = len(nodes).bit_length()
+        codes, order, starts = _runs(src << shift | dst, number)
         first = np.flatnonzero(starts)
-        if "gone" in came.column_names:
+        if "gone" not in came.column_names:
+            signs = edges["sign"].to_numpy().astype(np.int32)
+            amount = np.add.reduceat(signs[order], first) if len(first) else np.empty(0, np.int32)
+        elif pc.any(edges["gone"]).as_py():
             last = order[np.append(first[1:], len(order))[: len(first)] - 1]
-            amount = 1 - edges["gone"].fill_null(False).cast(pa.int64()).to_numpy()[last]
+            amount = 1 - edges["gone"].fill_null(False).cast(pa.int32()).to_numpy()[last]
         else:
-            signs = edges["sign"].to_numpy().astype(np.int64)
-            amount = np.add.reduceat(signs[order], first) if len(first) else np.empty(0, np.int64)
-        some = order[first]
-        amounts = np.stack([amount, np.zeros(len(amount), np.int64)])
+            amount = np.ones(len(first), np.int32)
+        some, codes = order[first], codes[first]
+        node, other = _ends(codes, shift)
+        amounts = np.stack([amount, np.zeros(len(amount), np.int32)])
         is_told = np.stack([np.ones(len(amount), np.bool_), np.zeros(len(amount), np.bool_)])
         edge = tuple(one.take(pa.array(some)) for one in edge)
-        return cls(src[some], dst[some], edge, number[some], amounts, is_told)
+        return cls(
+            node, other, edge, number[some] if names else number[: len(node)], amounts, is_told
+        )
 
     def at_both_ends(self, many: int) -> NetEdges:
         """Return the same, told to both ends: what is `mine` at one of them is `theirs` there."""
-        node = np.concatenate([self.node, self.other])
-        other = np.concatenate([self.other, self.node])
-        number = np.concatenate([self.edge_number, self.edge_number])
-        order, starts = _runs(node * many + other, number)
-        link = np.empty(len(order), np.int64)
-        link[order] = np.cumsum(starts) - 1
-        amounts = np.zeros((2, int(starts.sum())), np.int64)
-        is_told = np.zeros(amounts.shape, np.bool_)
-        for side, mine in enumerate(np.split(link, 2)):
-            amounts[side, mine], is_told[side, mine] = self.amounts[0], True
-        firsts = order[starts]
-        edge = tuple(one.take(pa.array(firsts % max(1, len(self.node)))) for one in self.edge)
-        return NetEdges(node[firsts], other[firsts], edge, number[firsts], amounts, is_told)
+        shift, amount = many.bit_length(), self.amounts[0]
+        least = int(amount.min(initial=0))
+        more = (int(amount.max(initial=0)) - least).bit_length()
+        codes = np.concatenate([self.node << shift | self.other, self.other << shift | self.node])
+        if self.edge or 2 * shift + 1 + more > _BITS:
+            codes, order, starts = _runs(codes, np.concatenate([self.edge_number] * 2))
+            side, row = np.divmod(order, max(1, len(self.node)))
+            amount = amount[row]
+        else:  # all that there is to say of an edge fits into one number
+            codes <<= 1
+            codes[len(self.node) :] += 1
+            codes <<= more
+            codes += np.concatenate([amount - least] * 2)
+            codes.sort()
+            amount = (codes & ((1 << more) - 1)) + least
+            codes >>= more
+            side, row = codes & 1, np.empty(0, np.int64)
+            codes >>= 1
+            starts = _are_new(codes)
+        firsts, seconds = np.flatnonzero(starts), np.flatnonzero(~starts)
+        links = np.cumsum(starts)[seconds] - 1
+        is_told = np.stack([side[firsts] == 0, side[firsts] == 1])
+        amounts = np.where(is_told, amount[firsts], 0).astype(np.int32)
+        is_told[1, links], amounts[1, links] = True, amount[seconds]
+        node, other = _ends(codes[firsts], shift)
+        if not self.edge:
+            return NetEdges(node, other, (), np.zeros(len(node), np.int64), amounts, is_told)
+        edge = tuple(one.take(pa.array(row[firsts])) for one in self.edge)
+        return NetEdges(node, other, edge, self.edge_number[row[firsts]], amounts, is_told)
 
 
-def _runs(codes: Int64s, numbers: Int64s) -> tuple[Int64s, Bools]:
-    """Return the order of some pairs of numbers, stable, and where a run of equal ones begins."""
-    order = np.lexsort((numbers, codes)) if numbers.any() else np.argsort(codes, kind="stable")
-    starts = np.ones(len(order), np.bool_)
+def _whole_edges(came: pa.Table, names: Sequence[str]) -> pa.Table:
+    """Return the edges without a null or a NaN."""
+    is_edge = np.ones(len(came), np.bool_)
+    for name in ("src", "dst", *names):
+        if came[name].null_count:
+            is_edge &= came[name].is_valid().to_numpy()
+        if pa.types.is_floating(came[name].type):
+            is_edge &= ~np.isnan(came[name].to_numpy())
+    return came if is_edge.all() else came.filter(pa.array(is_edge))
+
+
+def _ends(codes: Int64s, shift: int) -> tuple[Int64s, Int64s]:
+    """Return both ends of links from their codes, `node << shift | other`."""
+    return codes >> shift, codes & ((1 << shift) - 1)
+
+
+def _runs(codes: Int64s, numbers: Int64s) -> tuple[Int64s, Int64s, Bools]:
+    """Put pairs of numbers into a stable order; return codes, order, where equal pairs begin."""
+    if not numbers.any():
+        codes, order = in_order(codes)
+        return codes, order, _are_new(codes)
+    order = np.lexsort((numbers, codes))
     codes, numbers = codes[order], numbers[order]
-    starts[1:] = (codes[1:] != codes[:-1]) | (numbers[1:] != numbers[:-1])
-    return order, starts
+    return codes, order, _are_new(codes) | _are_new(numbers)
+
+
+def _are_new(codes: Int64s) -> Bools:
+    """Return which of some numbers differ from the one before."""
+    starts = np.ones(len(codes), np.bool_)
+    np.not_equal(codes[1:], codes[:-1], out=starts[1:])
+    return starts
 
 
 def row_numbers(columns: Sequence[pa.Array]) -> Int64s:

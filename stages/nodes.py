@@ -8,10 +8,16 @@ import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
-__all__ = ["Nodes", "array_of"]
+__all__ = ["Nodes", "array_of", "in_order", "order_of"]
 
 Array = npt.NDArray[Any]
 Int64s = npt.NDArray[np.int64]
+
+_CLOSE = 4
+"""Whole numbers are close to each other if their range has at most so many places for each."""
+
+_MANY = 10_000
+"""From so many on, hashing finds numbers faster than binary searches do."""
 
 
 def array_of(column: pa.ChunkedArray) -> Array:
@@ -20,8 +26,49 @@ def array_of(column: pa.ChunkedArray) -> Array:
     return array
 
 
+def order_of(codes: Int64s) -> Int64s:
+    """Return the stable order of some numbers, none of them below zero."""
+    return in_order(codes)[1]
+
+
+def in_order(codes: Int64s) -> tuple[Int64s, Int64s]:
+    """Return some numbers, none of them below zero, ascending, and their stable order.
+
+    Each number is packed with its place into one, if both have room: sorting numbers is several
+    times as fast as sorting their places.
+    """
+    bits = max(1, len(codes) - 1).bit_length()
+    if int(codes.max(initial=0)) >> (63 - bits):
+        order = np.argsort(codes, kind="stable")
+        return codes[order], order
+    packed: Int64s = codes << bits
+    packed |= np.arange(len(codes))
+    packed.sort()
+    return packed >> bits, packed & ((1 << bits) - 1)
+
+
+def _each_once(ids: Array) -> tuple[Array, Int64s]:
+    """Return what `np.unique` does of some ids, with the place of each."""
+    if ids.dtype.kind == "i":
+        least, most = int(ids.min()), int(ids.max())
+        if most - least < _CLOSE * len(ids):
+            is_there = np.zeros(most - least + 1, np.bool_)
+            offsets = ids - ids.dtype.type(least)
+            is_there[offsets] = True
+            once = (np.flatnonzero(is_there) + least).astype(ids.dtype)
+            return once, (np.cumsum(is_there) - 1)[offsets]
+        if len(ids) > _MANY:
+            encoded = pa.array(ids).dictionary_encode()
+            once, places = np.unique(encoded.dictionary.to_numpy(), return_inverse=True)
+            return once, places[encoded.indices.to_numpy()]
+    return np.unique(ids, return_inverse=True)
+
+
 class Nodes:
-    """Numbers for the nodes that a run meets, in the order in which it meets them."""
+    """Numbers for the nodes that a run meets, in the order in which it meets them.
+
+    The nodes of the first call ascend by their ids.
+    """
 
     def __init__(self) -> None:
         self.ids: Array = np.empty(0, np.int64)
@@ -48,9 +95,15 @@ class Nodes:
         if not len(ids):
             return np.empty(0, np.int64)
         if not len(self.ids):
-            self.ids, places = np.unique(ids, return_inverse=True)
+            self.ids, places = _each_once(ids)
             self._sorted, self._numbers = self.ids, np.arange(len(self.ids))
             return places.astype(np.int64)
+        if len(ids) > _MANY:
+            once, places = _each_once(ids)
+            return self._found(once)[places]
+        return self._found(ids)
+
+    def _found(self, ids: Array) -> Int64s:
         places = np.minimum(np.searchsorted(self._sorted, ids), len(self.ids) - 1)
         unknown = np.flatnonzero(self._sorted[places] != ids)
         if len(unknown):

@@ -33,6 +33,7 @@ from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
 from stages.link_arrays import LinkChanges, LinkTable, Reader
 from stages.nodes import Nodes, array_of
+from stages.spanning_forest import ForestSearch, best_of, once, united
 
 __all__ = ["PropagateArrow"]
 
@@ -99,8 +100,8 @@ class PropagateArrow(TranslateRun):
         raise NotImplementedError
 
     def along(self, values: Any, *edge: Any) -> Any:
-        """Return what edges make of the values where they begin."""
-        raise NotImplementedError
+        """Return what edges make of the values where they begin; by default, the same."""
+        return values
 
     def starts(self, nodes: Any) -> Any:
         """Return which nodes are worth something by themselves; by default, all are."""
@@ -115,8 +116,16 @@ class PropagateArrow(TranslateRun):
         run = _Spread(self, tables)
         changed = run.links.change(tables.edges, out)
         run.trim(changed)
-        run.derive(changed)
+        if run.links.is_whole and self._unites():
+            run.unite()
+        else:
+            run.derive(changed)
         run.write(out)
+
+    def _unites(self) -> bool:
+        """Return whether all nodes that are linked have the same value, the best start of them."""
+        mine, base = type(self), PropagateArrow
+        return not self.directed and mine.along is base.along and mine.reaches is base.reaches
 
 
 class _Spread:
@@ -139,6 +148,7 @@ class _Spread:
         self._has: Bools = np.empty(0, np.bool_)
         self._had: Bools = np.empty(0, np.bool_)
         self._is_trimmed: Bools = np.empty(0, np.bool_)
+        self._least = np.empty(0, np.int64)
         self._candidates: list[tuple[Int64s, Array, Int64s]] = []
 
     def trim(self, changed: LinkChanges) -> None:
@@ -182,6 +192,35 @@ class _Spread:
             self._tell(front[at], self.links.other[links], [one[links] for one in self.links.edge])
             front = self._improve()
 
+    def unite(self) -> None:
+        """Do what `derive` does, by the components of the whole graph.
+
+        A node keeps its support if it has its component's value already. The others hang under
+        those by a spanning forest, or under the first node of the component that starts with it.
+        """
+        self._know(np.arange(len(self.nodes)))
+        starts, sizes, node = self.links.every()
+        other, many = self.links.other, len(self.nodes)
+        apart = np.flatnonzero(node < other)
+        label = united(many, node[apart], other[apart])
+        some = np.flatnonzero(sizes)
+        some = some[np.asarray(self._author.starts(self.nodes.ids[some]), np.bool_)]
+        own = np.asarray(self._author.start(self.nodes.ids[some])).astype(self._value.dtype)
+        best, has_best = best_of(label[some], many, own, largest=self._author.largest)
+        value, has = best[label], has_best[label]
+        is_right = self._has & has & (self._value == value)
+        self._value, self._has = value, has
+        is_held = np.zeros(many, np.bool_)
+        is_held[label[is_right]] = True
+        roots = some[(own == value[some]) & ~is_held[label[some]]][::-1]
+        first = np.full(many, -1)
+        first[label[roots]] = roots  # of several, the first node stays
+        roots = first[first >= 0]
+        self._support[roots] = roots
+        is_right[roots] = True
+        found, under = ForestSearch(starts, sizes, other).grow(is_right, has & ~is_right)
+        self._support[found] = under
+
     def write(self, out: Any) -> None:
         """Keep the values that changed."""
         self._grow()
@@ -216,7 +255,7 @@ class _Spread:
 
     def _know(self, numbers: Int64s) -> None:
         """Read the values of nodes, unless they are known."""
-        read = self._reader.read(numbers)
+        read = self._reader.read(numbers, whole=self.links.is_whole)
         if read is not None:
             _, records = read
             mine, support = (
@@ -293,14 +332,17 @@ class _Spread:
         best.at(self._value, to, values)
         wins = np.flatnonzero(values == self._value[to])
         self._least_support(to[wins], origin[wins])
-        return np.flatnonzero(np.bincount(to))
+        return once(to, len(self._has))
 
     def _least_support(self, to: Int64s, origin: Int64s) -> None:
         """Of the nodes that bring a node its value, keep the least as its support."""
         ids = self.nodes.ids[origin]
         if ids.dtype == object:
             _, ids = np.unique(ids, return_inverse=True)
-        least = np.full(len(self._support), np.iinfo(np.int64).max)
+        if len(self._least) < len(self._support):
+            self._least = np.empty(len(self._support), np.int64)
+        least = self._least
+        least[to] = np.iinfo(np.int64).max
         np.minimum.at(least, to, ids)
         firsts = np.flatnonzero(least[to] == ids)
         self._support[to[firsts]] = origin[firsts]

@@ -19,7 +19,7 @@ from cbp.engine.columnar.arrow_types import arrow_schema
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import PreparedRun, RunPlan
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import source_folder
 from cbp.model.dataflow.dataflow import Dataflow
@@ -157,24 +157,7 @@ class Driver:
         )
         prepared = self.engine.preparer.prepare(plan)
         self.figures.append({"stage": stage, **prepared.figures})
-        intention = Intention(
-            self.dataflow.name,
-            stage,
-            epoch,
-            plan.run,
-            next(self.clock),
-            decision.read,
-            decision.remove,
-            prepared.outputs,
-            prepared.changes,
-            time_ms=self.time_ms,
-            due_ms=prepared.due_ms,
-            lookups=prepared.lookups,
-        )
-        self.log.put(intention)
-        self.unpublished[stage].append(Intention.from_json(intention.to_json()))
-        if len(self.unpublished[stage]) >= self.publish_every:
-            self.publish()
+        self._record(stage, plan, prepared, decision.read, decision.remove)
         for name, connector in self.connectors[stage].items():
             self.connectors[stage][name] = connector.after(
                 tuple(decision.read.get(name, ())), tuple(decision.remove.get(name, ()))
@@ -185,6 +168,34 @@ class Driver:
         for increment in prepared.outputs.values():
             self._enqueue(increment)
         return True
+
+    def _record(
+        self,
+        stage: str,
+        plan: RunPlan,
+        prepared: PreparedRun,
+        read: Mapping[str, tuple[int, ...]],
+        remove: Mapping[str, tuple[int, ...]],
+    ) -> None:
+        """Put the record of a run, and publish if it is time."""
+        intention = Intention(
+            self.dataflow.name,
+            stage,
+            plan.epoch,
+            plan.run,
+            next(self.clock),
+            read,
+            remove,
+            prepared.outputs,
+            prepared.changes,
+            time_ms=self.time_ms,
+            due_ms=prepared.due_ms,
+            lookups=prepared.lookups,
+        )
+        self.log.put(intention)
+        self.unpublished[stage].append(Intention.from_json(intention.to_json()))
+        if len(self.unpublished[stage]) >= self.publish_every:
+            self.publish()
 
     def give_back(self, stage: str) -> None:
         """Give back what a stage set aside, as its next epoch."""
@@ -204,24 +215,7 @@ class Driver:
         )
         prepared = self.engine.preparer.give_back(plan)
         self.figures.append({"stage": stage, **prepared.figures})
-        intention = Intention(
-            self.dataflow.name,
-            stage,
-            epoch,
-            plan.run,
-            next(self.clock),
-            {},
-            {},
-            prepared.outputs,
-            prepared.changes,
-            time_ms=self.time_ms,
-            due_ms=prepared.due_ms,
-            lookups=prepared.lookups,
-        )
-        self.log.put(intention)
-        self.unpublished[stage].append(Intention.from_json(intention.to_json()))
-        if len(self.unpublished[stage]) >= self.publish_every:
-            self.publish()
+        self._record(stage, plan, prepared, {}, {})
         self.epochs[stage] += 1
         self.due_ms[stage] = prepared.due_ms
         for increment in prepared.outputs.values():

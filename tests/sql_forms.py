@@ -16,7 +16,7 @@ from cbp.sdk.translate import Declared
 from stages.translators.url_count import UrlCount
 from stages.translators.url_count_sql import UrlCountSql
 from tests.chains import SCHEMA, Patient, RollCall, Tally
-from tests.flows import Clock, Reminders, Stamps
+from tests.timed_flows import Clock, Reminders, Stamps
 from tests.waiting import wait_for_file
 
 __all__ = [
@@ -262,7 +262,7 @@ class PatientSql(TranslateSql):
 
 
 class RemindersSql(TranslateSql):
-    """What `tests.flows.Reminders` does."""
+    """What `tests.timed_flows.Reminders` does."""
 
     orders, open, wake, log = Reminders.orders, Reminders.open, Reminders.wake, Reminders.log
     queries = {  # noqa: RUF012
@@ -283,7 +283,7 @@ class RemindersSql(TranslateSql):
 
 
 class StampsSql(TranslateSql):
-    """What `tests.flows.Stamps` does: the epoch, the time, and the frame that is read."""
+    """What `tests.timed_flows.Stamps` does: the epoch, the time, and the frame that is read."""
 
     items, first, lines = Stamps.items, Stamps.first, Stamps.lines
     queries = {  # noqa: RUF012

@@ -103,6 +103,7 @@ def test_the_integration_requires_what_its_machine_can_have(
     script.parent.mkdir()
     script.write_bytes(RUN.read_bytes())
     (tmp_path / "deploy").mkdir()
+    (tmp_path / "deploy" / "environment.sh").write_text("cbp_prepare() { true; }\n")
     (tmp_path / "deploy" / "check.sh").write_text("true\n")
     (tmp_path / "deploy" / "test.sh").write_text('echo "requires $CBP_REQUIRE"\n')
     commands = tmp_path / "bin"

@@ -1,4 +1,4 @@
-"""What the service answers, as values.
+"""Answers of the service, as values.
 
 Times are aware and in UTC, sizes in bytes, durations in seconds. A field of the service that is
 not here is left out, so a client reads the answers of a newer service.
@@ -123,7 +123,7 @@ class Freshness:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Validation:
-    """What a document that can be registered declares; `flows` maps each flow to its columns."""
+    """The declarations of a valid document; `flows` maps each flow to its columns."""
 
     name: str
     sources: list[str]
@@ -208,7 +208,7 @@ class Run:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class BulkItem:
-    """What became of one item of a request for several; `error` is `None` if it succeeded."""
+    """The outcome for one item of a request for several; `error` is `None` if it succeeded."""
 
     id: str
     status: int
@@ -253,7 +253,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class GivenBack:
-    """What became of the records that a stage had set aside.
+    """The outcome for the records that a stage had set aside.
 
     Attributes:
         records: How many were applied.
@@ -328,12 +328,181 @@ class RollbackJob(Job):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan:
-    """What a roll-back would do; `queued` maps `stage.input` to the increments that wait then."""
+    """The effects of a roll-back; `queued` maps `stage.input` to the increments that wait then."""
 
     rollback: Rollback
     records_undone: int
     queued: dict[str, int]
     files_total: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Replaced:
+    """What the replacement of a file would change.
+
+    Attributes:
+        records_came, records_gone: Records that come, and that are taken back.
+        groups: Maps each stage that reads the source to its groups that have one of them.
+    """
+
+    records_came: int
+    records_gone: int
+    groups: dict[str, int]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Correction:
+    """A correction of records of a state.
+
+    Attributes:
+        keys: How many keys it corrected.
+        epoch: Of the stage that leads the run.
+        undone: Whether a roll-back has undone it.
+        file: Parquet with what was corrected, in the dataflow's folder.
+    """
+
+    run: str
+    stage: str
+    state: str
+    keys: int
+    epoch: int
+    generation: int
+    undone: bool
+    file: str
+    at: datetime
+    by: str
+    reason: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class KeyPreview:
+    """The records of a key as they are, and as a correction would make them."""
+
+    key: dict[str, Any]
+    before: list[dict[str, Any]]
+    after: list[dict[str, Any]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class CorrectionPreview:
+    """What a correction would change: its first keys, and the number of all."""
+
+    items: list[KeyPreview]
+    keys: int
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class DifferingKey:
+    """A key of a table that differs; records as text."""
+
+    key: str
+    expected: list[str]
+    found: list[str]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableVerdict:
+    """What a verification found of one table.
+
+    Attributes:
+        kind: What it is compared as: `state`, `view`, `records`, `history`, `changes`, `set_aside`.
+        status: `open`, `equal`, `undecided`, `differs` or `left_out`.
+        records: Records compared, counted on both sides.
+        differing: The first keys that differ.
+        differences: How many differing keys are kept; `Client.differences` has them.
+        because: Why it is not compared.
+        within: How closely records agree, as declared; `""`: exactly.
+        since: First epoch that was repeated; `None` if all were made again from scratch.
+    """
+
+    table: str
+    kind: str
+    status: str
+    records: int
+    differing: list[DifferingKey]
+    differences: int
+    because: str
+    within: str
+    since: int | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Verification:
+    """A comparison of every table with a recomputation.
+
+    Attributes:
+        status: `waiting`, `running`, `equal`, `undecided`, `differs`, `not_deterministic`,
+            `timed_out`, `cancelled` or `failed`.
+        epochs: Maps each stage to the last epoch that is compared.
+        suspect: First stage with a table that differs; `""` if there is none.
+        error: Why it failed.
+    """
+
+    id: str
+    dataflow: str
+    split: str
+    engine: str
+    status: str
+    ended: bool
+    step: str
+    done: int
+    total: int
+    unit: str
+    began_at: datetime | None
+    seconds: float
+    epochs: dict[str, int] | None
+    tables: list[TableVerdict]
+    suspect: str
+    error: dict[str, Any] | None
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class Difference:
+    """A differing key that a verification kept; `expected` and `found` are records, by column."""
+
+    table: str
+    number: int
+    columns: list[str]
+    key_columns: list[str]
+    key: list[str]
+    expected: list[list[str]]
+    found: list[list[str]]
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class TableDifference:
+    """What differs between a table and the one that a rebuild made.
+
+    Attributes:
+        before, after: Records now, and then.
+        added, gone, changed: `None` if it was not compared.
+        because: Why it was not; `""` if it was.
+    """
+
+    table: str
+    before: int
+    after: int
+    added: int | None
+    gone: int | None
+    changed: int | None
+    because: str
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class RebuildJob(Job):
+    """A rebuild of all tables beside the present ones.
+
+    Attributes:
+        status: `building`, `ready`, `swapping`, `swapped`, `cancelled` or `failed`.
+        tables: What differs, once it is ready.
+        exact: Whether both had applied the same input when they were compared.
+    """
+
+    dataflow: str
+    version: int
+    status: str
+    tables: list[TableDifference]
+    exact: bool
 
 
 @dataclass(frozen=True, slots=True, kw_only=True)

@@ -1,10 +1,12 @@
-"""What the methods of the client have in common: lists page by page, values, moments."""
+"""Common parts of the client's methods: lists page by page, values, moments."""
 
 from __future__ import annotations
 
 import base64
+import json
 from collections.abc import Callable, Mapping
 from datetime import UTC, datetime
+from pathlib import Path
 from typing import Any, TypeVar
 
 from cbp.client.answers import answer_of
@@ -17,6 +19,9 @@ When = datetime | str | None
 """A time; a text is ISO 8601, a time without a zone is in UTC."""
 
 Query = list[tuple[str, str]]
+
+Document = Mapping[str, Any] | str | Path
+"""A dataflow's document: its values, its YAML text, or its file (`.json`, else YAML)."""
 
 
 class Calls:
@@ -53,6 +58,16 @@ def instant(when: When) -> str | None:
     if isinstance(when, datetime):
         return (when if when.tzinfo else when.replace(tzinfo=UTC)).isoformat()
     return when
+
+
+def body_of_document(document: Document) -> tuple[bytes, str]:
+    """Return a document as bytes, and their media type."""
+    if isinstance(document, Mapping):
+        return json.dumps(document).encode(), "application/json"
+    if isinstance(document, Path):
+        kind = "json" if document.suffix.lower() == ".json" else "yaml"
+        return document.read_bytes(), f"application/{kind}"
+    return document.encode(), "application/yaml"
 
 
 def key_parameters(key: Mapping[str, Any]) -> Query:

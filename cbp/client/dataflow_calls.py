@@ -2,8 +2,7 @@
 
 from __future__ import annotations
 
-import json
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Sequence
 from pathlib import Path
 from typing import Any
 from uuid import uuid4
@@ -14,15 +13,14 @@ from cbp.client.answers import (
     DataflowDetail,
     Freshness,
     Increment,
+    Replaced,
     Validation,
     answer_of,
 )
-from cbp.client.calls import Calls, When, instant
+from cbp.client.calls import Calls, Document, When, body_of_document, instant
 from cbp.client.errors import StagesStoppedError, WaitEndedError
 from cbp.client.pages import Pages
-
-Document = Mapping[str, Any] | str | Path
-"""A dataflow's document: its values, its YAML text, or its file (`.json`, else YAML)."""
+from cbp.client.rest import body_of
 
 POLL_SECONDS = 0.1
 _UNSETTLED = ("claiming", "claimed")
@@ -30,7 +28,7 @@ _IDLE = ("stopped", "paused")
 
 
 class DataflowCalls(Calls):
-    """What a client can ask of dataflows, and do to them."""
+    """Calls about dataflows: to ask about them, and to operate them."""
 
     def dataflows(self) -> Pages[Dataflow]:
         """Return every dataflow, by name."""
@@ -57,7 +55,7 @@ class DataflowCalls(Calls):
         Raises:
             RequestRefusedError: Code `dataflow_invalid`; `details["mistakes"]` lists every one.
         """
-        content, kind = _body(document)
+        content, kind = body_of_document(document)
         answer = self.rest.post("dataflows", "validate", content=content, content_type=kind)
         return answer_of(Validation, answer)
 
@@ -68,7 +66,7 @@ class DataflowCalls(Calls):
             RequestRefusedError: As for `validate`.
             ConflictRefusedError: Code `already_exists` if the name has another document: `change`.
         """
-        content, kind = _body(document)
+        content, kind = body_of_document(document)
         answer = self.rest.post(
             "dataflows", content=content, content_type=kind, idempotency_key=_key()
         )
@@ -81,6 +79,7 @@ class DataflowCalls(Calls):
         *,
         keep: Sequence[str] = (),
         rebuild: Sequence[str] = (),
+        beside: bool = False,
         expected_version: int | None = None,
         dry_run: bool = False,
     ) -> dict[str, Any]:
@@ -91,16 +90,19 @@ class DataflowCalls(Calls):
             document: The new version.
             keep: Stages whose state is kept although their code changed.
             rebuild: Stages that start again with all retained input.
+            beside: Build all tables beside the present ones, and swap them in once they are ready.
+                The answer comes at once, and names the `rebuild`.
             expected_version: Refuse at any other version.
             dry_run: Change nothing; return the plan.
 
         Raises:
             ConflictRefusedError: If it is at another version, or the new one cannot take over.
         """
-        content, kind = _body(document)
+        content, kind = body_of_document(document)
         query = {
             "keep": list(keep),
             "rebuild": list(rebuild),
+            "beside": str(beside).lower(),
             "expected_version": expected_version,
             "dry_run": str(dry_run).lower(),
         }
@@ -158,7 +160,7 @@ class DataflowCalls(Calls):
             "sources",
             source,
             "files",
-            content=content.read_bytes() if isinstance(content, Path) else content,
+            content=body_of(content),
             content_type="application/octet-stream",
             query={"name": named},
             idempotency_key=_key(),
@@ -166,7 +168,7 @@ class DataflowCalls(Calls):
         return answer_of(Claim, answer)
 
     def replace(
-        self, name: str, source: str, content: Path | bytes, *, file: str, reason: str
+        self, name: str, source: str, content: Path | bytes, *, file: str, reason: str, by: str = ""
     ) -> Claim:
         """Put a file in the place of an accepted one; what differs is applied soon after.
 
@@ -176,35 +178,44 @@ class DataflowCalls(Calls):
             content: The new file, or its bytes.
             file: The name of the accepted file.
             reason: Kept for good.
+            by: Who asks for it.
 
         Raises:
             ConflictRefusedError: Code `replace_refused` if a stage cannot follow.
         """
         answer = self.rest.post(
-            "dataflows",
-            name,
-            "sources",
-            source,
-            "replacements",
-            content=content.read_bytes() if isinstance(content, Path) else content,
+            *_of_source(name, source, "replacements"),
+            content=body_of(content),
             content_type="application/octet-stream",
-            query={"name": file, "reason": reason},
+            query={"name": file, "reason": reason, "by": by},
             idempotency_key=_key(),
         )
         return answer_of(Claim, answer)
 
-    def retract(self, name: str, source: str, *, file: str, reason: str) -> Claim:
-        """Take back all records of an accepted file; args and errors as for `replace`."""
+    def plan_replace(self, name: str, source: str, content: Path | bytes, *, file: str) -> Replaced:
+        """Show what `replace` would change; arguments and errors as there."""
         answer = self.rest.post(
-            "dataflows",
-            name,
-            "sources",
-            source,
-            "retractions",
-            query={"name": file, "reason": reason},
+            *_of_source(name, source, "replacements"),
+            "preview",
+            content=body_of(content),
+            content_type="application/octet-stream",
+            query={"name": file},
+        )
+        return answer_of(Replaced, answer)
+
+    def retract(self, name: str, source: str, *, file: str, reason: str, by: str = "") -> Claim:
+        """Take back all records of an accepted file; arguments and errors as for `replace`."""
+        answer = self.rest.post(
+            *_of_source(name, source, "retractions"),
+            query={"name": file, "reason": reason, "by": by},
             idempotency_key=_key(),
         )
         return answer_of(Claim, answer)
+
+    def plan_retract(self, name: str, source: str, *, file: str) -> Replaced:
+        """Show what `retract` would change; arguments and errors as there."""
+        path = _of_source(name, source, "retractions")
+        return answer_of(Replaced, self.rest.post(*path, "preview", query={"name": file}))
 
     def claims(
         self,
@@ -242,7 +253,7 @@ class DataflowCalls(Calls):
         Raises:
             ConflictRefusedError: Something else was decided, or it cannot be admitted as it is.
         """
-        content = mended.read_bytes() if isinstance(mended, Path) else mended
+        content = None if mended is None else body_of(mended)
         answer = self.rest.post(
             *_quarantined(name, source, claim),
             "readmit",
@@ -338,19 +349,13 @@ class DataflowCalls(Calls):
         return left
 
 
-def _body(document: Document) -> tuple[bytes, str]:
-    """Return a document as bytes, and their media type."""
-    if isinstance(document, Mapping):
-        return json.dumps(document).encode(), "application/json"
-    if isinstance(document, Path):
-        kind = "json" if document.suffix.lower() == ".json" else "yaml"
-        return document.read_bytes(), f"application/{kind}"
-    return document.encode(), "application/yaml"
-
-
 def _key() -> str:
     """Return a new idempotency key: one call sends it with each of its attempts."""
     return str(uuid4())
+
+
+def _of_source(name: str, source: str, what: str) -> tuple[str, ...]:
+    return ("dataflows", name, "sources", source, what)
 
 
 def _quarantined(name: str, source: str, claim: Claim | str) -> tuple[str, ...]:

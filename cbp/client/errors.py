@@ -133,7 +133,7 @@ class StagesStoppedError(OperatingError):
 
 
 class WaitEndedError(OperatingError):
-    """What was waited for did not come in time; it goes on."""
+    """The awaited result did not come in time; the work goes on."""
 
     code = "wait_ended"
 

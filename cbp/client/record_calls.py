@@ -2,18 +2,27 @@
 
 from __future__ import annotations
 
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from pathlib import Path
 from typing import Any
+from uuid import uuid4
 
-from cbp.client.answers import Snapshot, answer_of
+from cbp.client.answers import Correction, CorrectionPreview, Snapshot, answer_of
 from cbp.client.calls import Calls, When, instant, key_parameters, stage_and_name
 from cbp.client.errors import ResourceMissingError
-from cbp.client.pages import Rows
+from cbp.client.pages import Pages, Rows
 from cbp.client.query_result import QueryResult
+from cbp.client.rest import body_of
+
+Corrections = Sequence[Mapping[str, Any]] | Path
+"""What to correct: for each key `{"key": {...}}` with `"set"` (columns to set in each of its
+records) or `"records"` (all of its records; `[]` deletes it); or a JSON file of
+`{"corrections": [...]}`."""
 
 
 class RecordCalls(Calls):
-    """What a client can read.
+    """Calls that read records.
 
     Everything can be read as it was: `at` is a time, `epoch` the number of a run of `stage` (of
     every stage without it). Without these it is the newest snapshot.
@@ -141,12 +150,60 @@ class RecordCalls(Calls):
         given = {key: value for key, value in asked.items() if value is not None}
         return QueryResult.of(self.rest.post_json("dataflows", name, "query", value=given))
 
+    def edit(
+        self, name: str, table: str, corrections: Corrections, *, reason: str, by: str = ""
+    ) -> Correction:
+        """Correct records of a state or view, named `stage.state`, as an epoch of its own.
+
+        It is published once this returns.
+
+        Args:
+            name: Name of the dataflow.
+            table: The state, as `stage.state`.
+            corrections: What to correct; see `Corrections`.
+            reason: Why; kept for good.
+            by: Who asks for it.
+
+        Raises:
+            RequestRefusedError: A key or a value does not fit; `details["mistakes"]` lists all.
+            ValueError: If `table` has no dot.
+        """
+        answer = self.rest.post(
+            *_corrections(name, table),
+            content=_corrections_body(corrections),
+            content_type="application/json",
+            query={"reason": reason, "by": by},
+            idempotency_key=str(uuid4()),  # a repeated request corrects only once
+        )
+        return answer_of(Correction, answer)
+
+    def plan_edit(self, name: str, table: str, corrections: Corrections) -> CorrectionPreview:
+        """Show what `edit` would change; arguments and errors as there."""
+        content = _corrections_body(corrections)
+        path = _corrections(name, table)
+        answer = self.rest.post(*path, "preview", content=content, content_type="application/json")
+        return answer_of(CorrectionPreview, answer)
+
+    def corrections(self, name: str) -> Pages[Correction]:
+        """Return the corrections of a dataflow, newest first."""
+        return self.list_of(Correction, "dataflows", name, "corrections")
+
     def snapshot(
         self, name: str, *, at: When = None, epoch: int | None = None, stage: str | None = None
     ) -> Snapshot:
         """Return versions of all tables that belong together, to read with any Delta reader."""
         answer = self.rest.get_pairs("dataflows", name, "snapshot", query=_moment(at, epoch, stage))
         return answer_of(Snapshot, answer)
+
+
+def _corrections(name: str, table: str) -> tuple[str, ...]:
+    return ("dataflows", name, "state", *stage_and_name(table), "corrections")
+
+
+def _corrections_body(corrections: Corrections) -> Any:
+    if isinstance(corrections, Path):
+        return body_of(corrections)
+    return json.dumps({"corrections": list(corrections)}).encode()
 
 
 def _moment(

@@ -16,6 +16,7 @@ import socket
 from collections.abc import Callable, Iterable, Iterator
 from contextlib import contextmanager
 from dataclasses import dataclass
+from pathlib import Path
 from typing import Any, Self
 from urllib.parse import quote
 
@@ -39,6 +40,7 @@ CONNECT_SECONDS = 5.0
 ANSWER_SECONDS = 120.0
 # Four times as long as a stream is silent.
 STREAM_SECONDS = 60.0
+_PIECE_BYTES = 1 << 20
 
 
 @dataclass(frozen=True, slots=True)
@@ -61,6 +63,39 @@ class Retries:
     def pause(self, attempt: int, retry_after: float) -> None:
         """Pause after an attempt, numbered from 0."""
         self.sleep(min(max(self.pause_seconds * 2**attempt, retry_after), self.pause_seconds_max))
+
+
+class FileContent:
+    """A file as the body of a request, read in pieces: again from its start if it is sent again.
+
+    Args:
+        path: The file.
+        advance: Called with the bytes of each piece that was handed on, and with what it takes back
+            if the file is sent again.
+    """
+
+    def __init__(self, path: Path, advance: Callable[[int], object] = lambda count: None) -> None:
+        self._path, self._advance, self._sent = path, advance, 0
+
+    def __iter__(self) -> Iterator[bytes]:
+        """Yield its pieces; raises the `OSError` of a file that cannot be read."""
+        if self._sent:
+            self._advance(-self._sent)
+            self._sent = 0
+        with self._path.open("rb") as file:
+            while piece := file.read(_PIECE_BYTES):
+                yield piece
+                self._sent += len(piece)
+                self._advance(len(piece))
+
+
+_REPEATABLE = bytes | FileContent | None
+"""Bodies that can be sent again: another stream is over once it was read."""
+
+
+def body_of(content: Path | bytes) -> FileContent | bytes:
+    """Return a file or bytes as the body of a request; a file is not read into memory."""
+    return FileContent(content) if isinstance(content, Path) else content
 
 
 class RestClient:
@@ -225,7 +260,7 @@ class RestClient:
         url = "/".join(quote(part, safe="") for part in path)
         response = self._request(method, self._url, url, **more)
         leader = _leader_of(response)
-        if leader and isinstance(more.get("content"), bytes | None):
+        if leader and isinstance(more.get("content"), _REPEATABLE):
             # A stream can be read only once: then the error names the leader's address.
             response = self._request(method, leader, url, **more)
         return response
@@ -247,7 +282,7 @@ def _reachable(url: str) -> Iterator[None]:
 
 def _repeatable(method: str, sent: dict[str, Any]) -> bool:
     """Tell whether a second request changes nothing more than the first."""
-    is_whole = isinstance(sent.get("content"), bytes | None)
+    is_whole = isinstance(sent.get("content"), _REPEATABLE)
     return is_whole and (method == "GET" or "Idempotency-Key" in (sent.get("headers") or {}))
 
 

@@ -1,33 +1,37 @@
-"""Methods of the client: runs, and roll-backs."""
+"""Methods of the client: runs, and jobs: roll-backs, give-backs, verifications, rebuilds."""
 
 from __future__ import annotations
 
 from collections.abc import Callable, Sequence
 from datetime import datetime
-from typing import Any, TypeVar
+from typing import Any, Literal, TypeVar
 from uuid import uuid4
 
 from cbp.client.answers import (
     BulkItem,
+    Difference,
     GiveBackJob,
     GivenBack,
     Moment,
+    RebuildJob,
     Rollback,
     RollbackJob,
     RollbackPlan,
     Run,
     SetAside,
+    Verification,
     answer_of,
 )
-from cbp.client.calls import Calls, When, instant
+from cbp.client.calls import Calls, Document, When, body_of_document, instant
 from cbp.client.errors import problem_of
 from cbp.client.pages import Pages
 
+_REBUILDING = ("building", "swapping")
 J = TypeVar("J", RollbackJob, GiveBackJob)
 
 
 class RunCalls(Calls):
-    """What a client can ask of runs, and take back."""
+    """Calls about runs, to ask about them and to take them back."""
 
     def runs(
         self,
@@ -176,6 +180,122 @@ class RunCalls(Calls):
         if job.given_back is None:
             raise _failure(job.error)
         return job.given_back
+
+    def verify(
+        self,
+        name: str,
+        *,
+        split: Literal["increments", "at_once"] = "increments",
+        engine: Literal["direct", "reference"] = "direct",
+        twice: bool = False,
+        seconds_max: float = 600,
+        poll_seconds: float = 0.2,
+        report: Callable[[Verification], object] = lambda verification: None,
+    ) -> Verification:
+        """Recompute a dataflow from its kept input, and compare every table; see its `status`.
+
+        Returns once it has ended, whatever it found. An exception of `report`, or an interrupt,
+        cancels it.
+
+        Args:
+            name: Name of the dataflow.
+            split: As increments arrived, or all input in one batch.
+            engine: `reference` shares no code with runs; it is slow, and holds all in memory.
+            twice: Recompute twice, although nothing differs.
+            seconds_max: Ends it then, as `timed_out`.
+            poll_seconds: Pause between two looks.
+            report: Called with how far it is, at each look.
+        """
+        asked = {"split": split, "engine": engine, "twice": twice, "seconds_max": seconds_max}
+        answer = self.rest.post_json("dataflows", name, "verifications", value=asked)
+        seen = answer_of(Verification, answer)
+        try:
+            while not seen.ended:
+                report(seen)
+                self.rest.clock.wait(poll_seconds)
+                seen = answer_of(Verification, self.rest.get("verifications", seen.id))
+        except BaseException:
+            self.rest.post("verifications", seen.id, "cancel")
+            raise
+        return seen
+
+    def verifications(self, name: str) -> Pages[Verification]:
+        """Return the last verifications of a dataflow, newest first."""
+        return self.list_of(Verification, "dataflows", name, "verifications")
+
+    def differences(
+        self, verification: Verification | str, *, table: str | None = None
+    ) -> Pages[Difference]:
+        """Return the differing keys that a verification kept, of all tables or of one."""
+        id_ = verification if isinstance(verification, str) else verification.id
+        return self.list_of(Difference, "verifications", id_, "differences", table=table)
+
+    def rebuild(
+        self,
+        name: str,
+        document: Document | None = None,
+        *,
+        poll_seconds: float = 0.2,
+        report: Callable[[RebuildJob], object] = lambda job: None,
+    ) -> RebuildJob:
+        """Build all tables anew beside the present ones, which stay; then `swap` shows the new.
+
+        Returns once they are ready, with what differs, or once somebody has cancelled it. The
+        service goes on with it if this process ends meanwhile.
+
+        Args:
+            name: Name of the dataflow.
+            document: The version to build; by default the present one.
+            poll_seconds: Pause between two looks.
+            report: Called with how far it is, at each look.
+
+        Raises:
+            ConflictRefusedError: One is under way, or its input is not kept.
+        """
+        content, kind = (None, None) if document is None else body_of_document(document)
+        path = ("dataflows", name, "rebuilds")
+        begun = self.rest.post(*path, content=content, content_type=kind)
+        return self._rebuilt(name, begun["id"], poll_seconds, report)
+
+    def swap(
+        self,
+        name: str,
+        rebuild: RebuildJob | str,
+        *,
+        poll_seconds: float = 0.2,
+        report: Callable[[RebuildJob], object] = lambda job: None,
+    ) -> RebuildJob:
+        """Show the tables of a rebuild in place of the present ones, all at one time."""
+        id_ = rebuild if isinstance(rebuild, str) else rebuild.id
+        self.rest.post("dataflows", name, "rebuilds", id_, "swap")
+        return self._rebuilt(name, id_, poll_seconds, report)
+
+    def cancel_rebuild(self, name: str, rebuild: RebuildJob | str) -> RebuildJob:
+        """End a rebuild; the present tables stay as they are."""
+        id_ = rebuild if isinstance(rebuild, str) else rebuild.id
+        answer = self.rest.post("dataflows", name, "rebuilds", id_, "cancel")
+        return answer_of(RebuildJob, answer)
+
+    def swap_back(self, name: str) -> int:
+        """Show the tables from before the last swap again; return the version that is shown."""
+        return int(self.rest.post("dataflows", name, "rebuilds", "back")["version"])
+
+    def rebuilds(self, name: str) -> list[RebuildJob]:
+        """Return the rebuilds of a dataflow."""
+        items = self.rest.get("dataflows", name, "rebuilds")["items"]
+        return [answer_of(RebuildJob, one) for one in items]
+
+    def _rebuilt(
+        self, name: str, id_: str, poll_seconds: float, report: Callable[[RebuildJob], object]
+    ) -> RebuildJob:
+        """Look at a rebuild until it waits for a decision, or has ended."""
+        path = ("dataflows", name, "rebuilds", id_)
+        while (job := answer_of(RebuildJob, self.rest.get(*path))).status in _REBUILDING:
+            report(job)
+            self.rest.clock.wait(poll_seconds)
+        if job.error is not None:
+            raise _failure(job.error)
+        return job
 
     def _ended(
         self,

@@ -1,4 +1,4 @@
-"""What to do about an exception that Python raised in an author's code.
+"""Advice on an exception that Python raised in an author's code.
 
 Python says what came; it cannot know that a `None` came from a column that may be null, or that a
 record has its columns as attributes. Each entry below is for a whole class of exceptions.

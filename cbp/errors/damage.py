@@ -42,7 +42,7 @@ _LOGS = ("/_delta_log/",)
 
 @dataclass(frozen=True, slots=True)
 class Place:
-    """What a path in a dataflow's folder belongs to.
+    """The owner of a path in a dataflow's folder.
 
     Attributes:
         kind: `state`, `output`, `set aside`, `source`, `source log`, `source objects`,

@@ -25,7 +25,9 @@ Options of a stage:
 
 Option of a source: `keep: {hours: 48, bytes: 10000000000}` sets how long its increments are kept
 once all readers have read them, and the bytes that all kept increments may have (0 means any). The
-service's settings decide what is left out.
+service's settings decide what is left out. `keep: {until: snapshot}` keeps an increment only until
+a snapshot of the state replaces it: a kept position to which a roll-back can return. Then files
+cannot be replaced, and stages not rebuilt, further back than that.
 
 Another one: `batch: {files: 1000, bytes: 1000000}` puts files that wait into one increment, up to
 these numbers; `batch: {}` takes what waits, up to 1,000 files or 64 MiB. With `seconds: 5` the
@@ -121,7 +123,10 @@ _SOURCE = {
     "nested",
 }
 _BATCH = {"files", "bytes", "seconds"}
-_KEEP, _KEEP_INPUTS = {"hours", "bytes"}, {"hours", "bytes", "increments"}
+_KEEP, _KEEP_INPUTS = {"hours", "bytes"}, {"hours", "bytes", "increments", "until"}
+_UNTIL_SNAPSHOT = RetentionWish(0.0, 0, 0)
+"""Nothing but a queue, or the oldest kept position, keeps an increment."""
+
 _KEEP_HOURS_MAX = 24 * 3660
 _BYTES_MAX = 1 << 62
 """Fits into an integer column of the store and of every reader."""
@@ -330,6 +335,8 @@ class _Reader:
     def _keep(self, where: str, value: Any, names: set[str] = _KEEP) -> RetentionWish:
         """Read the retention of a flow: `{hours: 48, bytes: 10000000000}`, some or all."""
         given = self._mapping(where, value, names)
+        if "until" in given:
+            return self._until(where, given)
         hours, most, count = (given.get(name) for name in ("hours", "bytes", "increments"))
         if hours is not None and not (_is_number(hours) and 0 <= hours <= _KEEP_HOURS_MAX):
             expected = f"expected hours from 0 to {_KEEP_HOURS_MAX}, got {hours!r}"
@@ -344,6 +351,16 @@ class _Reader:
             self._note("keep_invalid", f"{where}.increments", expected)
             count = None
         return RetentionWish(None if hours is None else hours * 3600.0, most, count)
+
+    def _until(self, where: str, given: Mapping[str, Any]) -> RetentionWish:
+        """Read `{until: snapshot}`, which goes with no other option."""
+        if given["until"] != "snapshot":
+            expected = f"expected 'snapshot', got {given['until']!r}"
+            self._note("keep_invalid", f"{where}.until", expected)
+        if len(given) > 1:
+            expected = "until: snapshot is given, so hours, bytes and increments cannot be"
+            self._note("keep_invalid", where, expected)
+        return _UNTIL_SNAPSHOT
 
     def _stage(self, name: str, value: Any) -> StageNode | None:
         where = f"stages.{name}"

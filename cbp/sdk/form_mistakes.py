@@ -1,4 +1,4 @@
-"""What the form of a translator does not have: single records, whole runs, SQL; pure."""
+"""Mistakes of a translator's form: single records, whole runs, SQL; pure."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What a test run gave: outputs by epoch, state after the last one, figures; and how two differ."""
+"""Result of a test run: outputs by epoch, final state, figures; and how two results differ."""
 
 from __future__ import annotations
 

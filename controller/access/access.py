@@ -9,11 +9,11 @@ import structlog
 
 from cbp.clock import MACHINE
 from cbp.errors import CbpError
-from controller.access.attempts import Attempts
 from controller.access.audit import Audit
 from controller.access.authentication import Authentication
 from controller.access.held_sign_ins import HeldSignIns
 from controller.access.oidc import provider_tokens
+from controller.access.rate_limits import Attempts
 from controller.access.sessions import SessionLimits, Sessions
 from controller.access.tokens import Tokens
 from controller.settings import Settings

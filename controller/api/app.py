@@ -31,7 +31,7 @@ from fastapi.responses import RedirectResponse
 from cbp.clock import MACHINE
 from cbp.model.schedule.lease import Standing
 from controller.access.access import Access
-from controller.access.attempts import RequestRates
+from controller.access.rate_limits import RequestRates
 from controller.alerts import AlertWatch, silent_watch
 from controller.api.answers import problems
 from controller.api.answers.schemas import Links, Problem

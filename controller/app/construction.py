@@ -228,6 +228,7 @@ def environment_for(
         dataflows_max=settings.dataflows_max,
         limits=limits,
         refused=refused_places(settings),
+        seed_folders=tables_for(settings),
     )
 
 

@@ -1,4 +1,4 @@
-"""What only a leader does by the clock: it lists and cleans drop folders, and wakes the loop.
+"""Duties of the leader by the clock: it lists and cleans drop folders, and wakes the loop.
 
 A drop folder is listed when an event of the file system says so, or a time that the last listing
 gave has come; the scheduler asks for those that events do not tell (`due_listings`). It asks for

@@ -38,6 +38,19 @@ def progress_bar(*, hidden: bool) -> Iterator[Callable[[Mapping[str, Any]], None
         yield show
 
 
+def follow_rebuild(
+    service: ServiceClient, dataflow: str, rebuild: str, *, clock: Clock, hidden: bool
+) -> dict[str, Any]:
+    """Show how far a rebuild beside is, until it is ready, or has ended; raises as `follow_job`."""
+    return follow_job(
+        service,
+        *("dataflows", dataflow, "rebuilds", rebuild),
+        clock=clock,
+        hidden=hidden,
+        busy=lambda one: not one["ended"] and one["status"] in ("building", "swapping"),
+    )
+
+
 def follow_job(
     service: ServiceClient,
     *path: str,

@@ -53,6 +53,10 @@ At = Annotated[
     ),
 ]
 
+StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
+Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
+Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
+Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 DryRun = Annotated[
     bool,
     typer.Option("--dry-run", "--plan", help="Change nothing; show what would happen."),

@@ -78,7 +78,7 @@ def copy_into(
                 break
             if placed_digest and not patience():
                 raise FileWaitsError(placed)
-        _sync(folder)
+        sync_folder(folder)
     except OSError as error:
         if DiskFullError.is_disk_full(error):
             raise DiskFullError(str(folder)) from error
@@ -125,7 +125,8 @@ def _sha256(waiting: Path) -> str:
         return "unreadable"
 
 
-def _sync(folder: Path) -> None:
+def sync_folder(folder: Path) -> None:
+    """Make the names of a folder durable."""
     descriptor = os.open(folder, os.O_RDONLY)
     try:
         os.fsync(descriptor)

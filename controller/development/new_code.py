@@ -1,4 +1,4 @@
-"""What becomes of a dataflow whose code was saved: the next choice of a change. Pure.
+"""The next change of a dataflow whose code was saved: choices for its stages. Pure.
 
     plan without a choice  ->  choice  ->  plan  ->  choice  ->  ...  until nothing more is chosen
 

@@ -6,17 +6,16 @@ Size, time and inode are compared; an editor may replace a file.
 
 from __future__ import annotations
 
-import os
 from collections.abc import Iterable
 
-_Look = tuple[int, int, int] | None
+from controller.registry.loaded import file_signature
 
 
 class SavedFiles:
     """Looks at files; not safe to use from several threads."""
 
     def __init__(self, paths: Iterable[str]) -> None:
-        self._known = {path: _look(path) for path in paths}
+        self._known = {path: file_signature(path) for path in paths}
         self._before = dict(self._known)
 
     def look(self, paths: Iterable[str]) -> list[str]:
@@ -25,7 +24,7 @@ class SavedFiles:
         Args:
             paths: The files to look at now.
         """
-        now = {path: _look(path) for path in paths}
+        now = {path: file_signature(path) for path in paths}
         saved = [
             path
             for path, one in now.items()
@@ -34,11 +33,3 @@ class SavedFiles:
         self._before = now
         self._known |= {path: now[path] for path in saved}
         return sorted(saved)
-
-
-def _look(path: str) -> _Look:
-    try:
-        status = os.stat(path)
-    except OSError:
-        return None
-    return status.st_ino, status.st_size, status.st_mtime_ns

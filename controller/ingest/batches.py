@@ -44,7 +44,7 @@ from controller.store.base import ClaimRecord, Judged
 
 @dataclass(slots=True)
 class _Judged:
-    """What becomes of the files of a batch; each list is in the order of the claims.
+    """The outcome for the files of a batch; each list is in the order of the claims.
 
     Attributes:
         accepted: With the digest; their records are in the parts.

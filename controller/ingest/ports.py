@@ -1,4 +1,4 @@
-"""What ingestion uses of the outside; a simulation gives others."""
+"""Ports of ingestion to the outside; a simulation passes others."""
 
 from __future__ import annotations
 
@@ -14,7 +14,7 @@ from controller.store.base import Store
 
 @dataclass(frozen=True, slots=True)
 class Ports:
-    """What the parts of ingestion share.
+    """The environment that the parts of ingestion share.
 
     Attributes:
         store: Has claims and increments: an index over the sources' logs.

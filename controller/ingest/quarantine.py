@@ -1,4 +1,4 @@
-"""What an operator does with a file in quarantine: admit it again, discard it, take that back.
+"""Decisions of an operator on a quarantined file: admit it again, discard it, take that back.
 
     readmit   the file as it is, or a mended one in its place, becomes a new claim, like an upload
     discard   the file is not wanted

@@ -54,7 +54,7 @@ def replaces(same_as: Mapping[str, Any] | None) -> bool:
 
 @dataclass(frozen=True, slots=True)
 class Brought:
-    """What one claim brought: files of its increment, relative to the dataflow's folder."""
+    """The files of a claim's increment, relative to the dataflow's folder."""
 
     files: tuple[DataFile, ...]
     gone: tuple[DataFile, ...] = ()
@@ -62,7 +62,7 @@ class Brought:
 
 @dataclass(frozen=True, slots=True)
 class Difference:
-    """What a new file has beside the one before it, and what it lacks.
+    """The records that a new file adds to the one before it, and those that it lacks.
 
     Attributes:
         signed: Whether the readers of the source add up signs.
@@ -82,7 +82,7 @@ class Difference:
 
 @dataclass(frozen=True, slots=True)
 class Compared:
-    """What a replacement would change.
+    """The effects of a replacement.
 
     Attributes:
         came, gone: Numbers of records.

@@ -33,9 +33,11 @@ from cbp.engine.storage.files import Files
 from cbp.errors import Mistake
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.schedule.places import Places
+from controller.allowed_folders import AllowedFolders
 from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
+from controller.loop.beside.build_plans import BuildPlans
 from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.counts.lane_counts import LaneCounts
 from controller.loop.counts.run_counts import RunCounts
@@ -97,6 +99,8 @@ from controller.store.base import DataflowRecord, Store
 
 T = TypeVar("T")
 
+NO_SEEDS = AllowedFolders("CBP_SOURCE_ROOTS")
+
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class Environment:
@@ -127,6 +131,7 @@ class Environment:
         dataflows_max: Dataflows that may be registered.
         limits: Limits that are no settings.
         refused: Returns what the settings do not allow in a new version of a dataflow.
+        seed_folders: Where files may be that a rebuild reads in place of input that is gone.
     """
 
     store: Store
@@ -155,6 +160,7 @@ class Environment:
     dataflows_max: int = 1_000
     limits: LoopLimits = DEFAULT_LOOP_LIMITS
     refused: Callable[[Dataflow], Iterable[Mistake]] = lambda dataflow: ()
+    seed_folders: AllowedFolders = NO_SEEDS
 
 
 class Parts:
@@ -411,11 +417,16 @@ class Parts:
         return set()
 
     @cached_property
+    def build_plans(self) -> BuildPlans:
+        return self._make(BuildPlans, compile_=self.given.registry.compile_registered)
+
+    @cached_property
     def rebuild_jobs(self) -> RebuildJobs:
         return self._make(
             RebuildJobs,
             executor=self.given.verifier or self.given.executor,
             compile_=self.given.registry.compile_registered,
+            settle_seconds=self.given.limits.settle_seconds,
         )
 
     @cached_property
@@ -474,4 +485,5 @@ class Parts:
             executor=self.given.verifier or self.given.executor,
             retained=self.changes.retained,
             reference_records_max=self.given.limits.reference_records_max,
+            settle_seconds=self.given.limits.settle_seconds,
         )

@@ -528,6 +528,7 @@ class Controller:
             self._versions.recover_all()
             self._recovery.settle()
             self.amendments.hold_unfinished()
+            self.rebuild_jobs.begin()
             self.journal.end(left, self._unrecovered())
         # Last, and in a thread of its own: a folder may be large.
         self._removers.submit(_remove, left)
@@ -577,6 +578,7 @@ class Controller:
         if not (self.problem or self._ticker.stopping):
             troubled = {trouble.dataflow for trouble in self.isolation.troubles()}
             self._announcements.see(self._ticker.looked, troubled)
+            self.rebuild_jobs.go_on()
             self.housekeeping.keep(calm=not schedule.starts)
         return schedule
 

@@ -1,4 +1,4 @@
-"""What one query may take."""
+"""Limits of one query."""
 
 from __future__ import annotations
 

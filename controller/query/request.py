@@ -1,4 +1,4 @@
-"""What the process of a query receives."""
+"""Request to the process of a query."""
 
 from __future__ import annotations
 

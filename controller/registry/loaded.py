@@ -20,13 +20,14 @@ import threading
 from collections.abc import Iterable
 from dataclasses import dataclass
 
-_Signature = tuple[int, int, int]
+Signature = tuple[int, int, int]
+"""Inode, size and time of a file."""
 
 
 @dataclass(frozen=True, slots=True)
 class _Seen:
     path: str
-    signature: _Signature | None
+    signature: Signature | None
     content: str | None = None
 
 
@@ -52,7 +53,7 @@ class LoadedFiles:
                 known = self._seen.get(name)
                 if known is None or known.content is not None:
                     continue
-                if _signature(known.path) == known.signature:
+                if file_signature(known.path) == known.signature:
                     content = _content(known.path)
                     self._seen[name] = _Seen(known.path, known.signature, content)
 
@@ -69,7 +70,7 @@ class LoadedFiles:
         for name, module in list(sys.modules.items()):
             if name not in self._seen and _package(name) in packages:
                 path = _path(getattr(module, "__file__", None))
-                self._seen[name] = _Seen(path, _signature(path))
+                self._seen[name] = _Seen(path, file_signature(path))
 
     def changed(self, modules: Iterable[str]) -> tuple[str, ...]:
         """Return the files of modules that changed since they were first seen."""
@@ -83,7 +84,7 @@ def _package(module: str) -> str:
 
 
 def _differs(seen: _Seen) -> bool:
-    if _signature(seen.path) == seen.signature:
+    if file_signature(seen.path) == seen.signature:
         return False
     return seen.content is None or _content(seen.path) != seen.content
 
@@ -97,7 +98,8 @@ def _path(file: str | None) -> str:
     return path
 
 
-def _signature(path: str) -> _Signature | None:
+def file_signature(path: str) -> Signature | None:
+    """Return what shows that a file was edited or replaced; `None` if it cannot be read."""
     try:
         status = os.stat(path)
     except OSError:

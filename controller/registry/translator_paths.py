@@ -1,4 +1,4 @@
-"""What a path of `--translators` means: a file, a folder of files, or a project; and its modules.
+"""Paths of `--translators`: a file, a folder of files, or a project; and their modules.
 
 Guaranteed: nothing is imported here (tests/controller/registry/test_translator_files.py).
 """

@@ -55,7 +55,7 @@ _TEXT_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class _DeltaTarget:
-    """What both kinds have in common.
+    """The common part of both kinds.
 
     Attributes:
         dataflow, sink, flow: Names.

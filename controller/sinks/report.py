@@ -1,4 +1,4 @@
-"""What people are shown of sinks: each with its target, how far it is, and what is wrong."""
+"""Report on sinks: each with its target, how far it is, and what is wrong."""
 
 from __future__ import annotations
 

@@ -1,4 +1,4 @@
-"""What is shown of a sink: figures and the last error, which the store keeps as JSON values. Pure.
+"""Standing of a sink: figures and the last error, which the store keeps as JSON values. Pure.
 
 States, in the order of what an operator should know first:
 

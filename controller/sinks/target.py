@@ -1,4 +1,4 @@
-"""What every target of a sink does, and the increments that it is given."""
+"""Targets of sinks: what each of them does, and the increments that it is given."""
 
 from __future__ import annotations
 

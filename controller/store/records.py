@@ -397,7 +397,7 @@ class SinkRecord:
 
 @dataclass(frozen=True, slots=True)
 class StageGauge:
-    """What metrics show of a stage; see `StageRecord`."""
+    """The figures of a stage that metrics show; see `StageRecord`."""
 
     dataflow: str
     stage: str
@@ -413,7 +413,7 @@ class StageGauge:
 
 @dataclass(frozen=True, slots=True)
 class QueueGauge:
-    """What waits at one input.
+    """The increments that wait at one input.
 
     Attributes:
         oldest_at: Arrival of the oldest increment that no run has read; `None` if there is none, or

@@ -25,7 +25,3 @@ class ComponentsArrow(PropagateArrow):
     def start(self, nodes: Any) -> Any:
         """Return the nodes themselves."""
         return nodes
-
-    def along(self, values: Any, *_: Any) -> Any:
-        """Return the labels as they are."""
-        return values

@@ -12,21 +12,15 @@ brackets of a whole run with its publication; a ratio is the median of the ratio
 from __future__ import annotations
 
 import argparse
-import cProfile
-import random
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 
-from cbp import DataflowBuilder, Input, Output, State, Translate, TranslateArrow
-from cbp.engine.direct import LocalEngine
-from cbp.engine.task.stage_task import StageTask
-from tests.driver import Driver
+from cbp import Input, Output, State, Translate, TranslateArrow
+from tests.bench.in_turn import UrlCounts, medians, rounds_in_turn, task_seconds
 
 SCHEMA = "url STRING, n BIGINT"
 BEGIN_MS = 1_800_000_000_000
@@ -71,74 +65,27 @@ CANDIDATES = ((None, 0), ("30 days", 0), ("30 days", STEP_MS))
 """The age, and the time that passes from round to round."""
 
 
-def url(number: int) -> dict[str, Any]:
-    """Return one sighting of a URL."""
-    return {"url": f"https://example.org/pages/{number:012d}"}
-
-
-class Candidate:
-    """One translator on its own tables, which know all URLs."""
-
-    def __init__(self, translator: Any, folder: Path, keys: int, step_ms: int) -> None:
-        builder = DataflowBuilder("count")
-        builder.stage("count", translator, urls=builder.source("urls", "url STRING"), buckets=8)
-        engine = LocalEngine(cache=f"{folder}/cache")
-        self.driver, self.step_ms = Driver(engine, builder.build(), folder / "tables"), step_ms
-        self.driver.time_ms = BEGIN_MS
-        for first in range(0, keys, 250_000):
-            self.driver.feed("urls", [url(n) for n in range(first, min(first + 250_000, keys))])
-            self.driver.run_until_idle()
-
-    def round(self, numbers: list[int]) -> float:
-        """Count some sightings; return seconds of the processor in the run."""
-        self.driver.time_ms += self.step_ms
-        self.driver.feed("urls", [url(number) for number in numbers])
-        started = time.process_time()
-        assert self.driver.run("count")
-        return time.process_time() - started
-
-
 def measure(form: str, keys: int, records: int, rounds: int, profile: str) -> None:
     """Print the seconds of all candidates, and their ratios to the first."""
-    spent: list[float] = []
-    run = StageTask.run_arranged
-    profiler = cProfile.Profile()
-
-    def watched(task: StageTask) -> Any:
-        started = time.process_time()
-        is_profiled = bool(profile) and bool(task.plan.spec.expiries) and measuring
-        try:
-            return profiler.runcall(run, task) if is_profiled else run(task)
-        finally:
-            spent.append(time.process_time() - started)
-
-    dice, measuring = random.Random(1), False
-    times: list[list[tuple[float, float]]] = [[] for _ in CANDIDATES]
-    with tempfile.TemporaryDirectory() as folder, patch.object(StageTask, "run_arranged", watched):
+    measuring = False
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        task_seconds(lambda task: bool(task.plan.spec.expiries) and measuring, profile) as spent,
+    ):
         candidates = [
-            Candidate(FORMS[form](age), Path(folder) / f"{at}", keys, step_ms)
+            UrlCounts(
+                FORMS[form](age), Path(folder) / f"{at}", keys, time_ms=BEGIN_MS, step_ms=step_ms
+            )
             for at, (age, step_ms) in enumerate(CANDIDATES)
         ]
         measuring = True
-        for number in range(rounds + 2):
-            numbers = [dice.randrange(keys) for _ in range(records)]
-            for each, mine in zip(candidates, times, strict=True):
-                spent.clear()
-                whole = each.round(numbers)
-                if number > 1:
-                    mine.append((sum(spent), whole))
-    cells = [
-        f"{statistics.median(task for task, _ in mine):.3f} "
-        f"({statistics.median(all_ for _, all_ in mine):.3f})"
-        for mine in times
-    ]
+        times = rounds_in_turn(candidates, spent, keys=keys, records=records, rounds=rounds)
+    cells = [f"{task:.3f} ({whole:.3f})" for task, whole in map(medians, times)]
     for mine in times[1:]:
         pairs = list(zip(mine, times[0], strict=True))
         task, whole = (statistics.median(one[at] / no[at] for one, no in pairs) for at in (0, 1))
         cells.append(f"{task:.2f} ({whole:.2f})")
     print(f"| {form} | {' | '.join(cells)} |", flush=True)
-    if profile:
-        profiler.dump_stats(profile)
 
 
 def main() -> None:

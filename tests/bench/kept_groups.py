@@ -14,14 +14,12 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from cbp import DataflowBuilder, Input, State, Translate
 from cbp.engine.direct import LocalEngine
-from cbp.engine.task.stage_task import StageTask
+from tests.bench.in_turn import task_seconds
 from tests.driver import Driver
 
 SCHEMA = "site STRING, page BIGINT, url STRING, score DOUBLE"
@@ -123,17 +121,7 @@ def measure(
 
     In the end the state of both forms that have all rows is compared with the right one.
     """
-    spent: list[float] = []
-    run = StageTask.run_arranged
-
-    def watched(task: StageTask) -> Any:
-        started = time.process_time()
-        try:
-            return run(task)
-        finally:
-            spent.append(1000 * (time.process_time() - started))
-
-    with tempfile.TemporaryDirectory() as folder, patch.object(StageTask, "run_arranged", watched):
+    with tempfile.TemporaryDirectory() as folder, task_seconds() as spent:
         forms = (Emits(), Keeps(), Replaces())
         candidates = [
             Candidate(form, Path(folder) / f"{at}", rows, records) for at, form in enumerate(forms)
@@ -141,8 +129,9 @@ def measure(
         times: list[list[tuple[float, float]]] = [[] for _ in candidates]
         for number in range(1, 1 + warmup + rounds):
             for each, mine in zip(candidates, times, strict=True):
+                spent.clear()
                 elapsed = each.round(number)
-                mine.append((spent[-1], elapsed))
+                mine.append((1000 * sum(spent.values()), elapsed))
         right = expected_scores(rows, records, warmup + rounds)
         for each in candidates[:2]:
             assert each.scores() == right, f"{type(each.translator).__name__} has other scores"

@@ -11,26 +11,19 @@ with its publication.
 from __future__ import annotations
 
 import argparse
-import random
-import statistics
 import tempfile
-import time
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from cbp import DataflowBuilder
-from cbp.engine.direct import LocalEngine
-from cbp.engine.task.stage_task import StageTask
 from cbp.model.dataflow.dataflow import Dataflow
 from stages.translators.latest import Latest
 from stages.translators.orders_with_customers import OrdersWithCustomers
 from stages.translators.url_count import UrlCount
-from tests.driver import Driver
+from tests.bench.in_turn import Loaded, medians, rounds_in_turn, task_seconds, url
 
 CUSTOMERS = "customer STRING, name STRING, country STRING"
-AT_A_TIME = 250_000
 
 Row = dict[str, Any]
 
@@ -52,27 +45,17 @@ def shop() -> Dataflow:
     return flow.build()
 
 
-def key(number: int) -> str:
-    """Return the key of a URL, or of a customer."""
-    return f"https://example.org/pages/{number:012d}"
-
-
-def url(number: int) -> Row:
-    """Return one sighting of a URL."""
-    return {"url": key(number)}
-
-
 def customer(number: int) -> Row:
     """Return a customer."""
-    return {"customer": key(number), "name": f"name {number}", "country": "de"}
+    return {"customer": url(number)["url"], "name": f"name {number}", "country": "de"}
 
 
 def order(number: int) -> Row:
     """Return an order of a customer."""
-    return {"order": number, "customer": key(number), "total": 9.5}
+    return {"order": number, "customer": url(number)["url"], "total": 9.5}
 
 
-class Candidate:
+class Candidate(Loaded):
     """One dataflow on its own tables, which know all keys.
 
     Args:
@@ -88,52 +71,23 @@ class Candidate:
         known: Callable[[int], Row],
         source: tuple[str, Callable[[int], Row]],
     ) -> None:
+        super().__init__(dataflow, folder, "known", keys, known)
         self.source, self.make = source
-        self.driver = Driver(LocalEngine(cache=f"{folder}/cache"), dataflow, folder / "tables")
-        for first in range(0, keys, AT_A_TIME):
-            self.driver.feed(
-                "known", [known(n) for n in range(first, min(first + AT_A_TIME, keys))]
-            )
-            self.driver.run_until_idle()
 
     def round(self, numbers: list[int]) -> float:
         """Run an increment; return seconds of the processor in the run."""
-        self.driver.feed(self.source, [self.make(number) for number in numbers])
-        started = time.process_time()
-        self.driver.run_until_idle()
-        return time.process_time() - started
+        return self.timed(self.source, [self.make(number) for number in numbers])
 
 
 def measure(keys: int, records: int, rounds: int) -> None:
     """Print both candidates' seconds, and their ratio."""
-    spent: list[float] = []
-    run = StageTask.run_arranged
-
-    def watched(task: StageTask) -> Any:
-        started = time.process_time()
-        try:
-            return run(task)
-        finally:
-            spent.append(time.process_time() - started)
-
-    dice = random.Random(1)
-    times: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
-    with tempfile.TemporaryDirectory() as folder, patch.object(StageTask, "run_arranged", watched):
+    with tempfile.TemporaryDirectory() as folder, task_seconds() as spent:
         candidates = (
             Candidate(count(), Path(folder) / "count", keys, url, ("known", url)),
             Candidate(shop(), Path(folder) / "shop", keys, customer, ("orders", order)),
         )
-        for number in range(rounds + 2):
-            numbers = [dice.randrange(keys) for _ in range(records)]
-            for each, mine in zip(candidates, times, strict=True):
-                spent.clear()
-                whole = each.round(numbers)
-                if number > 1:
-                    mine.append((sum(spent), whole))
-    (counted, counted_whole), (joined, joined_whole) = (
-        (statistics.median(task for task, _ in mine), statistics.median(all_ for _, all_ in mine))
-        for mine in times
-    )
+        times = rounds_in_turn(candidates, spent, keys=keys, records=records, rounds=rounds)
+    (counted, counted_whole), (joined, joined_whole) = map(medians, times)
     print(
         f"| {keys:,} | {counted:.3f} ({counted_whole:.3f}) | {joined:.3f} ({joined_whole:.3f}) | "
         f"{joined / counted:.2f} ({joined_whole / counted_whole:.2f}) |",

@@ -18,12 +18,11 @@ from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 from cbp import DataflowBuilder, Input, Output, Timers, Translate
 from cbp.engine.direct import LocalEngine
-from cbp.engine.task.stage_task import StageTask
 from cbp.model.dataflow.run_context import time_of
+from tests.bench.in_turn import task_seconds
 from tests.driver import Driver
 
 BEGIN_MS = 1_800_000_000_000
@@ -112,17 +111,7 @@ def measured(every: list[int], due: int, rounds: int, warmup: int) -> list[Times
 
     Each run must call the groups whose timers are due, and those alone.
     """
-    spent: list[float] = []
-    run = StageTask.run_arranged
-
-    def watched(task: StageTask) -> Any:
-        started = time.process_time()
-        try:
-            return run(task)
-        finally:
-            spent.append(1000 * (time.process_time() - started))
-
-    with tempfile.TemporaryDirectory() as folder, patch.object(StageTask, "run_arranged", watched):
+    with tempfile.TemporaryDirectory() as folder, task_seconds() as spent:
         candidates = [
             Candidate(Path(folder) / f"{pending}", pending, due, rounds + warmup)
             for pending in every
@@ -132,13 +121,13 @@ def measured(every: list[int], due: int, rounds: int, warmup: int) -> list[Times
             for mine, candidate in zip(times, candidates, strict=True):
                 spent.clear()
                 whole = candidate.wake()
-                woken = sum(spent)
+                woken = 1000 * sum(spent.values())
                 candidate.check(number)
                 spent.clear()
                 candidate.order()
                 if number >= warmup:
                     mine.due.append((woken, whole))
-                    mine.record.append(sum(spent))
+                    mine.record.append(1000 * sum(spent.values()))
     return times
 
 

@@ -13,21 +13,19 @@ from __future__ import annotations
 import argparse
 import statistics
 import tempfile
-import time
 from collections.abc import Mapping
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
-from unittest.mock import patch
 
 from cbp import DataflowBuilder
 from cbp.engine.direct import LocalEngine
-from cbp.engine.task.stage_task import StageTask
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.nodes import SourceNode, StageNode
 from cbp.sdk.translate import Declared
 from stages.translators.latest import Latest
+from tests.bench.in_turn import task_seconds
 from tests.driver import Driver
 from tests.stages.ready_stages import FORMS, TABLE, ddl, stages
 
@@ -110,20 +108,9 @@ _TABLES = (("table", ddl(TABLE), "pair"),)
 
 def measure(name: str, groups: int, before: int, rounds: int) -> tuple[float, float]:
     """Return the seconds of a round, groupwise and on columns."""
-    spent: dict[str, float] = {}
-    run = StageTask.run_arranged
-
-    def watched(task: StageTask) -> Any:
-        started = time.process_time()
-        try:
-            return run(task)
-        finally:
-            name = task.plan.stage
-            spent[name] = spent.get(name, 0.0) + time.process_time() - started
-
     groupwise, parameters = stages()[name]
     forms = (groupwise, FORMS[groupwise])
-    with tempfile.TemporaryDirectory() as folder, patch.object(StageTask, "run_arranged", watched):
+    with tempfile.TemporaryDirectory() as folder, task_seconds() as spent:
         candidates = [
             Candidate(form(**parameters), Path(folder) / f"{at}", groups, before)
             for at, form in enumerate(forms)

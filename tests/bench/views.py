@@ -10,24 +10,17 @@ does more than the output: it has the current count per URL, and says of each UR
 from __future__ import annotations
 
 import argparse
-import cProfile
-import random
-import statistics
 import tempfile
-import time
 from pathlib import Path
 from typing import Any
-from unittest.mock import patch
 
 import pyarrow as pa
 
-from cbp import DataflowBuilder, TranslateArrow
-from cbp.engine.direct import LocalEngine
-from cbp.engine.task.stage_task import StageTask
+from cbp import TranslateArrow
 from stages.translators.url_count import UrlCount
 from stages.translators.url_count_arrow import UrlCountArrow
 from stages.translators.url_count_view import UrlCountView
-from tests.driver import Driver
+from tests.bench.in_turn import UrlCounts, medians, rounds_in_turn, task_seconds
 
 
 class ViewCountArrow(TranslateArrow):
@@ -47,71 +40,25 @@ FORMS: dict[str, tuple[type, type]] = {
 }
 
 
-def url(number: int) -> dict[str, Any]:
-    """Return one sighting of a URL."""
-    return {"url": f"https://example.org/pages/{number:012d}"}
-
-
-class Candidate:
-    """One translator on its own tables, which know all URLs."""
-
-    def __init__(self, translator: Any, folder: Path, keys: int) -> None:
-        builder = DataflowBuilder("count")
-        builder.stage("count", translator, urls=builder.source("urls", "url STRING"), buckets=8)
-        engine = LocalEngine(cache=f"{folder}/cache")
-        self.driver = Driver(engine, builder.build(), folder / "tables")
-        for first in range(0, keys, 250_000):
-            self.driver.feed("urls", [url(n) for n in range(first, min(first + 250_000, keys))])
-            self.driver.run_until_idle()
-
-    def round(self, numbers: list[int]) -> float:
-        """Count some sightings; return seconds of the processor in the run."""
-        self.driver.feed("urls", [url(number) for number in numbers])
-        started = time.process_time()
-        self.driver.run_until_idle()
-        return time.process_time() - started
-
-
 def measure(form: str, keys: int, records: int, rounds: int, profile: str) -> None:
     """Print both candidates' seconds, and their ratio."""
-    spent: list[float] = []
-    run = StageTask.run_arranged
-    profiler = cProfile.Profile()
-
-    def watched(task: StageTask) -> Any:
-        started = time.process_time()
-        is_view = bool(profile) and bool(task.plan.spec.views) and measuring
-        try:
-            return profiler.runcall(run, task) if is_view else run(task)
-        finally:
-            spent.append(time.process_time() - started)
-
-    dice, measuring = random.Random(1), False
-    times: tuple[list[tuple[float, float]], list[tuple[float, float]]] = ([], [])
-    with tempfile.TemporaryDirectory() as folder, patch.object(StageTask, "run_arranged", watched):
+    measuring = False
+    with (
+        tempfile.TemporaryDirectory() as folder,
+        task_seconds(lambda task: bool(task.plan.spec.views) and measuring, profile) as spent,
+    ):
         candidates = [
-            Candidate(translator(), Path(folder) / f"{at}", keys)
+            UrlCounts(translator(), Path(folder) / f"{at}", keys)
             for at, translator in enumerate(FORMS[form])
         ]
         measuring = True
-        for number in range(rounds + 2):
-            numbers = [dice.randrange(keys) for _ in range(records)]
-            for each, mine in zip(candidates, times, strict=True):
-                spent.clear()
-                whole = each.round(numbers)
-                if number > 1:
-                    mine.append((sum(spent), whole))
-    (output, output_whole), (view, view_whole) = (
-        (statistics.median(task for task, _ in mine), statistics.median(all_ for _, all_ in mine))
-        for mine in times
-    )
+        times = rounds_in_turn(candidates, spent, keys=keys, records=records, rounds=rounds)
+    (output, output_whole), (view, view_whole) = map(medians, times)
     print(
         f"| {form} | {output:.3f} ({output_whole:.3f}) | {view:.3f} ({view_whole:.3f}) | "
         f"{view / output:.2f} ({view_whole / output_whole:.2f}) |",
         flush=True,
     )
-    if profile:
-        profiler.dump_stats(profile)
 
 
 def main() -> None:

@@ -8,7 +8,7 @@ from __future__ import annotations
 import io
 import json
 from collections import Counter, defaultdict
-from collections.abc import Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any
@@ -122,10 +122,11 @@ class Shelf:
         root: Path,
         document: dict[str, Any] = DOCUMENT,
         translators: Mapping[str, Any] = MappingProxyType({}),
+        engine: Callable[..., Any] = LocalEngine,
         **more: Any,
     ) -> None:
         self.root, self.document = root, document
-        self.world = World(root, engine=LocalEngine, verifier=Inline(), **more)
+        self.world = World(root, engine=engine, verifier=Inline(), **more)
         self.world.translators |= {**TRANSLATORS, **translators}
         self.counts: dict[str, list[Row]] = {}
         self.asked = 0

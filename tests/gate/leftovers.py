@@ -89,13 +89,19 @@ def take_stock(session: Iterable[int] = ()) -> Stock:
     alive = [one for one in threading.enumerate() if not one.name.startswith(_POOLS)]
     return Stock(
         {thread.ident or 0: thread.name for thread in alive},
-        _descendants(os.getpid(), set(session)),
+        descendants(os.getpid(), session),
         _listening(),
         frozenset(name for name in os.listdir(tempfile.gettempdir()) if not name.startswith(_OWN)),
     )
 
 
-def _descendants(root: int, passed_over: set[int]) -> dict[int, str]:
+def descendants(root: int, passed_over: Iterable[int] = ()) -> dict[int, str]:
+    """Return the command line of each process that descends from one, by its number.
+
+    Args:
+        root: The process.
+        passed_over: Processes that are left out, with their descendants.
+    """
     children: dict[int, list[int]] = {}
     for entry in os.scandir("/proc"):
         if entry.name.isdigit():
@@ -105,11 +111,11 @@ def _descendants(root: int, passed_over: set[int]) -> dict[int, str]:
                 continue  # it has ended
             parent = int(stat.rpartition(")")[2].split()[1])
             children.setdefault(parent, []).append(int(entry.name))
-    found: dict[int, str] = {}
+    found, out = dict[int, str](), set(passed_over)
     waiting = [root]
     while waiting:
         for child in children.get(waiting.pop(), []):
-            if child in passed_over:
+            if child in out:
                 continue
             waiting.append(child)
             command = _command(child)

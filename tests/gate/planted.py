@@ -104,10 +104,10 @@ FAULTS: Mapping[str, Fault] = {
         "tests/conformance/test_leases.py",
     ),
     "controller/access": Fault(
-        "controller/access/attempts.py",
+        "controller/access/rate_limits.py",
         "wrong >= ATTEMPTS_MAX",
         "wrong > ATTEMPTS_MAX",
-        "tests/controller/access/test_attempts.py",
+        "tests/controller/access/test_rate_limits.py",
     ),
     "controller/alerts": Fault(
         "controller/alerts/notices.py",

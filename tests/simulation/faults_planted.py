@@ -38,6 +38,7 @@ from controller.ingest.quarantine import Quarantine
 from controller.ingest.replacement import Replacements
 from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.loop.author.punctuations import PunctuationLog, Punctuations
+from controller.loop.beside import build_beside, rebuild_jobs
 from controller.loop.housekeeping.collector import Housekeeping
 from controller.loop.leadership.lease_keeper import LeaseKeeper
 from controller.loop.leadership.terms import Terms
@@ -51,6 +52,7 @@ from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs import output_retention as keeping
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.retained_inputs import RetainedInputs
+from controller.loop.verification.recomputation import below
 from controller.store.base import Store
 from tests.simulation import operations, plan
 from tests.simulation.planting import Plant
@@ -84,6 +86,20 @@ def due_times_of_others_are_forgotten(patch: pytest.MonkeyPatch) -> None:
         return next_timer(plan if plan.wakes else replace(plan, due_ms=None), reported)
 
     patch.setattr(assembly, "next_timer", planted)
+
+
+def builds_are_forgotten(patch: pytest.MonkeyPatch) -> None:
+    """What is built beside is lost with the process."""
+    patch.setattr(rebuild_jobs, "read_order", lambda files, folder: None)
+
+
+def builds_take_nothing_back(patch: pytest.MonkeyPatch) -> None:
+    """A build applies what a replacement brings, and not what it takes back."""
+
+    def planted(depth: str, increment: Any) -> Any:
+        return below(depth, replace(increment, gone=()))
+
+    patch.setattr(build_beside, "below", planted)
 
 
 def later_records_overtake(patch: pytest.MonkeyPatch) -> None:
@@ -532,3 +548,4 @@ REPLACEMENTS = (
     only_what_came_is_computed_anew,
     a_replacement_forgets_what_an_earlier_one_took_back,
 )
+BUILDS: list[Plant] = [builds_are_forgotten, builds_take_nothing_back]

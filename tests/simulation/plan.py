@@ -26,6 +26,7 @@ Steps:
     what operators do                 see `operations`, `asides`, `decisions` and `sinking`
     what another system does          see `followed_tables`
     files that replace others         see `replaced_files`
+    tables that are built beside      see `builds`
 
 Kinds of fault: `crash`; `enospc`, `eio`; `unknown`, the effect happened and the caller gets an
 error; `power`, a crash that loses what was not synced. Several may be due at once, so that some
@@ -43,6 +44,7 @@ from functools import partial
 from typing import Any
 
 from tests.simulation.asides import with_asides
+from tests.simulation.builds import with_builds
 from tests.simulation.decisions import with_decisions
 from tests.simulation.faults import STATEMENT
 from tests.simulation.followed_tables import with_followed_table, with_versions
@@ -101,6 +103,7 @@ PRIORITIZED_SHARE = 0.12
 SUNK_SHARE = 0.15
 FOLLOWED_SHARE = 0.15
 REPLACED_SHARE = 0.12
+BUILT_SHARE, BUILT_OF_REPLACED = 0.1, 0.6
 ASIDE_SHARE = 0.12
 KEEPS = ({"hours": 0}, {"hours": 0}, {"hours": 5 / 3600}, {"bytes": 1})
 LEASED_SHARE = 0.3
@@ -122,6 +125,7 @@ class Plan:
         leased: Whether instances take turns by a lease.
         kept: Whether the past of tables stays, so that there is something to go back to.
         inputs_seconds: For how long inputs are kept; `None`: for good.
+        builds: Whether tables are built beside.
     """
 
     seed: int
@@ -135,6 +139,7 @@ class Plan:
     leased: bool = False
     kept: bool = False
     inputs_seconds: float | None = None
+    builds: bool = False
 
     @property
     def collects(self) -> bool:
@@ -223,7 +228,8 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
             sunk, document, steps, power, lambda at: _fault(sunk, power, at)
         )
     replacing = random.Random(f"replaced {power} {seed}")
-    if replacing.random() < REPLACED_SHARE and replaceable(steps, inputs_seconds):
+    replaces = replacing.random() < REPLACED_SHARE and replaceable(steps, inputs_seconds)
+    if replaces:
         replaced = with_replaced_files(
             replacing,
             document,
@@ -234,6 +240,9 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
         )
         document, steps = replaced.document, replaced.steps
         files, rows = files + replaced.files, rows + replaced.rows
+    building = random.Random(f"builds {power} {seed}")
+    if builds := building.random() < (BUILT_OF_REPLACED if replaces else BUILT_SHARE):
+        steps = with_builds(building, steps, deaths, lambda at: _fault(building, power, at))
     return Plan(
         seed=seed,
         document=document,
@@ -246,6 +255,7 @@ def plan_of(seed: int, *, power: bool = False) -> Plan:
         leased=leased,
         kept=kept,
         inputs_seconds=inputs_seconds,
+        builds=builds,
     )
 
 

@@ -156,7 +156,7 @@ class Replay(ReferenceEngine):
             if framing is None:
                 actual |= {increment.index for increment in held}
                 continue
-            held += [one for one in (framing.open, framing.refused) if one is not None]
+            held += [] if framing.open is None else [framing.open]
             # Files of this engine are named `flow/index`.
             actual |= {int(f.path.rpartition("/")[2]) for one in held for f in one.files}
         return actual

@@ -11,6 +11,8 @@ from typing import Any
 from cbp.errors import CbpError, DataflowBusyError, LeaseLostError, LogConflictError
 from tests.planned_faults import Crash
 from tests.simulation.asides import ASIDES
+from tests.simulation.builder import Builder
+from tests.simulation.builds import BUILDS
 from tests.simulation.check import Checker
 from tests.simulation.decider import Decider
 from tests.simulation.decisions import DECISIONS
@@ -28,7 +30,7 @@ from tests.simulation.world import LEASE_SECONDS, NAME, Bench, World
 __all__ = ["Outcome", "simulate"]
 
 ROUNDS_MAX = 80
-STOPPABLE = ("work", "within", "tick", "scan", "upload", *OPERATIONS, *ASIDES)
+STOPPABLE = ("work", "within", "tick", "scan", "upload", *OPERATIONS, *ASIDES, *BUILDS)
 DEATHS_MAX = 200
 
 
@@ -42,7 +44,7 @@ class Outcome:
         passed: Passages by point.
         figures: `deaths`, `errors`, `takeovers`, `epochs`, `files`, and what operators did:
             `corrections`, `closes`, `rollbacks`, `versions`, `decisions`, `priorities`,
-            `asides` (records given back), `passes` of sinks, `rewrites`;
+            `asides` (records given back), `passes` of sinks, `rewrites`, `builds`, `swaps`;
             `versions_followed` of another system's table.
     """
 
@@ -92,6 +94,7 @@ class _Play:
         self.decider = Decider(world)
         self.prioritizer = Prioritizer(world)
         self.sinker = Sinker(world)
+        self.builder = Builder(world)
         self.checker = Checker(world, self.operator, self.decider, self.prioritizer)
         self._lost = self._late = False
         self._deaths = 0
@@ -114,6 +117,8 @@ class _Play:
         world.register()
         if self.decider.files:
             self._recover()  # which ends the decisions that an error broke off
+        if plan.builds:
+            self.builder.end()
         self._settle()
         self._check_settled()
         if plan.lose_in_the_end:
@@ -137,6 +142,10 @@ class _Play:
         self.outcome.figures["priorities"] = self.prioritizer.answered
         self.outcome.figures["passes"] = self.sinker.passes
         self.outcome.figures["rewrites"] = self.sinker.rewrites
+        if plan.builds:
+            self.builder.finish()
+        self.outcome.figures["builds"] = self.builder.builds
+        self.outcome.figures["swaps"] = self.builder.swaps
         if world.followed is not None:
             self.outcome.figures["versions_followed"] = world.followed.followed
 
@@ -170,6 +179,7 @@ class _Play:
         except (CbpError, OSError) as error:
             self._excuse(error)
         self._note_strikes()
+        self.builder.look()
         if world.controller.problem and self._rival:
             self._recover()
         self.checker.observe()
@@ -255,6 +265,9 @@ class _Play:
             case _ if verb in (*OPERATIONS, *ASIDES):
                 if not world.unsure:
                     self.operator.do(verb, *arguments)
+            case _ if verb in BUILDS:
+                if not world.unsure:
+                    self.builder.do(verb)
             case _ if verb in DECISIONS:
                 if not world.unsure:
                     self.decider.do(verb, *arguments)
@@ -337,6 +350,7 @@ class _Play:
             except (CbpError, OSError) as error:
                 self._excuse(error)
         if not self.world.strikes.struck:
+            self.builder.recovered()
             self.checker.recovered()
         self._note_strikes()
 

@@ -81,7 +81,7 @@ def test_every_seed_keeps_every_promise(seeds: Sequence[int], played: Played) ->
     assert played.figures["errors"] > played.seeds / 2
     assert played.figures["epochs"] > played.seeds
     operations = ("corrections", "closes", "rollbacks", "versions", "decisions", "priorities")
-    more = ("wakes", "lookups", "bags", "passes", "versions_followed", "replacements")
+    more = ("wakes", "lookups", "bags", "passes", "versions_followed", "replacements", "swaps")
     for operation in (*operations, *more):
         assert played.figures[operation] > played.seeds / 50, operation
 

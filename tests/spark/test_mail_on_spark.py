@@ -14,7 +14,7 @@ import pytest
 from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from cbp.engine.storage.engine_limits import EngineLimits
-from tests import flows
+from tests import message_flows
 from tests.cbp.engine.letters import fed, letters, many, small_limits
 from tests.driver import Driver
 
@@ -39,7 +39,7 @@ def test_large_messages_are_not_shuffled_and_read_once(spark: Any, tmp_path: Pat
     for by_bucket in (True, False):
         folder = tmp_path / f"t{by_bucket}"
         engine = engine_of(spark, tmp_path, limits)
-        driver = Driver(engine, letters(flows.Chatter()), folder, by_bucket=by_bucket)
+        driver = Driver(engine, letters(message_flows.Chatter()), folder, by_bucket=by_bucket)
         fed(driver, [{"k": k, "n": EACH} for k in range(GROUPS)])
         figures[by_bucket], seen[by_bucket] = driver.figures[1], driver.outputs("stage.seen")
     ours, others = figures[True], figures[False]

@@ -19,7 +19,6 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import AuthorCodeError
 from tests.cbp.engine.epochs import FIRST_MS, NARROW, assert_same
 from tests.driver import Driver
-from tests.flows import Reminders, Stamps
 from tests.sampling import sampled
 from tests.spark.sql_dataflows import dataflow_of
 from tests.sql_forms import (
@@ -31,6 +30,7 @@ from tests.sql_forms import (
     RemindersSql,
     StampsSql,
 )
+from tests.timed_flows import Reminders, Stamps
 
 pytestmark = pytest.mark.spark
 

@@ -237,7 +237,7 @@ def test_any_history_gives_what_scratch_gives(
         assert actual == pytest.approx(LOOPS[loop][2](edges) if len(edges) else {}, abs=1e-6)
 
 
-@pytest.mark.parametrize("loop", ["strong-components", "core-numbers", "label-propagation"])
+@pytest.mark.parametrize("loop", [loop for loop in LOOPS if loop != "pagerank"])
 @settings(max_examples=examples(12), deadline=None)
 @given(seed=st.integers(0, 1 << 30), density=st.sampled_from([1, 3, 8]))
 def test_few_links_change_a_graph(loop: str, seed: int, density: int) -> None:
@@ -252,7 +252,7 @@ def test_few_links_change_a_graph(loop: str, seed: int, density: int) -> None:
         days.append([*((*edge, None) for edge in come), *((*edge, True) for edge in gone)])
         there = (there | {*come}) - {*gone}
         right.append(LOOPS[loop][2](np.array(sorted(there))))
-    assert after_each(loop, days) == right
+    assert [pytest.approx(one) for one in right] == after_each(loop, days)
 
 
 def after_each(loop: str, days: list[list[Told]], *, from_view: bool = False) -> list[Values]:

@@ -1,4 +1,4 @@
-"""What an author is given of a looked-up table: the records of the group's key, or all of them.
+"""Look-ups as an author sees them: the records of the group's key, or the whole table.
 
 group.customers.one()           -> the only record, or None
 for one in group.customers:     -> its records, in order; any number of times

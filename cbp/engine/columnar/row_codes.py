@@ -15,12 +15,16 @@ row whose key came before in its group.
 from __future__ import annotations
 
 from collections.abc import Sequence
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 Int64s = npt.NDArray[np.int64]
+
+_FEW = 1_000
+"""So few numbers are sorted as they are."""
 
 
 def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -> list[Int64s]:
@@ -75,7 +79,57 @@ def column_codes(column: pa.Array) -> Int64s:
     return _dense(column)
 
 
+def stable_order(values: npt.NDArray[Any]) -> Int64s:
+    """Return the stable ascending order of whole numbers of 64 bits.
+
+    What has room beside its place is packed with it into one number: sorting numbers is several
+    times as fast as sorting their places. Of wider numbers the high bits are packed; those that
+    differ in the others only are put in order afterwards.
+    """
+    many = len(values)
+    if many < _FEW:
+        return np.argsort(values, kind="stable")
+    if bool(np.all(values[1:] >= values[:-1])):
+        return np.arange(many)
+    ranks = values.view(np.uint64)
+    if values.dtype == np.int64:
+        ranks = ranks ^ np.uint64(1 << 63)
+    bits = np.uint64(max(1, many - 1).bit_length())
+    low = (np.uint64(1) << bits) - np.uint64(1)
+    ranks = ranks - ranks.min()
+    is_exact = not int(ranks.max()) >> (64 - int(bits))
+    packed = ranks << bits if is_exact else ranks & ~low
+    packed |= np.arange(many, dtype=np.uint64)
+    packed.sort()
+    packed &= low
+    order: Int64s = packed.view(np.int64)
+    if not is_exact:
+        _order_low_bits(order, ranks, bits)
+    return order
+
+
+def _order_low_bits(order: Int64s, ranks: npt.NDArray[np.uint64], bits: np.uint64) -> None:
+    """Put an order right that ignores the lowest bits of ranks."""
+    high = ranks[order]
+    wrong = high[1:] < high[:-1]
+    if not wrong.any():
+        return
+    high >>= bits
+    run = np.cumsum(np.append(False, high[1:] != high[:-1]))
+    mixed = np.zeros(int(run[-1]) + 1, np.bool_)
+    mixed[run[1:][wrong]] = True
+    rows = np.flatnonzero(mixed[run])
+    some = order[rows]
+    order[rows] = some[np.lexsort((some, ranks[some]))]
+
+
 def _dense(values: pa.Array) -> Int64s:
+    if pa.types.is_integer(values.type) and not values.null_count and len(values):
+        numbers = values.to_numpy(zero_copy_only=False)
+        rises = numbers[1:] > numbers[:-1]
+        if bool(np.all(rises | (numbers[1:] == numbers[:-1]))):
+            ascending: Int64s = np.cumsum(np.append(np.int64(0), rises))
+            return ascending
     encoded = values.dictionary_encode(null_encoding="encode")
     if isinstance(encoded, pa.ChunkedArray):
         encoded = encoded.combine_chunks()
@@ -160,7 +214,7 @@ def subtract_rows(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table]:
 
 def _stay(codes: Int64s, out: Int64s) -> pa.Array:
     """Return a mask without the first `out[c]` rows of each code `c`."""
-    order = np.argsort(codes, kind="stable")
+    order = stable_order(codes)
     ascending = codes[order]
     rank = np.arange(len(codes)) - np.searchsorted(ascending, ascending)
     stay = np.empty(len(codes), np.bool_)

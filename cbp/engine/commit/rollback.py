@@ -48,7 +48,7 @@ Records = Callable[[int], Sequence[Intention]]
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a table is to show after the roll-back.
+    """The contents that a table is to show after the roll-back.
 
     Attributes:
         live: Maps each path to its live file.

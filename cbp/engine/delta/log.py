@@ -46,7 +46,7 @@ _ATTEMPTS = 3
 
 @dataclass(frozen=True, slots=True)
 class Snapshot:
-    """What a table holds at one version; must not be modified.
+    """The contents of a table at one version; must not be modified.
 
     Attributes:
         live: Path to live file.

@@ -59,7 +59,7 @@ class Undone:
 
 @dataclass(frozen=True, slots=True)
 class Repaired:
-    """What a repair did.
+    """The result of a repair.
 
     Attributes:
         version: The table's newest version now.

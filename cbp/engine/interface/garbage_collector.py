@@ -52,7 +52,7 @@ class Kept:
 
 @dataclass(frozen=True, slots=True)
 class TablePlan:
-    """What a garbage collection removes from one table.
+    """The files that a garbage collection removes from one table, and those that it keeps.
 
     Attributes:
         base: The oldest version that stays readable.

@@ -28,7 +28,7 @@ class Target:
 
 @dataclass(frozen=True, slots=True)
 class TableRewind:
-    """What a roll-back does to one table.
+    """The effect of a roll-back on one table.
 
     Attributes:
         shows: The version that the table then shows, with the epochs recorded after that version.

@@ -9,6 +9,7 @@ again.
 
 from __future__ import annotations
 
+import gc
 from collections.abc import Callable, Mapping
 from functools import lru_cache, partial
 from typing import Any, NoReturn
@@ -49,6 +50,18 @@ class _Namespace:
 
 
 _Namespace.__name__ = "out"  # as Python's errors name it, such as "'out' object is not callable"
+
+
+_YOUNG_OBJECTS_MAX = 10_000
+
+
+def free_cycles() -> None:
+    """Free reference cycles of the author's code, once some objects are there to look at.
+
+    Automatic collection is off in a task: while a window is worked on, all its records are in use.
+    """
+    if gc.get_count()[0] > _YOUNG_OBJECTS_MAX:
+        gc.collect(0)
 
 
 @lru_cache(maxsize=1024)

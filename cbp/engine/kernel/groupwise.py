@@ -19,7 +19,6 @@ error (tests/cbp/engine/test_direct.py, tests/cbp/engine/test_kept_state.py).
 
 from __future__ import annotations
 
-import gc
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from contextlib import ExitStack
 from dataclasses import dataclass, field, replace
@@ -42,7 +41,7 @@ from cbp.engine.columnar.row_codec import (
     floats_rounder,
 )
 from cbp.engine.kernel.arrow.output_keys import OutputKeys
-from cbp.engine.kernel.author_call import Emitted, calling_loop, new_group
+from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
 from cbp.engine.kernel.expiry import Expiry
 from cbp.engine.kernel.groups_to_call import large_group_ranges, look_up_large, rows_that_fit
 from cbp.engine.kernel.large_state import LargeState, LargeView
@@ -170,7 +169,7 @@ class GroupwiseRun:
         for stop in window_ends(sizes, len(hashes), most):
             self._read = partial(reader.read, start, stop)
             self._work(self._read())
-            gc.collect(0)  # reference cycles of the author's code; the window itself is freed
+            free_cycles()  # the window itself is freed
             start = stop
 
     def _work(self, window: Window) -> None:
@@ -398,7 +397,7 @@ class GroupwiseRun:
         self._write_outputs()
         for state in states:
             state.drain()
-        gc.collect(0)  # reference cycles of the author's code
+        free_cycles()
 
     def _write_outputs(self) -> None:
         for output in self.spec.emitted:

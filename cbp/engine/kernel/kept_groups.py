@@ -237,7 +237,7 @@ class KeptGroup:
 
     Attributes:
         get: Returns the record with a second key; `None` if there is none.
-        locate: Returns where the live record with a second key lies, as [(index of the file, row)],
+        locate: Returns the place of the live record with a second key, [(index of the file, row)],
             or [].
     """
 
@@ -282,7 +282,7 @@ class KeptGroup:
         return self._record_at(places[0]) if places else None
 
     def _search(self, second: Row) -> Sequence[Place]:
-        """Return where the live record with this second key lies, found now."""
+        """Return the place of the live record with this second key, found now."""
         if self._source.find_named(self, second) and second in self._located:
             return self.locate(second)
         return self._found(second)

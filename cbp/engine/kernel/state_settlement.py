@@ -89,8 +89,8 @@ class StateSettlement:
         source.state.kill(changes.died)
         columns: list[pa.Array] = []
         if changes.born:
-            settled = Settled(np.empty(0, np.int64), changes.groups, changes.born)
-            columns = self._write_state(spec, settled, window)
+            columns = encode_rows(changes.born, spec.schema)
+            self._write_rows(spec, columns, changes.groups, window)
         if spec.changes:
             died = changes.died, changes.died_groups
             self._write_changes(spec, *died, columns, changes.groups)
@@ -144,10 +144,16 @@ class StateSettlement:
             message = f"state {spec.name!r} was emitted for a key other than its group's"
             raise ValueError(message)  # the caller finds the group
         if len(groups):
-            hashes = pa.array(window.hashes[groups])
-            table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
-            self._write_file(spec.name, table)
+            self._write_rows(spec, columns, groups, window)
         return columns
+
+    def _write_rows(
+        self, spec: StateSpec, columns: list[pa.Array], groups: Int64s, window: Window
+    ) -> None:
+        """Write new records, of which each has the key of its group."""
+        hashes = pa.array(window.hashes[groups])
+        table = pa.Table.from_arrays([*columns, hashes], schema=state_file_schema(spec))
+        self._write_file(spec.name, table)
 
     def _is_foreign(
         self, spec: StateSpec, groups: Int64s, columns: list[pa.Array], window: Window

@@ -139,7 +139,8 @@ class Rewriter:
     ) -> TableChange:
         """Copy what a table was built as elsewhere; return the change that shows it.
 
-        Records of an output get negative epochs, in their order: no increment has such a number.
+        Records of an output, and those that are set aside, get negative epochs, in their order: no
+        increment and no run has such a number.
 
         Args:
             path: The table that is to show it; it need not exist.
@@ -155,12 +156,14 @@ class Rewriter:
             states = (BucketState(old, self.cache, (number,)) for number in sorted(live))
             pieces = chain.from_iterable(map(live_records, states))
             adds = self._state_files(StateTable(path, declared.id, {}), pieces, declared)
-        else:
+        elif EPOCH in declared.extra:
             adds = list(self._renumbered(path, source, snapshot, declared, epochs))
+        else:
+            adds = list(self._set_aside(path, source, snapshot, declared, epochs))
         if (rows := sum(add.rows for add in adds)) != (read := _records(snapshot)):
             message = f"{path}: {rows} of {read} records that were built are written"
             raise InvariantError(message, table=path)
-        below = 0 if declared.is_state else self.epoch
+        below = self.epoch if EPOCH in declared.extra else 0
         changed = tuple(add.to_json() for add in adds)
         return TableChange(declared.name, changed, tuple(sorted(drops)), below=below)
 
@@ -246,6 +249,28 @@ class Rewriter:
             )
         sync_files([f"{path}/{file.path}" for file in made], faults=self.faults)
         yield from made
+
+    def _set_aside(
+        self,
+        path: str,
+        source: ManagedTable,
+        snapshot: Snapshot,
+        declared: DeclaredTable,
+        epochs: int,
+    ) -> Iterator[AddFile]:
+        """Copy what a stage has set aside, as one file; durable."""
+        schema = arrow_schema(declared.schema)
+        at = schema.get_field_index("epoch")
+        name = rewritten_file(self.epoch, 0, self.run)
+        sink = ParquetSink(f"{path}/{name}", schema, faults=self.faults)
+        for _, file in sorted(snapshot.live.items()):
+            for batch in live_batches(source.path, file, limits=self.cache.limits):
+                rows = conform(pa.Table.from_batches([batch]), schema)
+                before = pc.subtract(rows.column("epoch"), epochs)
+                sink.write(rows.set_column(at, schema.field(at), before))
+        if (done := sink.close()) is not None:
+            sync_files([f"{path}/{name}"], faults=self.faults)
+            yield AddFile(name, {}, done.bytes, done.rows, self.now_ms)
 
     def _output(
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable

@@ -52,6 +52,9 @@ from cbp.model.verification import Comparison, Differing
 SHOWN_MAX = 100
 """Maximum number of differing keys that are returned per table."""
 
+_SET_ASIDE_COUNTED = SET_ASIDE_COMPARED.select(SET_ASIDE_COMPARED.names[2:])
+"""Without epoch and number, its first columns."""
+
 _PARTS_MAX = 1024
 _TEXT_MAX = 300
 
@@ -192,7 +195,7 @@ def count_differences(
 
     Args:
         comparison: Which table is compared; no changes of a view. A history is compared without
-            its epochs.
+            its epochs, and so is what was set aside.
         spec: The spec of the table's stage.
         before, after: Both versions, with the same columns.
         counting: See `Counting`.
@@ -200,7 +203,10 @@ def count_differences(
     """
     rank: Callable[[tuple[int, Row]], Any] | None = None
     beside: list[int] = []
-    if comparison.kind == "state":
+    names: Sequence[str]
+    if comparison.kind == "set_aside":
+        schema, names = _SET_ASIDE_COUNTED, ("input", "key", "record")
+    elif comparison.kind == "state":
         state = spec.state(comparison.name)
         schema, names = state.schema, spec.key_of(state).names
     else:
@@ -212,10 +218,14 @@ def count_differences(
     places = [at + int(rank is not None) for at in key]
     counts = DifferenceCounts()
 
+    left_out = len(SET_ASIDE_COMPARED) - len(schema) if comparison.kind == "set_aside" else 0
+
     def side(contents: Contents) -> Batches:
         numbers = range(contents.parts)
-        return lambda: chain.from_iterable(
-            contents.part(n, epochs=rank is not None) for n in numbers
+        return lambda: (
+            [row[left_out:] for row in batch] if left_out else batch
+            for n in numbers
+            for batch in contents.part(n, epochs=rank is not None)
         )
 
     rows = max(before.rows, after.rows)

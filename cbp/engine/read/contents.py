@@ -152,7 +152,7 @@ class ListedContents:
 def contents_since(contents: Contents, comparison: Comparison) -> Contents:
     """Return the contents to compare; for an output, only from the first repeated epoch on.
 
-    Nor is there anything from before the first epoch that retention left.
+    Epochs that retention has removed are left out too.
     """
     first = max(comparison.since or 0, comparison.first)
     if not first or comparison.carried:

@@ -38,7 +38,7 @@ class RunEntry:
 
 @dataclass(frozen=True, slots=True)
 class Shown:
-    """What a table's log says of others: its transactions, and its entries of runs, ascending."""
+    """The evidence in a table's log: its transactions, and its entries of runs, ascending."""
 
     txns: Mapping[str, int]
     runs: Sequence[RunEntry]

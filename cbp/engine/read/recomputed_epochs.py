@@ -10,14 +10,14 @@ recomputation has to begin again.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from types import MappingProxyType
 
 from cbp.clock import MACHINE
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import LookedUp, PreparedRun, RunPlan
+from cbp.engine.interface.runs import NO_ORIGINS, LookedUp, Origins, PreparedRun, RunPlan
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.increment import Increment
 from cbp.model.plan.fusion import PhysicalStage
@@ -36,6 +36,7 @@ class RecomputedEpochs:
         before_run: Called with the id of each run before it starts; may raise to end everything.
         now_ms: Returns the time in milliseconds since 1970.
         units: The physical stages, by their leaders; to find what writes a looked-up table.
+        origins: Returns from which dropped files increments come, for what is set aside.
     """
 
     engine: Engine
@@ -45,6 +46,7 @@ class RecomputedEpochs:
     before_run: Callable[[str], None]
     now_ms: Callable[[], int] = MACHINE.now_ms
     units: Mapping[str, PhysicalStage] = field(default_factory=dict)
+    origins: Callable[[Iterable[Increment]], Origins] = lambda increments: NO_ORIGINS
     _unpublished: defaultdict[str, list[Intention]] = field(
         init=False, default_factory=lambda: defaultdict(list)
     )
@@ -102,6 +104,9 @@ class RecomputedEpochs:
             retained=retained,
             recomputes=True,
         )
+        if node.sets_aside:
+            read = [one for increments in inputs.values() for one in increments]
+            plan = replace(plan, origins=self.origins(read))
         preparer = self.engine.preparer
         return run, preparer.give_back(plan) if gives_back else preparer.prepare(plan)
 

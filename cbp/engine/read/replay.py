@@ -13,6 +13,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import NO_ORIGINS, Origins
 from cbp.engine.read.recomputed_epochs import RecomputedEpochs
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.connector import Connector
@@ -36,7 +37,8 @@ class Replay:
         limits: Leading stage to the number of epochs that it may run; other stages have no limit.
         before_run: Called with the id of each run before it starts; may raise to end the replay.
         punctuations: Punctuations of the flows; each closes frames once all increments of its
-            flow before it have arrived.
+            flow before it have arrived. Others can be given one by one (`close`).
+        origins: As in `RecomputedEpochs`.
     """
 
     engine: Engine
@@ -47,6 +49,7 @@ class Replay:
     limits: Mapping[str, int] | None = None
     before_run: Callable[[str], None] = lambda run: None
     punctuations: Sequence[Punctuation] = ()
+    origins: Callable[[Iterable[Increment]], Origins] = lambda increments: NO_ORIGINS
     epochs: dict[str, int] = field(init=False)
     _connectors: dict[str, dict[str, Connector]] = field(init=False)
     _framings: dict[_Pair, Framing] = field(init=False, default_factory=dict)
@@ -67,6 +70,7 @@ class Replay:
             self.id,
             self.before_run,
             units=self.units,
+            origins=self.origins,
         )
         self._recomputed.create_tables(list(self.dataflow.stages.values()))
 
@@ -87,6 +91,10 @@ class Replay:
     def offer(self, increment: Increment) -> None:
         """Enqueue an increment of a source, and close the frames that end after it."""
         self._enqueue(increment)
+
+    def close(self, punctuation: Punctuation) -> None:
+        """Close the frames that are open at the inputs that a punctuation is meant for."""
+        self._close_inputs(punctuation.flow, [punctuation])
 
     def run_until_idle(self) -> None:
         """Run stages until none may run.
@@ -159,7 +167,9 @@ class Replay:
 
     def _close(self, flow: str, at: int) -> None:
         """Close the frames that end at a punctuation right before increment `at` of a flow."""
-        here = [p for p in self.punctuations if p.flow == flow and p.at == at]
+        self._close_inputs(flow, [p for p in self.punctuations if p.flow == flow and p.at == at])
+
+    def _close_inputs(self, flow: str, here: Sequence[Punctuation]) -> None:
         for stage, input_ in self.dataflow.consumers(flow) if here else ():
             if not any(p.meant_for(stage, input_, flow) for p in here):
                 continue

@@ -30,7 +30,7 @@ _FIRST = ("records_in",)
 
 @dataclass
 class Superstep:
-    """What one superstep emitted; its states are settled.
+    """The records that one superstep emitted; its states are settled.
 
     Attributes:
         outputs: Output name to its records.

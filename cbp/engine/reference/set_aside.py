@@ -1,4 +1,4 @@
-"""What a stage of the reference engine sets aside, and in which order it is given back."""
+"""Records that a stage of the reference engine sets aside, and their order of giving back."""
 
 from __future__ import annotations
 
@@ -32,7 +32,7 @@ class Aside:
 
 @dataclass
 class SetAside:
-    """What one epoch sets aside, and what was set aside before it.
+    """The records that one epoch sets aside, and those that were set aside before it.
 
     Attributes:
         most: How many records can be set aside; `None` if an error fails the epoch.

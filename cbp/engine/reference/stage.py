@@ -467,7 +467,7 @@ def whole(rows: list[Any]) -> list[list[Any]]:
 
 @dataclass
 class _Epoch:
-    """What the calls of one epoch emitted.
+    """The records that the calls of one epoch emitted.
 
     Attributes:
         timers: Whether groups are called for timers that are due.

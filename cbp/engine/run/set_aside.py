@@ -1,4 +1,4 @@
-"""What a run sets aside: the groups that it leaves out, and how the table of its stage changes.
+"""Records that a run sets aside: the groups that it leaves out, and the changes of the table.
 
     groups whose records wait -> left out from the start -.
     groups that fail          -> the job is done again  --+-> their new records -> the table
@@ -97,7 +97,7 @@ def refused_records(plan: RunPlan) -> Iterator[SetAside]:
 
 @dataclass(frozen=True, slots=True)
 class SetAsideTable:
-    """What is set aside of a stage when a run begins.
+    """The records of a stage that are set aside when a run begins.
 
     Attributes:
         path: Folder of the table.
@@ -146,7 +146,7 @@ class SetAsideTable:
 
 @dataclass
 class SettingAside:
-    """What one run sets aside.
+    """The records that one run sets aside.
 
     Attributes:
         plan: The run.

@@ -1,4 +1,4 @@
-"""What Spark's JVM writes while it starts: held back, and shown only if the start fails.
+"""Output of Spark's JVM while it starts: held back, and shown only if the start fails.
 
 Spark prints a hundred lines about the jars that it found. None of them helps, unless one of the
 jars was not found. After the start every line is passed on to the standard error of this process.

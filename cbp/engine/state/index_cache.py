@@ -46,6 +46,7 @@ from pathlib import Path
 
 import pyarrow as pa
 
+from cbp.engine.columnar.arrow_types import as_type
 from cbp.engine.delta.deletion_vector_cache import VectorCache
 from cbp.engine.state.access_path import choose_rows, is_small
 from cbp.engine.state.cache_eviction import evict, other_boots, remove_boots, remove_older
@@ -60,7 +61,7 @@ from cbp.engine.state.lookup import IndexedFile, Int64s, RowGroups, StateRows, a
 from cbp.engine.storage.checked_parquet import CheckedFile, open_parquet
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
 from cbp.engine.storage.spill_files import map_is_refused
-from cbp.errors import DiskFullError, FileDamagedError, InvariantError
+from cbp.errors import DiskFullError, FileDamagedError
 from cbp.errors.counts import format_count
 
 BYTES_MAX_DEFAULT = 20 << 30
@@ -419,14 +420,11 @@ def _open_parquet(source: str, rows: int) -> CheckedFile:
 def _one_batch(table: pa.Table) -> pa.RecordBatch:
     """Return all rows as one batch; strings widened so that any size fits."""
     wide = pa.schema([f.with_type(_widen(f.type)) for f in table.schema])
-    table = table.cast(wide).combine_chunks()
-    batches = table.to_batches()
-    if not batches:
-        return pa.RecordBatch.from_pylist([], schema=wide)
-    if len(batches) != 1:
-        msg = f"{table.num_rows} rows fell apart into {len(batches)} batches"
-        raise InvariantError(msg)
-    return batches[0]
+    columns = [
+        as_type(column, field.type).combine_chunks()
+        for column, field in zip(table.columns, wide, strict=True)
+    ]
+    return pa.RecordBatch.from_arrays(columns, schema=wide)
 
 
 def _widen(type_: pa.DataType) -> pa.DataType:

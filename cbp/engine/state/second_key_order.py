@@ -22,6 +22,7 @@ import numpy.typing as npt
 import pyarrow as pa
 import pyarrow.compute as pc
 
+from cbp.engine.columnar.arrow_types import as_type
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.flow.schema import DataType
 
@@ -58,7 +59,8 @@ class SecondOrder:
         types: Sequence[DataType],
     ) -> None:
         self._rows = rows
-        if rows is not None or not ascend(hashes, columns):
+        self._is_unique = rows is None and ascend(hashes, columns, strictly=True)
+        if not self._is_unique and (rows is not None or not ascend(hashes, columns)):
             self._rows = _sorted_rows(hashes, rows, columns)
             columns = [column.take(pa.array(self._rows)) for column in columns]
         self.is_sorted = self._rows is None
@@ -103,8 +105,9 @@ class SecondOrder:
             stops: For each, the last of these places + 1.
             first: Number of the first column that is compared.
         """
+        last = self._columns[-1] if self._is_unique else None
         for column, values in zip(self._columns[first:], wanted, strict=False):
-            starts, stops = column.spans(values, starts, stops)
+            starts, stops = column.spans(values, starts, stops, unique=column is last)
         return starts, stops
 
     def rows_at(self, places: Int64s) -> Int64s:
@@ -178,23 +181,32 @@ class _Column:
             return first, stop
         return first, bisect_right(values, target, first + 1, stop)
 
-    def spans(self, wanted: pa.Array, starts: Int64s, stops: Int64s) -> tuple[Int64s, Int64s]:
-        """Return the places of each range that have the wanted value beside it."""
-        wanted = wanted.cast(self._array.type)
+    def spans(
+        self, wanted: pa.Array, starts: Int64s, stops: Int64s, *, unique: bool
+    ) -> tuple[Int64s, Int64s]:
+        """Return the places of each range that have the wanted value beside it.
+
+        Args:
+            unique: Whether no value comes twice in a range.
+        """
+        wanted = as_type(wanted, self._array.type)
         # Rows of one group agree in its key, and mostly one row has a second key.
-        whole = self._have(wanted, starts, starts < stops)
-        whole = self._have(wanted, stops - 1, whole)
+        whole = self._have(wanted, starts, starts + 1 == stops if unique else starts < stops)
+        whole = whole if unique else self._have(wanted, stops - 1, whole)
         lefts, rights = starts.copy(), stops.copy()
         rest = np.flatnonzero(~whole & (starts < stops))
         if len(rest):
             values, ends = wanted.take(pa.array(rest)), stops[rest]
             left = self._searched(values, starts[rest], ends, behind=False)
             right = left + self._have(values, left, left < ends)
+            lefts[rest], rights[rest] = left, right
+            if unique:
+                return lefts, rights
             more = np.flatnonzero(self._have(values, right, (right > left) & (right < ends)))
             if len(more):
                 some = values.take(pa.array(more))
                 right[more] = self._searched(some, right[more], ends[more], behind=True)
-            lefts[rest], rights[rest] = left, right
+                rights[rest] = right
         return lefts, rights
 
     def _have(self, wanted: pa.Array, places: Int64s, asked: Bools) -> Bools:

@@ -39,6 +39,7 @@ EFFECTS: tuple[str, ...] = (
     "feed_position",
     "punctuation",
     "priority",
+    "build_order",
     "sink_note",
     "sink_file",
     "sink_table",

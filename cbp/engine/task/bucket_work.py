@@ -57,7 +57,7 @@ WriteState = Callable[[str, pa.Table], None]
 
 
 class KernelWriters(Protocol):
-    """What the kernels need of a task's writers (`cbp.engine.task.writers`)."""
+    """The part of a task's writers that the kernels need (`cbp.engine.task.writers`)."""
 
     plan: TaskPlan
     emitted: Emitted
@@ -90,7 +90,7 @@ class KernelWriters(Protocol):
 
 
 class BucketWork(Protocol):
-    """What is done with one batch of buckets."""
+    """The work on one batch of buckets."""
 
     groups: int
     """Number of groups that were called."""

@@ -7,7 +7,6 @@ the output has the order of the inputs, whatever the number of tasks.
 
 from __future__ import annotations
 
-import gc
 import math
 from collections import Counter
 from collections.abc import Callable, Iterable, Mapping, Sequence
@@ -29,7 +28,7 @@ from cbp.engine.columnar.row_codec import (
     rows_maker,
 )
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.kernel.author_call import Emitted, calling_loop, new_group
+from cbp.engine.kernel.author_call import Emitted, calling_loop, free_cycles, new_group
 from cbp.engine.shuffle.multicast_bindings import Binding
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.task.reports import Failed, SetAside
@@ -165,7 +164,7 @@ class RecordRun:
                 raise
             self.emitted.clear()
             self._run(input_, self._without_failing(self.set_aside, input_, window, place))
-        gc.collect(0)  # automatic collection is off in a task
+        free_cycles()
 
     def _run(self, input_: InputSpec, window: pa.Table) -> None:
         self._call(input_, window, self.emitted.out)

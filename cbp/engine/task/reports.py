@@ -1,4 +1,4 @@
-"""What a task reports to the driver: a closed set of messages, and their encoding.
+"""Reports of a task to the driver: a closed set of messages, and their encoding.
 
     task -> TaskReport, ... -> JSON text -> TaskReport, ... -> `cbp.engine.run.assembly`
 
@@ -189,7 +189,7 @@ class SetAside:
 
 @dataclass(frozen=True, slots=True)
 class ProcessChanged:
-    """What author's code changed of the worker's process, which ends after its task.
+    """Changes that author's code made to the worker's process, which ends after its task.
 
     Attributes:
         stage, function, place: The stage, its function, and the `file.py:12` of that.
@@ -211,7 +211,7 @@ class MessageMisplaced:
 
 @dataclass(frozen=True, slots=True)
 class NextPhase:
-    """What a record-wise task reports of the groupwise stage downstream, which it also ran."""
+    """Report of a record-wise task about the groupwise stage downstream, which it also ran."""
 
     reports: tuple[TaskReport, ...]
 

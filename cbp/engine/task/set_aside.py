@@ -230,7 +230,7 @@ def _of_groups(run: FlowRun, hashes: Int64s) -> FlowRun:
 
 
 class _TrialWriters:
-    """What the kernels are given in place of a task's writers; drops everything."""
+    """Takes the place of a task's writers for the kernels; drops everything."""
 
     def __init__(self, writers: TaskWriters) -> None:
         self.plan: TaskPlan = writers.plan

@@ -1,4 +1,4 @@
-"""What author's code changes in its process, and so for all code that runs there after it.
+"""Changes that author's code makes to its process, and so to all code that runs there after it.
 
 A worker runs tasks of many dataflows, one after the other. A time zone, a variable of the
 environment, a seed or a global that one author sets would change the numbers of the next one, and

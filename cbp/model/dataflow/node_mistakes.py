@@ -1,4 +1,4 @@
-"""What is wrong with one source or one stage of a dataflow, each mistake with its place; pure.
+"""Mistakes of one source or one stage of a dataflow, each with its place; pure.
 
 Those of look-ups and of cycles are below.
 

@@ -201,10 +201,17 @@ class Framing:
 
     @classmethod
     def from_json(cls, value: dict[str, Any]) -> Framing:
-        """Read what `to_json` wrote."""
-        open_ = None if value["open"] is None else Increment.from_json(value["open"])
+        """Read what `to_json` wrote.
+
+        An earlier version kept records without a key in `refused`, with the number of the next
+        frame, for as long as no frame was open: they are an open frame that any record ends.
+        """
+        open_, number = value["open"], value["next"]
+        if open_ is None and value.get("refused") is not None:
+            open_, number = value["refused"], number + 1
+        open_ = None if open_ is None else Increment.from_json(open_)
         last, closed = value.get("last", -1), value.get("closed", False)
-        return cls(value["memo"], value["next"], open_, last, closed)
+        return cls(value["memo"], number, open_, last, closed)
 
 
 def framing_keys(

@@ -95,7 +95,7 @@ class Held:
 
 @dataclass(frozen=True, slots=True)
 class Expiry:
-    """What expires of one flow, oldest first, and why the next increment stays.
+    """The increments of one flow that expire, oldest first, and why the next one stays.
 
     Attributes:
         because: Why the first ones expire; `""` if none does.
@@ -109,7 +109,7 @@ class Expiry:
 
 @dataclass(frozen=True, slots=True)
 class KeptFlow:
-    """What must be kept of an output, as plain data.
+    """The part of an output that must be kept, as plain data.
 
     Attributes:
         retention: As its stage declares.

@@ -16,7 +16,7 @@ BINS = 12
 
 @dataclass(frozen=True, slots=True)
 class BucketSize:
-    """What one bucket of a state holds.
+    """The size of one bucket of a state.
 
     Attributes:
         rows: Live records.

@@ -35,7 +35,7 @@ _WORST_LAST: tuple[CellStatus, ...] = (
 
 @dataclass(frozen=True, slots=True)
 class StageProgress:
-    """What is known about the runs and queues of one leading stage.
+    """The known runs and queues of one leading stage.
 
     Attributes:
         inputs: Maps each input to its flow.
@@ -58,7 +58,7 @@ class StageProgress:
 
 @dataclass(frozen=True, slots=True)
 class Cell:
-    """What one stage has made of an increment.
+    """The progress of one stage on an increment.
 
     Attributes:
         run, epoch: The newest run that applied it or what came of it; `None` if none is known.

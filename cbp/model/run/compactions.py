@@ -1,4 +1,4 @@
-"""What compactions did: small files merged into larger ones, read from the records of runs. Pure.
+"""Compactions of small files into larger ones, read from the records of runs. Pure.
 
 A record names the files that a compaction wrote, with their sizes, and the files that it replaced.
 The size of a replaced file is in the record of the run that wrote it, so it is known if that
@@ -16,7 +16,7 @@ from cbp.model.run.intention import Intention, TableChange
 
 @dataclass(frozen=True, slots=True)
 class Compaction:
-    """What the compactions of one run did to one table.
+    """The effect of one run's compactions on one table.
 
     Attributes:
         at_ms: When the run was recorded, in milliseconds since 1970.

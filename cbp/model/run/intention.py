@@ -109,7 +109,7 @@ class LookupMoment:
 
 @dataclass(frozen=True, slots=True)
 class Intention:
-    """What one run read, removed, wrote, and how it changes its tables.
+    """Record of one run: what it read, removed and wrote, and how it changes its tables.
 
     Attributes:
         run: Unique id of the attempt that prepared it.

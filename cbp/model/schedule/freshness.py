@@ -27,7 +27,7 @@ _WORST_FIRST: tuple[FreshnessState, ...] = ("stuck", "catching_up", "up_to_date"
 
 @dataclass(frozen=True, slots=True)
 class Left:
-    """What one dataflow has not applied yet.
+    """The input that one dataflow has not applied yet.
 
     Attributes:
         arriving: Maps each source to its files that came and are not taken in yet.

@@ -91,7 +91,7 @@ class Role(StrEnum):
 
 
 class Step(StrEnum):
-    """What an instance does about the lease each time it checks."""
+    """The action of an instance on the lease, at each check."""
 
     STAND = "stand"
     RENEW = "renew"

@@ -1,1 +1,1 @@
-"""What a source declares of its files: options, place, names, bad records; pure."""
+"""Declarations of a source about its files: options, place, names, bad records; pure."""

@@ -126,7 +126,7 @@ class NodeChange:
 
 @dataclass(frozen=True, slots=True)
 class ChangePlan:
-    """What a new version does to a dataflow.
+    """The effects of a new version on a dataflow.
 
     Attributes:
         refused: Why the change cannot be made; empty if it can.

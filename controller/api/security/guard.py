@@ -24,7 +24,7 @@ from structlog.contextvars import bind_contextvars, bound_contextvars, unbind_co
 
 from cbp.errors import CbpError
 from controller.access.access import Access
-from controller.access.attempts import RequestRates
+from controller.access.rate_limits import RequestRates
 from controller.api.answers.problems import ERROR_CODE, answer
 from controller.api.answers.request_errors import (
     ContentEncodingError,

@@ -9,13 +9,22 @@ import typer
 from cbp.model.schedule.priority import Priority
 from controller.cli.dataflows.runs import print_report
 from controller.cli.records.applied import progress, wait_for_stages
-from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, send, session
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    Limit,
+    StageName,
+    Yes,
+    fetch,
+    send,
+    session,
+)
 from controller.terminal import clock, print_json, print_more, print_table, print_text
 
 Purge = Annotated[
     bool, typer.Option("--purge", help="Remove the tables too; this cannot be undone.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def pause_command(
@@ -81,7 +90,7 @@ def resume_command(
 def priority_command(
     context: typer.Context,
     dataflow: DataflowName,
-    stage: Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)],
+    stage: StageName,
     priority: Annotated[
         Priority, typer.Argument(help="How much its waiting time counts.", show_default=False)
     ],

@@ -2,6 +2,7 @@
 
 cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
 cbp rebuild clicks                    the same with the present version: tables that were damaged
+cbp rebuild clicks --seed urls=/old   reads these files in place of input that is gone
 cbp rebuild clicks --swap             swaps in what is ready
 cbp rebuild clicks --cancel
 cbp rebuild clicks --back             shows the tables from before the swap again
@@ -21,7 +22,8 @@ from cbp.client.errors import problem_of
 from cbp.clock import Clock
 from cbp.errors import NotFoundError
 from controller.cli.dataflows.register import document_of
-from controller.cli.progress import follow_job
+from controller.cli.progress import follow_rebuild
+from controller.cli.reach import print_input_reach
 from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
@@ -41,6 +43,14 @@ Back = Annotated[
     bool, typer.Option("--back", help="Show the tables from before the last swap again.")
 ]
 List = Annotated[bool, typer.Option("--list", help="List the rebuilds, and what is ready.")]
+Seed = Annotated[
+    list[str] | None,
+    typer.Option(
+        metavar="SOURCE=PATH",
+        help="Read this Parquet file, folder or Delta table of the service's machine in place of "
+        "the source's input that is gone.",
+    ),
+]
 Yes = Annotated[bool, typer.Option("--yes", "-y", help="Swap without asking.")]
 
 
@@ -52,6 +62,7 @@ def rebuild_command(
     cancel: Cancel = False,
     back: Back = False,
     list_: List = False,
+    seed: Seed = None,
     yes: Yes = False,
     json_: AsJson = False,
 ) -> None:
@@ -78,7 +89,9 @@ def rebuild_command(
             if document is not None:
                 content, content_type = document_of(document)
                 sent = {"content": content, "content_type": content_type}
-            job = service.post(*path, **sent)
+            if not json_:
+                print_input_reach(service, dataflow)
+            job = service.post(*path, query={"seed": seed or []}, **sent)
         job = _followed(service, job, clock=session(context).clock, hidden=json_)
         if job["status"] == "ready" and not json_:
             _print_differences(job)
@@ -116,14 +129,7 @@ def _followed(
         if job["error"] is not None:
             raise problem_of(job["error"], job["error"]["status"])
         return job
-    path = ("dataflows", job["dataflow"], "rebuilds", job["id"])
-    return follow_job(
-        service,
-        *path,
-        clock=clock,
-        hidden=hidden,
-        busy=lambda one: not one["ended"] and one["status"] in ("building", "swapping"),
-    )
+    return follow_rebuild(service, job["dataflow"], job["id"], clock=clock, hidden=hidden)
 
 
 def _print_differences(job: Mapping[str, Any]) -> None:

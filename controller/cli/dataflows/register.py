@@ -11,14 +11,16 @@ from typing import Annotated, Any
 import typer
 
 from cbp.client.errors import ServiceProblemError
-from cbp.errors import DataflowInvalidError, NotFoundError
+from cbp.errors import ChangeRefusedError, DataflowInvalidError, NotFoundError
 from cbp.errors.counts import format_count
+from controller.cli.progress import follow_rebuild
 from controller.cli.records.applied import WaitForStages, wait_until_applied
 from controller.cli.session import AsJson, DryRun, session
 from controller.client.errors import FileUnreadableError
 from controller.terminal import one_line, print_json, print_table, print_text
 
 GROUP = "cbp.dataflows"
+_IN_PLACE = "nothing is built; to rebuild in place, where readers see tables grow: --in-place"
 JSON_TYPE, YAML_TYPE = "application/json", "application/yaml"
 
 Document = Annotated[
@@ -32,6 +34,14 @@ Keep = Annotated[
 Rebuild = Annotated[
     list[str] | None,
     typer.Option(metavar="STAGE", help="Compute the state of this stage again from its input."),
+]
+InPlace = Annotated[
+    bool,
+    typer.Option(
+        "--in-place",
+        help="With --rebuild: compute the stages again in their own tables, which readers see "
+        "empty, and then growing.",
+    ),
 ]
 Retained = Annotated[
     list[str] | None,
@@ -50,6 +60,7 @@ def register_command(
     keep: Keep = None,
     rebuild: Rebuild = None,
     retained: Retained = None,
+    in_place: InPlace = False,
     expected_version: Expected = None,
     wait: WaitForStages = False,
     json_: AsJson = False,
@@ -58,17 +69,29 @@ def register_command(
 
     If the document is wrong, every mistake is listed with its place. --plan shows what a new
     version would do to each stage, its state and its queues; it ends with status 1 if the version
-    would be refused.
+    would be refused. With --rebuild, all tables are built beside the present ones, which go on and
+    are read meanwhile, and then swapped in at one time; `cbp rebuild DATAFLOW --cancel` ends that,
+    and `--back` takes the swap back.
     """
     content, content_type = document_of(file)
     sent: dict[str, Any] = {"content": content, "content_type": content_type}
     chosen = {"keep": keep, "rebuild": rebuild, "retained": retained}
     query = {**chosen, "expected_version": expected_version, "dry_run": str(plan).lower()}
+    query["beside"] = str(beside := bool(rebuild) and not in_place).lower()
     with session(context).connect() as service:
         name = service.post("dataflows", "validate", **sent)["name"]
         known = name in {item["name"] for item in service.get("dataflows")["items"]}
         if known:
-            answer = service.put("dataflows", name, query=query, **sent)
+            try:
+                answer = service.put("dataflows", name, query=query, **sent)
+            except ServiceProblemError as error:
+                if beside and error.error_code == ChangeRefusedError.code:
+                    print_text(_IN_PLACE, on_stderr=True)
+                raise
+            if answer.get("rebuild"):
+                clock = session(context).clock
+                job = follow_rebuild(service, name, answer["rebuild"], clock=clock, hidden=json_)
+                answer |= {"done": job["status"] == "swapped"}
         elif plan:
             answer = {"name": name, "version": 1, "changed": True, "done": False}
         else:
@@ -89,6 +112,8 @@ def register_command(
         for source in answer["sources"]:
             print_text(arrival_line(summary["name"], source))
     if answer.get("refused"):
+        if beside and not json_:
+            print_text(_IN_PLACE)
         raise typer.Exit(1)
 
 

@@ -19,7 +19,8 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.progress import follow_job
-from controller.cli.session import AsJson, DataflowName, DryRun, session
+from controller.cli.reach import print_rollback_reach
+from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
 from controller.terminal import (
     bytes_text,
     clock,
@@ -65,7 +66,6 @@ Cursor = Annotated[str | None, typer.Option(help="Cursor of the previous page of
 Limit = Annotated[
     int, typer.Option(min=1, max=500, help="Maximum number of roll-back points, or of files.")
 ]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def rollback_command(
@@ -109,6 +109,7 @@ def rollback_command(
         if dry_run and json_:
             print_json(plan)
         elif dry_run or not (yes or json_):
+            print_rollback_reach(service, dataflow)
             _print_plan(plan)
         if dry_run:
             return

@@ -2,22 +2,20 @@
 
 from __future__ import annotations
 
-from typing import Annotated, Any
+from typing import Any
 
 import typer
 
 from cbp.errors.counts import format_count
-from controller.cli.session import AsJson, DataflowName, session
+from controller.cli.session import AsJson, DataflowName, StageName, session
 from controller.terminal import age, bytes_text, print_json, print_table, print_text
 
 RUNS_SHOWN = 10
 _PHASES = ("start", "plan", "job", "assemble", "tidy", "finish")
 
-Name = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
-
 
 def stage_command(
-    context: typer.Context, dataflow: DataflowName, stage: Name, json_: AsJson = False
+    context: typer.Context, dataflow: DataflowName, stage: StageName, json_: AsJson = False
 ) -> None:
     """Show one stage: what it waits for, its queues, the size of its state, its latest runs."""
     with session(context).connect() as service:

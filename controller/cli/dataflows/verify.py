@@ -248,7 +248,7 @@ def differences_command(
         cursor=cursor,
     )
     if not answer["items"]:
-        print_text("no differing key is kept of this verification", "dim")
+        print_text("no differing keys are stored for this verification", "dim")
     for one in answer["items"]:
         key = ", ".join(
             f"{name}={value}" for name, value in zip(one["key_columns"], one["key"], strict=True)

@@ -47,7 +47,7 @@ Status = Literal["ok", "warn", "fail"]
 
 @dataclass(frozen=True, slots=True)
 class Check:
-    """What one check found.
+    """The finding of one check.
 
     Attributes:
         remedy: What to do; empty if all is well.
@@ -190,7 +190,8 @@ def _damages(settings: Settings, seconds: Callable[[], float] = MACHINE.seconds)
             yield Check("damage", "fail", damage_text, looked.damage.next_step)
     if not whole:
         text = (
-            f"{format_count(files, 'file was', 'files were')} read in {READ_SECONDS:.0f} s, not all"
+            f"{format_count(files, 'file was', 'files were')} read in {READ_SECONDS:.0f} s; "
+            "the others were not checked"
         )
         yield Check("files", "warn", text, "read everything with: cbp scrub")
     elif not damaged:

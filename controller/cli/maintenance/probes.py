@@ -23,6 +23,7 @@ import httpx
 
 from cbp.client.rest import LIVE_PATH
 from cbp.clock import MACHINE, Clock
+from controller.client.drop_folder import sync_folder
 from controller.client.service_client import authorities_of
 from controller.server.port import PortTakenError, check_port
 from controller.settings import Settings
@@ -105,7 +106,7 @@ def check_folder(folder: str) -> str:
             message = f"{existing}: link(2) replaces a file that exists; commits are not safe there"
             raise RuntimeError(message)
         probe.rename(others[1])
-        _sync_folder(existing)
+        sync_folder(existing)
     finally:
         for path in (probe, *others):
             with suppress(OSError):  # on a read-only disk this fails as the probe did
@@ -209,11 +210,3 @@ def _write_synced(path: Path) -> None:
         file.write(b"cbp doctor\n")
         file.flush()
         os.fsync(file.fileno())
-
-
-def _sync_folder(folder: Path) -> None:
-    descriptor = os.open(folder, os.O_RDONLY)
-    try:
-        os.fsync(descriptor)
-    finally:
-        os.close(descriptor)

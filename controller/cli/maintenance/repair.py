@@ -11,11 +11,10 @@ from typing import Annotated
 
 import typer
 
-from controller.cli.session import AsJson, session
+from controller.cli.session import AsJson, Yes, session
 from controller.terminal import print_json, print_text
 
 Table = Annotated[Path, typer.Argument(help="Folder of the table.", show_default=False)]
-Yes = Annotated[bool, typer.Option("--yes", "-y", help="Do not ask for confirmation.")]
 
 
 def repair_command(

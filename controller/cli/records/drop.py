@@ -28,9 +28,11 @@ from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
 from cbp.client.errors import StagesStoppedError
+from cbp.client.rest import body_of
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
+from controller.cli.reach import print_input_reach
 from controller.cli.records.applied import Applied
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.records.sources import reason_text
@@ -372,9 +374,11 @@ def _correct(
     path = ("dataflows", dataflow, "sources", source, verb)
     sent: dict[str, Any] = {}
     if file is not None:
-        sent = {"content": file.read_bytes(), "content_type": "application/octet-stream"}
+        sent = {"content": body_of(file), "content_type": "application/octet-stream"}
     applied = Applied(given, dataflow, source) if wait and not dry_run else None
     with given.connect() as service:
+        if not as_json:
+            print_input_reach(service, dataflow, source)
         if dry_run:
             shown = service.post(*path, "preview", query={"name": name}, **sent)
             print_json(shown) if as_json else print_text(_would_change(shown))

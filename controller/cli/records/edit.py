@@ -19,7 +19,7 @@ import typer
 
 from cbp.errors.counts import format_count
 from controller.cli.records.state import pair
-from controller.cli.session import AsJson, DataflowName, session
+from controller.cli.session import AsJson, DataflowName, Null, Reason, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
 
@@ -35,7 +35,6 @@ Key = Annotated[
     list[str] | None,
     typer.Argument(metavar="COLUMN=VALUE...", help="Key of the records.", show_default=False),
 ]
-Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 Set = Annotated[
     list[str] | None,
     typer.Option("--set", help="COLUMN=VALUE to set in each record of the key; COLUMN= sets null."),
@@ -49,7 +48,6 @@ File = Annotated[
         help='JSON: {"corrections": [{"key", "set" or "records"}, ...]}.',
     ),
 ]
-Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
 DryRun = Annotated[
     bool, typer.Option("--dry-run", "--plan", help="Show what would change, and change nothing.")
 ]

@@ -31,6 +31,7 @@ from cbp.client.errors import (
     RequestRefusedError,
     ResourceMissingError,
 )
+from cbp.client.rest import FileContent, body_of
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError, FolderUnwritableError
 from controller.cli.paging import FileLimit, read_pages
@@ -162,7 +163,7 @@ def readmit_command(
     if file is not None and (all_ or len(claims or ()) > 1):
         raise typer.BadParameter("takes the place of one file", param_hint="--file")  # noqa: EM101
     applied = Applied(session(context), dataflow, source) if wait else None
-    content = None if file is None else file.read_bytes()
+    content = None if file is None else body_of(file)
     decision = _Decision(context, (dataflow, source), "readmit", reason, content)
     if claims and len(claims) == 1:
         answer = decision.take(claims[0])
@@ -244,7 +245,7 @@ class _Decision:
     at: tuple[str, str]
     action: str
     reason: str | None = None
-    content: bytes | None = None
+    content: FileContent | bytes | None = None
 
     def take(self, claim: str) -> Any:
         """Decide on a file; return the answer. Raises what the service refuses."""

@@ -19,11 +19,17 @@ import typer
 from cbp.errors.counts import format_count
 from controller.cli.paging import FileLimit
 from controller.cli.progress import follow_job
-from controller.cli.session import AsJson, Cursor, DataflowName, fetch, session
+from controller.cli.session import (
+    AsJson,
+    Cursor,
+    DataflowName,
+    Reason,
+    StageName,
+    fetch,
+    session,
+)
 from controller.terminal import one_line, print_json, print_more, print_table, print_text
 
-StageName = Annotated[str, typer.Argument(help="Name of the stage.", show_default=False)]
-Reason = Annotated[str, typer.Option(help="Reason; stored for good.")]
 DryRun = Annotated[
     bool,
     typer.Option(

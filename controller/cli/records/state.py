@@ -16,6 +16,7 @@ from controller.cli.session import (
     DataflowName,
     Epoch,
     Limit,
+    Null,
     Stage,
     fetch,
     moment,
@@ -45,7 +46,6 @@ Key = Annotated[
     ),
 ]
 Changes = Annotated[int, typer.Option("--limit", min=1, max=50, help="Maximum number of changes.")]
-Null = Annotated[list[str] | None, typer.Option("--null", help="A key column whose value is null.")]
 
 
 def state_command(

@@ -53,7 +53,7 @@ class ExcerptLine:
 
 @dataclass(frozen=True, slots=True)
 class QuarantinedFile:
-    """What can be shown of a file.
+    """The part of a file that can be shown.
 
     Attributes:
         path: Its path.

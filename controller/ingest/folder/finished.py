@@ -110,7 +110,7 @@ class _Recent:
 
 @dataclass(frozen=True, slots=True)
 class _Comparison:
-    """What a file that changed holds now.
+    """The present content of a file that changed.
 
     Attributes:
         bytes: Its size.

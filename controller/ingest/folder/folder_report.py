@@ -1,4 +1,4 @@
-"""What operators are shown of a source: its folder, lost files, failures, the result of a pass.
+"""Report on a source for operators: its folder, lost files, failures, the result of a pass.
 
 No decision depends on the folder's report; each looks at the folder again and opens no file.
 
@@ -53,7 +53,7 @@ ASKED_MAX = 1_000
 """Number of newest claims of a source that are read after a start."""
 
 Outcome = Literal["accepted", "duplicate", "quarantined"]
-"""What became of a file that was settled."""
+"""The outcome for a file that was settled."""
 
 _RULE = "file_gone"
 

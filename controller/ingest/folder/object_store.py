@@ -1,4 +1,4 @@
-"""What a source needs of a service that has buckets; and S3, by s3fs.
+"""Object stores: the calls that a source needs of a service with buckets; and S3, by s3fs.
 
 Nothing here writes, moves or deletes an object. Requests name bucket and key as they are
 (`call_s3`): in a path such as fsspec's, a key that has `?versionId=` or ends in `/` would mean

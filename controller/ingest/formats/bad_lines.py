@@ -1,4 +1,4 @@
-"""What is noted while a file is read: its wrong lines, remarks, on which line each record begins.
+"""Notes about a file that is read: its wrong lines, remarks, on which line each record begins.
 
 A reader notes a wrong line and continues, so that the producer can repair all wrong lines at
 once. By default the file is rejected as a whole: after the first wrong line no more records are

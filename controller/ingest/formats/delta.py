@@ -87,7 +87,7 @@ def last_version(name: str) -> int:
 
 @dataclass(frozen=True, slots=True)
 class ChangeGroup:
-    """What is read for one increment.
+    """The part of a table that is read for one increment.
 
     Attributes:
         table: Id of the table.
@@ -111,7 +111,7 @@ class ChangeGroup:
 
     @property
     def words(self) -> str:
-        """What it is, for people."""
+        """A description for people."""
         if self.snapshot:
             return f"the rows of version {self.last}"
         if self.first == self.last:

@@ -183,7 +183,7 @@ _WORD = re.compile(r"[A-Za-z_][\w .-]*")
 
 @dataclass(frozen=True, slots=True)
 class Suggestion:
-    """What a file suggests.
+    """The source that a file suggests.
 
     Attributes:
         whole: Whether the sample is the whole file.

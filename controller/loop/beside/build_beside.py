@@ -20,28 +20,37 @@ was built is in none: its records have epochs below 0.
 from __future__ import annotations
 
 import heapq
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
+from cbp.engine.interface.runs import Origins
 from cbp.engine.read.compare import count_differences
 from cbp.engine.read.replay import Replay
+from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.set_aside import SET_ASIDE
+from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued
-from cbp.model.flow.generation import increments_dropped
+from cbp.model.flow.framing import Framing
+from cbp.model.flow.generation import closes_dropped, increments_dropped
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position, StagePosition
+from cbp.model.flow.punctuation import Punctuation
+from cbp.model.flow.schema import Schema
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Comparison, comparisons
+from controller.loop.beside.seeds import Seeds
 from controller.loop.operations.version_change import Changed, stage_leaders
+from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.verification.errors import InputNotRetainedError
-from controller.loop.verification.recomputation import Watched, below
+from controller.loop.verification.recomputation import Watched, above, below, punctuations_since
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 __all__ = ["Build", "Return", "TableDifference", "hindrances_of_build"]
@@ -51,7 +60,7 @@ Tables = Mapping[str, tuple[TableChange, ...]]
 
 @dataclass(frozen=True, slots=True)
 class TableDifference:
-    """What a swap would change in one table, in records.
+    """The changes that a swap would make to one table, in records.
 
     Attributes:
         table: Folder relative to the dataflow's.
@@ -73,19 +82,15 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
     """Yield why the tables of a version cannot be built beside; nothing if they can."""
     for name, node in dataflow.stages.items():
         for spec in node.translator.framed:
-            yield Mistake(
-                "beside_framed",
-                f"stages.{name}.inputs.{spec.name}",
-                "is framed, and frames that are open are not built beside yet: rebuild in place "
-                f"(cbp register FILE --rebuild {name})",
-            )
-        if node.sets_aside:
-            yield Mistake(
-                "beside_set_aside",
-                f"stages.{name}.on_error",
-                "sets records aside, and those are not built beside yet: rebuild in place "
-                f"(cbp register FILE --rebuild {name})",
-            )
+            flow = node.wiring[spec.name]
+            if flow not in dataflow.sources:
+                yield Mistake(
+                    "beside_framed",
+                    f"stages.{name}.inputs.{spec.name}",
+                    f"frames {flow!r}, which another stage writes: a build beside writes it in "
+                    "other increments, so its frames would differ. Rebuild in place: "
+                    f"cbp register FILE --rebuild {name} --in-place",
+                )
 
 
 @dataclass
@@ -99,6 +104,8 @@ class Build:
         leaders: The leaders of its physical stages.
         folder: The folder of its tables, two levels below that of all dataflows.
         watched: The observer.
+        seeds: What is read in place of increments that are gone.
+        firsts: Each of their sources to the oldest increment that is kept.
     """
 
     id: str
@@ -111,10 +118,16 @@ class Build:
     engine: Engine
     files: Files
     open_log: Callable[[str], IntentionLog]
+    dropped_files: DroppedFiles
+    seeds: Seeds
+    firsts: Mapping[str, int]
+    faults: Faults
     back: bool = field(init=False, default=False)
     _beside: Engine = field(init=False)
     _replay: Replay = field(init=False)
     _fed: dict[str, int] = field(init=False)
+    _closed: int = field(init=False, default=0)
+    _closes: list[Punctuation] = field(init=False, default_factory=list)
 
     def __post_init__(self) -> None:
         self._beside = self.engine.beside()
@@ -125,8 +138,15 @@ class Build:
             self.folder,
             self.id,
             before_run=self.watched.began,
+            origins=self._origins,
         )
         self._fed = dict.fromkeys(self.dataflow.sources, 0)
+        for source in self.seeds.paths:
+            first = self._fed[source] = self.firsts[source]
+            seed = self.seeds.write(
+                self.dataflow, source, self.folder, first=first, faults=self.faults
+            )
+            self._replay.offer(seed)
 
     @property
     def ends(self) -> dict[str, int]:
@@ -138,8 +158,15 @@ class Build:
         """How many increments that have come are not applied here."""
         return sum(end - self._fed[source] for source, end in self.ends.items())
 
+    @property
+    def _depth(self) -> str:
+        """The way from its folder to the dataflow's."""
+        return f"../../{self.record.folder.rpartition('/')[2]}"
+
     def feed(self) -> None:
         """Apply what has arrived by now, increment by increment, in the order of arrival.
+
+        Frames are closed where they were: between the same two increments of their source.
 
         Raises:
             InputNotRetainedError: If an increment is gone.
@@ -149,17 +176,42 @@ class Build:
         total = sum(ends.values())
         dropped = self._dropped()
         self.watched.tell("builds", done, total, "increments")
-        depth = f"../../{self.record.folder.rpartition('/')[2]}"
+        self._take_closes()
         flows = [self._arrived(source, end) for source, end in ends.items()]
         for _, source, index, one in heapq.merge(*flows, key=lambda arrived: arrived[:3]):
+            self._close({source: index})
             if not any(index in part for part in dropped.get(source, ())):
-                self._replay.offer(below(depth, self._there(one).increment))
+                self._replay.offer(below(self._depth, self._there(one).increment))
                 self._replay.run_until_idle()
             self._fed[source] = index + 1
             done += 1
             self.watched.tell("builds", done, total, "increments")
+        self._close(ends)
         self._replay.finish()
         self.watched.began("")
+
+    def _take_closes(self) -> None:
+        """Note the closes of sources that came since the last one that was seen."""
+        dropped = closes_dropped(self.open_log(self.record.folder).generations)
+        made = list(punctuations_since(self.store, self.record.name, self._closed))
+        if made:
+            self._closed = made[-1].number + 1
+        self._closes += (n for n in made if n.number not in dropped and n.flow in self._fed)
+
+    def _close(self, at: Mapping[str, int]) -> None:
+        """Apply the closes that are due before these increments."""
+        for one in [one for one in self._closes if one.at <= at.get(one.flow, -1)]:
+            self._closes.remove(one)
+            self._replay.close(one)
+            self._replay.run_until_idle()
+
+    def _origins(self, increments: Iterable[Increment]) -> Origins:
+        """Return from which dropped files increments come, which this build reads."""
+        depth = self._depth
+        stored = [above(depth, one) for one in increments]
+        origins = self.dropped_files.origins(self.record.name, stored)
+        before = {f"{depth}/{path}": count for path, count in origins.before.items()}
+        return replace(origins, before=before)
 
     def compare(self, before: Dataflow, snapshot: Snapshot) -> list[TableDifference]:
         """Return how each table differs from a snapshot of what readers see.
@@ -187,8 +239,7 @@ class Build:
         version = snapshot.tables[one.table].version
         now = self.engine.verification.contents(self.record.folder, old, one, version=version)
         specs = (old.translator, node.translator)
-        states = one.kind == "state"
-        columns = [(s.state(one.name) if states else s.output(one.name)).schema for s in specs]
+        columns = [_columns(one, spec) for spec in specs]
         if columns[0] != columns[1]:
             because = "its columns differ"
             return TableDifference(one.table, now.rows, after.rows, because=because)
@@ -241,11 +292,8 @@ class Build:
                 message = "still waits for more of what another stage writes: swap later"
                 where = f"stages.{name}.inputs.{input_}"
                 raise _refused(self.record.name, "beside_unsettled", message, where)
-            queue = tuple(
-                Queued(self._increment(flow, one.increment.index).increment, one.read)
-                for one in connector.queue
-            )
-            connectors[input_] = Connector(input_, queue)
+            framed = unit.leader.translator.input(input_).frame_by is not None
+            connectors[input_] = _shifted(connector, self._depth, framed=framed)
         timers = any(node.translator.timers for node in unit.members)
         return replace(
             stage,
@@ -333,26 +381,67 @@ class Return:
     def _queues(self, record: DataflowRecord, stage: str) -> dict[str, Connector]:
         """Return what waited at a stage's inputs, and what its sources brought since."""
         read = {one.flow: one.index + 1 for one in self.stood.newest}
+        closed = punctuations_since(self.store, record.name, self.stood.punctuations)
+        closes = [one for one in closed if one.number not in self._closes_dropped(record)]
         dropped = increments_dropped(self.open_log(record.folder).generations)
         queues = {}
         for input_, connector in self.stood.stages[stage].connectors.items():
             flow = self.dataflow.stages[stage].wiring[input_]
-            queue = list(connector.queue)
             if flow in self.dataflow.sources:
-                come = range(read.get(flow, 0), self.store.next_index(record.name, flow))
-                later = (self.store.increment(record.name, flow, n).increment for n in come)
-                queue += [Queued(one) for one in later]
                 gone = dropped.get(flow, ())
-                queue = [q for q in queue if not any(q.increment.index in part for part in gone)]
-            for queued in queue:
-                self._require(record, queued.increment)
-            queues[input_] = Connector(input_, tuple(queue))
+                come = range(read.get(flow, 0), self.store.next_index(record.name, flow))
+                later = [
+                    self.store.increment(record.name, flow, n).increment
+                    for n in come
+                    if not any(n in part for part in gone)
+                ]
+                connector = _gone_on(connector, later, gone)
+            if connector.framing is not None:
+                at = [one.at for one in closes if one.meant_for(stage, input_, flow)]
+                connector = replace(connector, closes=tuple(sorted((*connector.closes, *at))))
+            for increment in connector.held:
+                self._require(record, increment)
+            queues[input_] = connector
         return queues
+
+    def _closes_dropped(self, record: DataflowRecord) -> frozenset[int]:
+        return closes_dropped(self.open_log(record.folder).generations)
 
     def _require(self, record: DataflowRecord, increment: Increment) -> None:
         for file in increment.kept:
             if not self.files.exists(f"{record.folder}/{file.path}"):
                 raise InputNotRetainedError(record.name, increment.flow, increment.index)
+
+
+def _columns(one: Comparison, spec: TranslatorSpec) -> Schema:
+    """Return the columns of a table that is compared."""
+    if one.kind == "set_aside":
+        return SET_ASIDE
+    return (spec.state(one.name) if one.kind == "state" else spec.output(one.name)).schema
+
+
+def _shifted(connector: Connector, depth: str, *, framed: bool) -> Connector:
+    """Return a connector of a build with the paths of the dataflow's folder."""
+    framing = connector.framing
+    if framing is not None and framing.open is not None:
+        framing = replace(framing, open=above(depth, framing.open))
+    queue = tuple(Queued(above(depth, one.increment), one.read) for one in connector.queue)
+    return replace(connector, queue=queue, framing=framing or (Framing() if framed else None))
+
+
+def _gone_on(
+    connector: Connector, later: Sequence[Increment], dropped: Sequence[range]
+) -> Connector:
+    """Return a connector of a source with what came later; a framed one frames it again."""
+
+    def stays(one: Increment) -> bool:
+        return not any(one.index in part for part in dropped)
+
+    if connector.framing is not None:  # the numbers of frames are not those of increments
+        arrived = (*filter(stays, connector.arrived), *later)
+        return replace(connector, arrived=arrived)
+    queue = (one for one in connector.queue if stays(one.increment))
+    return replace(connector, queue=(*queue, *map(Queued, later)))
 
 
 def _refused(dataflow: str, rule: str, message: str, where: str = "rebuild") -> ChangeRefusedError:

@@ -1,15 +1,16 @@
 """Rebuild jobs: new tables are built beside the old ones, compared with them, and swapped in.
 
-    start -> building -> ready -> swapping -> swapped          cancel: nothing has changed
-                 '- failed: nothing has changed
-
 `build_beside.py` says how. A build runs one run at a time, in the executor of verifications, and
 only one build is under way in the service; so runs of dataflows keep their places. It keeps all
-retained inputs of its dataflow while it is under way. A job is forgotten with the process, and its
-folder is removed at the next start; a swap is not: it is a version.
+retained inputs of its dataflow while it is under way.
 
-Guaranteed: one build at a time; a cancelled or failed one has changed nothing
-(tests/controller/loop/beside/test_build_beside.py).
+What was asked for is kept in the dataflow's folder until the job has ended (`build_order.py`). So
+the next leader builds anew what a killed one had begun, under the same id, and swaps it in if that
+was asked for. Tables of an earlier try are removed at its start.
+
+Guaranteed: one build at a time; a cancelled or failed one has changed nothing; one that was
+accepted ends, however often the service is killed
+(tests/controller/loop/beside/test_build_beside.py, test_build_after_restart.py).
 """
 
 from __future__ import annotations
@@ -18,9 +19,10 @@ import threading
 from collections import OrderedDict
 from collections.abc import Callable, Mapping
 from concurrent.futures import Executor
-from dataclasses import dataclass, field, replace
+from dataclasses import replace
 from datetime import UTC, datetime
-from typing import Any, Literal
+from types import MappingProxyType
+from typing import Any
 
 import structlog
 
@@ -40,14 +42,19 @@ from cbp.errors import (
 )
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.snapshot import Snapshot
+from cbp.model.schedule.quiescence import left_to_do
 from cbp.model.version.code_drift import drift
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
-from controller.loop.beside.build_beside import (
-    Build,
-    Return,
-    TableDifference,
-    hindrances_of_build,
+from controller.loop.beside.build_beside import Build, Return, hindrances_of_build
+from controller.loop.beside.build_order import BuildOrder, read_order, remove_order, write_order
+from controller.loop.beside.build_plans import BuildPlans, everything_of
+from controller.loop.beside.rebuild_job import (
+    Job,
+    JobCancelledError,
+    Planned,
+    RebuildJob,
+    Status,
 )
 from controller.loop.operations.registration import Versions
 from controller.loop.operations.version_change import Changed
@@ -55,9 +62,11 @@ from controller.loop.reading.snapshots import Snapshots
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.dataflow_folder import remove_scratch, scratch_folder
 from controller.loop.records.description_log import Descriptions
+from controller.loop.runs.dropped_files import DroppedFiles
+from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["RebuildJob", "RebuildJobs"]
+__all__ = ["RebuildJobs"]
 
 KEPT_MAX = 20
 """Jobs that this process remembers."""
@@ -65,88 +74,7 @@ KEPT_MAX = 20
 READINGS_MAX = 25
 """How often a comparison waits for the dataflow to have applied what the build has."""
 
-_POLL_SECONDS = 0.2
-
-Status = Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
-
 _log = structlog.get_logger(__name__)
-
-
-@dataclass(frozen=True, slots=True, kw_only=True)
-class RebuildJob:
-    """One rebuild, under way or ended.
-
-    Attributes:
-        version: The version that it is to become.
-        step: What it does now, in words.
-        done, total, unit: How much of the step is done, of how much, and what is counted.
-        behind: Increments that have come and are not in the new tables; a swap applies them first.
-        tables: How the new tables differ from the present ones; empty until it is ready.
-        exact: Whether both were compared after the same input. Otherwise the dataflow did not come
-            to rest, and some differences are increments that only one side has applied.
-        error: Why it failed, or why its last swap did.
-    """
-
-    id: str
-    dataflow: str
-    version: int
-    began_at: datetime
-    status: Status = "building"
-    step: str = "waits to begin"
-    done: int = 0
-    total: int = 0
-    unit: str = ""
-    seconds: float = 0.0
-    behind: int = 0
-    tables: tuple[TableDifference, ...] = ()
-    exact: bool = True
-    error: CbpError | None = None
-
-    @property
-    def ended(self) -> bool:
-        """Whether nothing more happens."""
-        return self.status in ("swapped", "cancelled", "failed")
-
-
-class _CancelledError(Exception):
-    """The job was cancelled."""
-
-
-@dataclass
-class _Job:
-    """One job; what is shown of it is replaced as a whole."""
-
-    shown: RebuildJob
-    document: Mapping[str, Any]
-    dataflow: Dataflow
-    choice: Choice
-    clock: Callable[[], datetime]
-    stop: threading.Event = field(default_factory=threading.Event)
-    busy: threading.Lock = field(default_factory=threading.Lock)
-    build: Build | None = None
-    run: str = ""
-
-    def tell(self, step: str, done: int = 0, total: int = 0, unit: str = "") -> None:
-        self.show(step=step, done=done, total=total, unit=unit)
-        self.check()
-
-    def began(self, run: str) -> None:
-        self.run = run  # first: whatever cancels the job either sees the run, or is seen below
-        self.check()
-
-    def check(self) -> None:
-        if self.stop.is_set():
-            raise _CancelledError
-
-    def wait(self, busy: Mapping[str, str]) -> None:
-        self.show(step="waits until the dataflow has applied what came", done=0, total=0, unit="")
-        if self.stop.wait(_POLL_SECONDS):
-            raise _CancelledError
-
-    def show(self, **changed: Any) -> None:
-        if not self.shown.ended:
-            seconds = (self.clock() - self.shown.began_at).total_seconds()
-            self.shown = replace(self.shown, seconds=seconds, **changed)
 
 
 class RebuildJobs:
@@ -155,8 +83,11 @@ class RebuildJobs:
     Args:
         executor: Carries out builds.
         building: Receives the dataflows that are built beside: their inputs are kept.
+        holds: Which dataflows start nothing; no build begins again meanwhile.
+        build_plans: Says what can be built.
         retention: How long the tables before a swap stay.
         compile_: Compiles a document that was registered.
+        settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
         readings_max: How often a comparison waits for the dataflow to come to rest.
     """
 
@@ -175,9 +106,13 @@ class RebuildJobs:
         faults: Faults,
         executor: Executor,
         building: set[str],
+        holds: Holds,
+        dropped_files: DroppedFiles,
+        build_plans: BuildPlans,
         retention: Retention,
         compile_: Callable[[Any], Dataflow],
         clock: Callable[[], datetime],
+        settle_seconds: float,
         readings_max: int = READINGS_MAX,
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
@@ -185,60 +120,113 @@ class RebuildJobs:
         self._files, self._root, self._fault = files, tables_root, faults
         self._random_hex, self._executor, self._building = random_hex, executor, building
         self._retention, self._compile, self._clock = retention, compile_, clock
-        self._readings_max = readings_max
+        self._readings_max, self._holds = readings_max, holds
+        self._dropped_files, self._plans = dropped_files, build_plans
         self._descriptions = Descriptions(files)
-        self._jobs: OrderedDict[str, _Job] = OrderedDict()
+        self._jobs: OrderedDict[str, Job] = OrderedDict()
+        self._left: list[Job] = []
         self._lock = threading.Lock()
+        self._settle_seconds = settle_seconds
 
-    def plan(self, document: Mapping[str, Any], dataflow: Dataflow) -> Changed:
-        """Return what a swap to this version would begin with; reads only.
+    def plan(
+        self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
+    ) -> Changed:
+        """Return what a swap would begin with, and why it is refused; see `BuildPlans.plan`."""
+        return self._plans.plan(document, dataflow, choice)
 
-        Raises:
-            NotFoundError: If there is no such dataflow.
-            ChangeRefusedError: With every reason why it cannot be built.
-        """
-        record = self._store.dataflow(dataflow.name)
-        planned = self._planned(record, document, dataflow)
-        refused = (*planned.plan.refused, *planned.succession.refused)
-        refused += tuple(hindrances_of_build(dataflow))
-        if refused:
-            raise ChangeRefusedError(dataflow.name, refused)
-        return planned
-
-    def start(self, document: Mapping[str, Any], dataflow: Dataflow) -> RebuildJob:
-        """Begin to build all tables of a version beside; returns at once.
+    def start(
+        self,
+        document: Mapping[str, Any],
+        dataflow: Dataflow,
+        *,
+        choice: Choice | None = None,
+        expected_version: int | None = None,
+        seeds: Mapping[str, str] = MappingProxyType({}),
+        swaps: bool = False,
+    ) -> RebuildJob:
+        """Begin to build all tables of a version beside; durable once this returns, at once.
 
         Args:
             document: The version; that of the present one builds the same tables again.
             dataflow: The same, checked and compiled.
+            choice: As in `plan`.
+            expected_version: Refuse unless the dataflow is at this version now.
+            seeds: As in `plan`.
+            swaps: Swap the tables in as soon as they are ready.
 
         Raises:
             NotFoundError: If there is no such dataflow.
             ChangeRefusedError: With every reason why it cannot be built; nothing has begun.
-            DataflowBusyError: If a build is under way, of any dataflow.
+            DataflowBusyError: If a build is under way, of any dataflow, or the version differs.
         """
         name = dataflow.name
-        planned = self.plan(document, dataflow)
+        record = self._versions.expected(name, expected_version)
+        planned = self._plans.plan(document, dataflow, choice, seeds)
+        planned.require_allowed()
+        order = BuildOrder(
+            id=f"n{self._random_hex(6)}",
+            version=planned.version,
+            generation=record.generation,
+            document=document,
+            shape=shape_of(dataflow),
+            began_at=self._clock(),
+            seeds=seeds,
+            swaps=swaps,
+        )
         with self._lock:
             for job in self._jobs.values():
                 if not job.shown.ended:
                     why = f"rebuild {job.shown.id} of {job.shown.dataflow!r} is under way"
                     raise DataflowBusyError(name, f"{why}: swap it in, or cancel it")
-            id_ = f"n{self._random_hex(6)}"
-            shown = RebuildJob(
-                id=id_, dataflow=name, version=planned.version, began_at=self._clock()
-            )
-            choice = _everything(planned)
-            job = _Job(shown, document, dataflow, choice, self._clock)
-            self._jobs[id_] = job
-            self._building.add(name)
-            while len(self._jobs) > KEPT_MAX:
-                self._jobs.popitem(last=False)
-        self._executor.submit(self._guarded, job, planned.succession.leaders)
+            job = self._add(name, record.folder, order)
+        job.planned = Planned(dataflow, everything_of(planned), planned.succession.leaders)
+        try:
+            write_order(self._files, record.folder, order)
+        except CbpError:
+            self._end(job, "failed")
+            raise
+        self._executor.submit(self._carry_out, job)
         return job.shown
 
+    def begin(self) -> None:
+        """Find the builds that an earlier process had begun: `go_on` carries them out.
+
+        Called once this instance leads, before anything else changes a dataflow. What this process
+        built in an earlier term is given up.
+        """
+        self.stop()
+        for record in self._store.dataflows():
+            order = read_order(self._files, record.folder)
+            if order is None:
+                continue
+            with self._lock:
+                job = self._add(record.name, record.folder, order)
+                self._left.append(job)
+            job.show(step="begins anew, since the service was restarted")
+            _log.info("rebuild.begins_anew", dataflow=record.name, rebuild=order.id)
+
+    def go_on(self) -> None:
+        """Carry out what `begin` found, as far as its dataflows are recovered; never waits."""
+        if not self._left or self._engine.control.waits_for():
+            return
+        held = self._holds.all()
+        for job in [one for one in self._left if one.shown.dataflow not in held]:
+            self._left.remove(job)
+            if not job.shown.ended:
+                self._executor.submit(self._carry_out, job)
+
+    def _add(self, name: str, folder: str, order: BuildOrder) -> Job:
+        shown = RebuildJob(
+            id=order.id, dataflow=name, version=order.version, began_at=order.began_at
+        )
+        job = self._jobs[order.id] = Job(shown, order, folder, self._clock, self._settle_seconds)
+        self._building.add(name)
+        while len(self._jobs) > KEPT_MAX:
+            self._jobs.popitem(last=False)
+        return job
+
     def show(self, name: str, id_: str) -> RebuildJob:
-        """Return one job; raises `NotFoundError`, also after a restart."""
+        """Return one job; raises `NotFoundError`, also if it ended before a restart."""
         return self._job(name, id_).shown
 
     def all(self, name: str) -> list[RebuildJob]:
@@ -249,7 +237,7 @@ class RebuildJobs:
         return jobs[::-1]
 
     def cancel(self, name: str, id_: str) -> RebuildJob:
-        """End a job unless it has ended, or is being swapped in; returns at once.
+        """End a job unless it has ended, or is being swapped in; durable, and returns at once.
 
         Raises:
             NotFoundError: If there is no such job.
@@ -258,18 +246,22 @@ class RebuildJobs:
         job = self._job(name, id_)
         if job.shown.status == "swapping":
             raise DataflowBusyError(name, f"rebuild {id_} is being swapped in")
-        self._cancel(job)
+        if not job.shown.ended:
+            remove_order(self._files, job.folder)
+            self._cancel(job)
         return job.shown
 
     def stop(self) -> None:
-        """End the job under way, since the service stops."""
+        """Stop the job under way, since the service stops; the next leader begins it anew."""
         with self._lock:
             jobs = list(self._jobs.values())
+            self._left.clear()
         for job in jobs:
-            if not job.shown.ended and job.shown.status != "swapping":
+            if not job.shown.ended:
+                job.kept = True
                 self._cancel(job)
 
-    def _cancel(self, job: _Job) -> None:
+    def _cancel(self, job: Job) -> None:
         job.stop.set()
         if job.run:
             self._engine.control.cancel(job.run)
@@ -285,7 +277,7 @@ class RebuildJobs:
         What came meanwhile is applied first. No run of the dataflow starts while the rest of it is
         applied, and while the new tables are copied beside the old files. The job fails if another
         version took over, or a roll-back; it is ready again, with an error, if runs did not end in
-        time.
+        time. Durable once this returns: the next leader swaps if this one is killed.
 
         Raises:
             NotFoundError: If there is no such job.
@@ -294,19 +286,30 @@ class RebuildJobs:
         job = self._job(name, id_)
         if job.shown.status != "ready" or not job.busy.acquire(blocking=False):
             raise DataflowBusyError(name, f"rebuild {id_} is not ready: {job.shown.step}")
+        try:
+            self._ask_for_swap(job, swaps=True)
+        except CbpError:
+            job.busy.release()
+            raise
         job.show(status="swapping", step="applies what came", error=None)
         self._executor.submit(self._swap, job)
         return job.shown
 
-    def _swap(self, job: _Job) -> None:
+    def _ask_for_swap(self, job: Job, *, swaps: bool) -> None:
+        job.order = replace(job.order, swaps=swaps)
+        write_order(self._files, job.folder, job.order)
+
+    def _swap(self, job: Job) -> None:
         assert job.build is not None, "it is ready"
-        build, status = job.build, "swapped"
+        assert job.planned is not None, "it was built"
+        build = job.build
+        status: Status = "swapped"
         try:
             build.feed()
             self._versions.change(
-                job.document,
-                job.dataflow,
-                job.choice,
+                job.order.document,
+                job.planned.dataflow,
+                job.planned.choice,
                 expected_version=None,
                 dry_run=False,
                 swap=build,
@@ -316,15 +319,19 @@ class RebuildJobs:
             # Once the version is put, every tick finishes it.
             if newest is None or newest.version <= build.record.version:
                 lasting = isinstance(cause, ChangeRefusedError)
-                status = "failed" if lasting else "ready"
+                status = "failed" if lasting else "cancelled" if job.kept else "ready"
                 job.show(error=_error_of(cause))
                 _log.warning("rebuild.not_swapped", dataflow=job.shown.dataflow, exc_info=cause)
         finally:
             job.busy.release()
-        if status == "ready":
-            job.show(status="ready", step="is ready", done=0, total=0, unit="")
-        else:
-            self._end(job, "swapped" if status == "swapped" else "failed")
+        if status != "ready":
+            self._end(job, status)
+            return
+        try:
+            self._ask_for_swap(job, swaps=False)
+        except CbpError as error:  # it swaps by itself after a restart, as was asked for
+            _log.warning("rebuild.order_left", job=job.shown.id, error=error.as_dict())
+        job.show(status="ready", step="is ready", done=0, total=0, unit="")
 
     def back(self, name: str) -> Changed:
         """Show the tables from before the last swap again; what came since waits for the old code.
@@ -348,11 +355,11 @@ class RebuildJobs:
             mistakes += drift(old.shape, shape_of(dataflow), code=True)
         if mistakes:
             raise ChangeRefusedError(name, mistakes)
-        planned = self._planned(record, old.document, dataflow)
+        planned = self._plans.everything(record, old.document, dataflow)
         return self._versions.change(
             old.document,
             dataflow,
-            _everything(planned),
+            everything_of(planned),
             expected_version=record.version,
             dry_run=False,
             swap=Return(
@@ -375,17 +382,7 @@ class RebuildJobs:
         until = begin.at_ms / 1000 + self._retention.seconds
         return datetime.fromtimestamp(until, UTC)
 
-    def _planned(
-        self, record: DataflowRecord, document: Mapping[str, Any], dataflow: Dataflow
-    ) -> Changed:
-        present = self._catalog.compiled(record).stages.keys()
-        choice = Choice(
-            rebuild=frozenset(dataflow.stages.keys() & present),
-            retained=frozenset(dataflow.stages.keys() - present),
-        )
-        return self._versions.changes.plan(record, document, dataflow, choice)
-
-    def _job(self, name: str, id_: str) -> _Job:
+    def _job(self, name: str, id_: str) -> Job:
         with self._lock:
             job = self._jobs.get(id_)
         if job is None or job.shown.dataflow != name:
@@ -394,13 +391,18 @@ class RebuildJobs:
 
     # one build
 
-    def _guarded(self, job: _Job, leaders: tuple[str, ...]) -> None:
+    def _carry_out(self, job: Job) -> None:
+        """Build, and swap if that was asked for; in a thread of its own."""
         with job.busy:
             try:
-                self._build(job, leaders)
-                job.show(status="ready", step="is ready", done=0, total=0, unit="")
+                if self._is_done(job):
+                    self._end(job, "swapped")
+                    return
+                self._build(job, job.planned or self._plans.again(job.shown.dataflow, job.order))
+                if not job.order.swaps:
+                    job.show(status="ready", step="is ready", done=0, total=0, unit="")
                 job.check()
-            except _CancelledError:
+            except JobCancelledError:
                 self._end(job, "cancelled")
             except Exception as cause:  # author's code and engines may raise anything
                 if job.stop.is_set() and isinstance(cause, RunCancelledError):
@@ -409,22 +411,34 @@ class RebuildJobs:
                 job.show(error=_error_of(cause))
                 _log.warning("rebuild.failed", dataflow=job.shown.dataflow, exc_info=cause)
                 self._end(job, "failed")
+        if job.order.swaps and not job.shown.ended and job.busy.acquire(blocking=False):
+            job.show(status="swapping", step="applies what came", error=None)
+            self._swap(job)
 
-    def _build(self, job: _Job, leaders: tuple[str, ...]) -> None:
-        name = job.shown.dataflow
+    def _is_done(self, job: Job) -> bool:
+        return job.order.became(self._descriptions.of(self._store.dataflow(job.shown.dataflow)))
+
+    def _build(self, job: Job, planned: Planned) -> None:
+        name, job.planned = job.shown.dataflow, planned
         record = self._store.dataflow(name)
         job.check()
+        # A name of its own for each try: what an earlier one left may be removed meanwhile.
+        job.scratch = scratch_folder(self._root, f"{job.shown.id}{self._random_hex(3)}")
         job.build = build = Build(
             job.shown.id,
             record,
-            job.dataflow,
-            leaders,
-            f"{scratch_folder(self._root, job.shown.id)}/1",
+            planned.dataflow,
+            planned.leaders,
+            f"{job.scratch}/1",
             job,
             self._store,
             self._engine,
             self._files,
             self._open_log,
+            self._dropped_files,
+            self._plans.seeds(job.order.seeds),
+            self._plans.firsts(record, job.order.seeds),
+            self._fault,
         )
         present = self._catalog.compiled(record)
         for _ in range(self._readings_max):
@@ -441,25 +455,33 @@ class RebuildJobs:
     def _at_rest(self, record: DataflowRecord, snapshot: Snapshot, build: Build) -> bool:
         """Tell whether a snapshot shows exactly what the build has applied."""
         position = self._store.position(record.name)
-        return not build.behind and all(
-            snapshot.epochs[name] + 1 == stage.epoch
-            and not any(connector.held for connector in stage.connectors.values())
-            for name, stage in position.stages.items()
+        units = self._catalog.units(record)
+        rules = {leader: unit.leader.runnable for leader, unit in units.items()}
+        shown = all(
+            snapshot.epochs[name] + 1 == stage.epoch for name, stage in position.stages.items()
         )
+        return shown and not build.behind and not left_to_do(rules, position, set())
 
-    def _end(self, job: _Job, status: Status) -> None:
+    def _end(self, job: Job, status: Status) -> None:
         """End a job, and remove its tables as far as possible; the next start removes the rest."""
         if job.shown.ended:
             return
         steps = {"swapped": "is swapped in", "cancelled": "was cancelled", "failed": "failed"}
         job.show(status=status, step=steps[status], done=0, total=0, unit="", behind=0)
-        self._building.discard(job.shown.dataflow)
+        name = job.shown.dataflow
+        with self._lock:
+            if all(one.shown.ended for one in self._jobs.values() if one.shown.dataflow == name):
+                self._building.discard(name)
+        try:
+            if not job.kept:
+                remove_order(self._files, job.folder)
+        except CbpError as error:  # after a restart it is found to be outdated, or begins anew
+            _log.warning("rebuild.order_left", job=job.shown.id, error=error.as_dict())
         if job.build is not None:
             build, job.build = job.build, None
             build.close()
             try:
-                folder = scratch_folder(self._root, job.shown.id)
-                remove_scratch(self._files, folder, faults=self._fault)
+                remove_scratch(self._files, job.scratch, faults=self._fault)
             except CbpError as error:
                 _log.warning("rebuild.scratch_left", job=job.shown.id, error=error.as_dict())
         _log.info("rebuild.ended", dataflow=job.shown.dataflow, status=status)
@@ -469,11 +491,3 @@ def _error_of(cause: Exception) -> CbpError:
     if isinstance(cause, CbpError):
         return cause
     return InvariantError(f"the rebuild stopped with an unexpected error: {cause!r:.500}")
-
-
-def _everything(planned: Changed) -> Choice:
-    stages = planned.plan.stages
-    return Choice(
-        rebuild=frozenset(name for name, one in stages.items() if one.state == "rebuilt"),
-        retained=frozenset(name for name, one in stages.items() if one.kind == "added"),
-    )

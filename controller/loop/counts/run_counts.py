@@ -41,7 +41,7 @@ _T = TypeVar("_T")
 
 @dataclass
 class Counts:
-    """What was counted; a copy, which no longer changes.
+    """A copy of the counts, which no longer changes.
 
     Attributes:
         runs: (dataflow, outcome) -> runs.

@@ -56,7 +56,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class Garbage:
-    """What a collection of one dataflow removes, and what it keeps, with the reasons.
+    """The result of a collection of one dataflow: what it removes and keeps, with the reasons.
 
     Attributes:
         tables: Table folder -> what is removed from it and what stays.

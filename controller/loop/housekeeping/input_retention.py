@@ -35,7 +35,7 @@ INCREMENTS_MAX = 500
 
 @dataclass(frozen=True, slots=True)
 class Keep:
-    """What is kept of the past, except of tables (see `garbage_collection.Retention`).
+    """How long the past is kept, except of tables (see `garbage_collection.Retention`).
 
     Attributes:
         inputs: Increments of sources that everything has read; a source's own declaration in

@@ -193,7 +193,7 @@ class Versions:
             OperatingError: If the change could not be finished: every tick tries again.
         """
         name = dataflow.name
-        record = self._expected(name, expected_version)
+        record = self.expected(name, expected_version)
         if dry_run:
             return self.changes.plan(record, document, dataflow, choice)
         self.holds.hold(name, "is changed to a new version")
@@ -208,7 +208,7 @@ class Versions:
                 self.punctuations.lock(name),
                 self.term.deposing(),
             ):
-                record = self._expected(name, expected_version)
+                record = self.expected(name, expected_version)
                 return self.changes.carry_out(record, document, dataflow, choice, swap)
         finally:
             # If the store does not answer now, every tick asks it again.
@@ -269,7 +269,13 @@ class Versions:
         self.priorities.bring(record)
         self.recovery.recover_dataflow(record, on_redo=on_redo)
 
-    def _expected(self, name: str, version: int | None) -> DataflowRecord:
+    def expected(self, name: str, version: int | None) -> DataflowRecord:
+        """Return a dataflow's record.
+
+        Raises:
+            NotFoundError: If no dataflow of this name is registered.
+            DataflowBusyError: If it is at another version than this one; `None` means any.
+        """
         record = self.store.dataflow(name)
         if version is not None and record.version != version:
             raise DataflowBusyError(name, f"it is at version {record.version}, not {version}")

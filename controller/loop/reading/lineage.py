@@ -47,7 +47,7 @@ class Cause:
 
 @dataclass(frozen=True, slots=True)
 class Effect:
-    """What became of an output of a run at one reader.
+    """The progress of one reader on an output of a run.
 
     Attributes:
         stage: The stage that reads the flow.

@@ -26,7 +26,7 @@ from controller.store.base import Store
 
 @dataclass(frozen=True, slots=True)
 class StagePreview:
-    """What is open at one leading stage.
+    """The open work of one leading stage.
 
     Attributes:
         epoch: Its next epoch according to the store.
@@ -44,7 +44,7 @@ class StagePreview:
 
 @dataclass(frozen=True, slots=True)
 class RecoveryPreview:
-    """What is open in one dataflow.
+    """The open work of one dataflow.
 
     Attributes:
         known: Whether the store has the dataflow.

@@ -1,4 +1,4 @@
-"""What sinks have not published yet of each flow: a reader whose increments stay.
+"""Unpublished increments of sinks, by flow: a sink is a reader whose increments stay.
 
 A sink that was registered and has not begun, or whose row was lost with a database, may need
 everything. A sink that is paused or fails keeps what it has not published, for as long as that

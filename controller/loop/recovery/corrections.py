@@ -44,7 +44,7 @@ _STEPS = {
 
 @dataclass(frozen=True, slots=True)
 class GivenBack:
-    """What became of the records that a stage had set aside.
+    """The outcome for the records that a stage had set aside.
 
     Attributes:
         records: How many were applied.

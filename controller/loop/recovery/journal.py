@@ -48,7 +48,7 @@ class RedoneEpochs:
 
 @dataclass(frozen=True, slots=True)
 class DataflowRecovered:
-    """What a recovery did to one dataflow.
+    """The effects of a recovery on one dataflow.
 
     Attributes:
         redone: By stage.

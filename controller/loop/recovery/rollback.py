@@ -72,7 +72,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class RollbackPlan:
-    """What a roll-back does; shown before it is done.
+    """The effects of a roll-back; shown before it is done.
 
     Attributes:
         generation: The generation that begins; holds the position and the undone epochs.

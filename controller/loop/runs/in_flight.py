@@ -76,7 +76,7 @@ class Work:
 
     @property
     def log_fields(self) -> dict[str, Any]:
-        """What every log entry about it has."""
+        """The fields of every log entry about it."""
         fields = {"dataflow": self.key[0], "stage": self.key[1]}
         return fields if self.epoch is None else {**fields, "epoch": self.epoch, "run": self.run}
 

@@ -1,4 +1,4 @@
-"""What a tick announces: waits of another kind, and dataflows that get into trouble or out of it.
+"""Announcements of a tick: waits of another kind, dataflows that get into trouble or out of it.
 
 Such changes are in memory only, so their events are written by themselves. A wait for input, and
 what comes and goes with each run, is in the events of runs.

@@ -1,4 +1,4 @@
-"""What a tick keeps for the next one: the data of each dataflow, and until when the dataflow rests.
+"""Dataflows as a tick keeps them for the next one: their data, and until when each one rests.
 
     another revision, or its turn    loaded again, and looked at
     does not rest, or rest is over   looked at, as it was loaded

@@ -48,7 +48,7 @@ _log = structlog.get_logger(__name__)
 
 @dataclass(frozen=True, slots=True)
 class TickSteps:
-    """What does the parts of a tick, in their order."""
+    """The steps of a tick, in their order."""
 
     unfinished: UnfinishedRuns
     recovery: Recovery

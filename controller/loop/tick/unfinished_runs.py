@@ -1,4 +1,4 @@
-"""What earlier runs left to do: publications that are due, and runs that could not be finished."""
+"""Work that earlier runs left: publications that are due, and runs that could not be finished."""
 
 from __future__ import annotations
 

@@ -56,8 +56,10 @@ __all__ = [
     "Recomputation",
     "Side",
     "Watched",
+    "above",
     "below",
     "output_tables",
+    "punctuations_since",
 ]
 
 AT_ONCE_MAX = 500
@@ -91,7 +93,7 @@ class Watched(Protocol):
 
 @dataclass(frozen=True, slots=True)
 class Cut:
-    """What is compared.
+    """The tables to compare.
 
     Attributes:
         snapshot: The tables' versions.
@@ -406,8 +408,30 @@ def output_tables(dataflow: Dataflow) -> dict[str, str]:
 
 def below(depth: str, increment: Increment) -> Increment:
     """Return an increment whose file paths are relative to the scratch folder."""
+    return _with_paths(increment, lambda path: f"{depth}/{path}")
+
+
+def above(depth: str, increment: Increment) -> Increment:
+    """Return an increment or a frame as it was before `below`."""
+    return _with_paths(increment, lambda path: path.removeprefix(f"{depth}/"))
+
+
+def _with_paths(increment: Increment, of: Callable[[str], str]) -> Increment:
     files, gone = (
-        tuple(replace(file, path=f"{depth}/{file.path}") for file in some)
+        tuple(replace(file, path=of(file.path)) for file in some)
         for some in (increment.files, increment.gone)
     )
     return replace(increment, files=files, gone=gone)
+
+
+def punctuations_since(store: Store, dataflow: str, number: int) -> Iterator[Punctuation]:
+    """Yield the punctuations of a dataflow from a number on, in their order."""
+    cursor = None
+    made: list[Punctuation] = []
+    while True:  # pages begin with the newest
+        page = store.punctuations(dataflow, cursor=cursor)
+        made += (one for one in page.items if one.number >= number)
+        cursor = page.cursor
+        if cursor is None or (page.items and page.items[-1].number < number):
+            yield from sorted(made, key=lambda one: one.number)
+            return

@@ -1,4 +1,4 @@
-"""What the service process and a reader do with a connection.
+"""Protocols of a connection, in the service process and in a reader.
 
 A connection belongs to one process at a time, between two requests of it:
 

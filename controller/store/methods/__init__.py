@@ -1,1 +1,1 @@
-"""What the store does, a module per topic: methods of `Store`, one transaction each."""
+"""Methods of `Store`, a module per topic, one transaction each."""

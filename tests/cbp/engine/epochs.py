@@ -13,7 +13,7 @@ from cbp.engine.reference.engine import ReferenceEngine
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.run_context import time_of
 from cbp.model.dataflow.stage import Computed
-from tests import flows
+from tests import flows, kept_flows, message_flows, timed_flows
 from tests.driver import Driver
 
 FIRST_MS = 1_700_000_000_000
@@ -75,12 +75,12 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
             "right": {"k": _small, "v": _text},
         },
     ),
-    "stamps": (flows.Stamps, {"items": {"k": _small, "t": st.integers(0, 2)}}),
-    "reminders": (flows.Reminders, {"orders": {"k": _small, "wait": st.integers(-1, 4)}}),
-    "nudges": (flows.Nudges, {"orders": {"k": st.integers(0, 2), "wait": st.just(0)}}),
-    "parting": (flows.Parting, {"orders": {"k": _small, "wait": st.integers(0, 4)}}),
+    "stamps": (timed_flows.Stamps, {"items": {"k": _small, "t": st.integers(0, 2)}}),
+    "reminders": (timed_flows.Reminders, {"orders": {"k": _small, "wait": st.integers(-1, 4)}}),
+    "nudges": (timed_flows.Nudges, {"orders": {"k": st.integers(0, 2), "wait": st.just(0)}}),
+    "parting": (timed_flows.Parting, {"orders": {"k": _small, "wait": st.integers(0, 4)}}),
     "parting_items": (
-        flows.PartingItems,
+        timed_flows.PartingItems,
         {
             "orders": {
                 "k": _small,
@@ -90,11 +90,11 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
         },
     ),
     "single_stamps": (
-        flows.SingleStamps,
+        timed_flows.SingleStamps,
         {"items": {"k": _small}, "singles": {"k": _small, "t": st.integers(0, 1)}},
     ),
     "members": (flows.Members, {"items": {"url": _text, "drop": st.booleans()}}),
-    "clock": (flows.Clock, {"ticks": {"a": _text, "b": st.one_of(_small, st.none())}}),
+    "clock": (timed_flows.Clock, {"ticks": {"a": _text, "b": st.one_of(_small, st.none())}}),
     "reach": (
         flows.Reach,
         {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}, "seeds": {"node": _small}},
@@ -124,9 +124,12 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
             }
         },
     ),
-    "rumours": (flows.Rumours, {"items": _MESSAGE | {"to": st.lists(st.sampled_from(_HEARD))}}),
-    "probe": (flows.Probe, _PROBE),
-    "outer_probe": (flows.OuterProbe, _PROBE),
+    "rumours": (
+        message_flows.Rumours,
+        {"items": _MESSAGE | {"to": st.lists(st.sampled_from(_HEARD))}},
+    ),
+    "probe": (message_flows.Probe, _PROBE),
+    "outer_probe": (message_flows.OuterProbe, _PROBE),
     "nested": (flows.Nested, {"edges": {"src": _small, "dst": st.one_of(_small, st.none())}}),
     "framed": (
         flows.Framed,
@@ -140,7 +143,7 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
         {"lines": {"k": _small, "t": st.integers(0, 2)}},
     ),
     "ledger": (
-        flows.Ledger,
+        kept_flows.Ledger,
         {
             "orders": {
                 "k": st.sampled_from(["a", "b", "b", "l", None, "f"]),
@@ -151,14 +154,14 @@ CASES: dict[str, tuple[type, dict[str, dict[str, st.SearchStrategy[Any]]]]] = {
             }
         },
     ),
-    "shelf": (flows.Shelf, {"orders": _orders}),
-    "outer_shelf": (flows.OuterShelf, {"orders": _orders}),
+    "shelf": (kept_flows.Shelf, {"orders": _orders}),
+    "outer_shelf": (kept_flows.OuterShelf, {"orders": _orders}),
     "gathered": (
-        flows.Gathered,
+        message_flows.Gathered,
         {"left": {"k": _small, "v": _text}, "right": {"v": _text, "n": st.integers(0, 1)}},
     ),
     "board": (
-        flows.Board,
+        message_flows.Board,
         {
             "items": {
                 "id": st.integers(0, 1),

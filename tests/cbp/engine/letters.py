@@ -9,13 +9,13 @@ from cbp import DataflowBuilder
 from cbp.engine.reference.engine import ReferenceEngine
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.model.dataflow.dataflow import Dataflow
-from tests import flows
+from tests import message_flows
 from tests.driver import Driver
 
 
 def letters(translator: Any = None, *, buckets: int = 8) -> Dataflow:
     """Wire one translator to a source per input."""
-    translator = translator or flows.Letters()
+    translator = translator or message_flows.Letters()
     flow = DataflowBuilder("letters")
     sources: dict[str, Any] = {
         spec.name: flow.source(f"s_{spec.name}", str(spec.schema))

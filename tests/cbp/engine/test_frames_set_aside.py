@@ -86,7 +86,7 @@ def test_given_back_into_a_group_that_fails_it_waits_with_its_group(tmp_path: Pa
 
 
 def test_its_order_among_others_is_that_of_the_input(tmp_path: Path) -> None:
-    """A group that fails stands before and behind it."""
+    """A group that fails comes before and after it."""
     pair = Pair(tmp_path, "framed")
     pair.feed(
         rows=[("a", 1, "late"), ("a", 9, "raise"), ("b", 1, "late"), ("b", 8, "raise")],
@@ -181,7 +181,7 @@ class Hours(Translate):
 
 
 def test_an_error_of_a_function_that_frames_names_the_record(tmp_path: Path) -> None:
-    """Where it lies in its increment, so that file and line are found."""
+    """Its place in its increment, so that file and line are found."""
     builder = DataflowBuilder("flow")
     builder.stage("stage", Hours(), rows=builder.source("rows", "k STRING, t BIGINT"))
     engine = LocalEngine(cache=str(tmp_path / "cache"))

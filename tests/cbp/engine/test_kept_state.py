@@ -19,7 +19,7 @@ from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import CbpError
 from cbp.model.flow.schema import Schema
-from tests import flows
+from tests import flows, kept_flows
 from tests.cbp.engine.epochs import NARROW, assert_same, dataflow_of
 from tests.cbp.engine.kept_runs import ledger_driver, ledger_of, merging_limits, orders_of, put
 
@@ -32,7 +32,7 @@ def test_long_runs_equal_the_reference(
 ) -> None:
     """Also where files are merged, split and copied all the time; a view's changes, too."""
     chance = random.Random(seed)
-    dataflow = ledger_of(flows.LedgerView() if view else flows.Ledger())
+    dataflow = ledger_of(kept_flows.LedgerView() if view else kept_flows.Ledger())
     driver = ledger_driver(tmp_path, dataflow, hash_mask=hash_mask, limits=merging_limits())
     epochs = [{"orders": orders_of(chance, records=chance.randrange(1, 25))} for _ in range(15)]
     assert_same(dataflow, driver, epochs, ordered=hash_mask == -1)

@@ -27,7 +27,7 @@ from cbp.engine.reference.stage import ReferenceStage
 from cbp.errors import AuthorCodeError, DataflowInvalidError
 from cbp.testing import run_epochs
 from tests.driver import Driver
-from tests.flows import MESSAGE, OuterProbe, Probe
+from tests.message_flows import MESSAGE, OuterProbe, Probe
 
 THIS = Path(__file__).name
 

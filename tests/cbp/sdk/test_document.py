@@ -239,6 +239,20 @@ def test_a_wrong_rule_is_a_mistake_with_its_place(value: Any, code: str) -> None
     assert mistake.where.startswith("stages.count.runnable")
 
 
+def test_a_source_is_kept_until_a_snapshot() -> None:
+    """Nothing but a queue or a position keeps it; other words, and numbers beside, are wrong."""
+    sources = document()["sources"]
+    name = next(iter(sources))
+    sources[name]["keep"] = {"until": "snapshot"}
+    wish = dataflow_from_document(document(sources=sources), resolve).sources[name].keep
+    assert wish.over(FlowRetention(9.0, 9, 9)) == FlowRetention(0.0, 0, 0)
+    sources[name]["keep"] = {"until": "tomorrow", "hours": 3}
+    with pytest.raises(DataflowInvalidError) as refused:
+        dataflow_from_document(document(sources=sources), resolve)
+    actual = {(m.code, m.where.removeprefix(f"sources.{name}.")) for m in refused.value.mistakes}
+    assert actual == {("keep_invalid", "keep.until"), ("keep_invalid", "keep")}
+
+
 def test_a_document_limits_what_waits_of_an_output() -> None:
     """By output, in increments, records or bytes; anything else is a mistake with its place."""
     made = document()["stages"]

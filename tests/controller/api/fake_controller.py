@@ -95,7 +95,7 @@ class FakeController:
         }
         self.set_aside_counts = SetAsideCounts(store)  # type: ignore[arg-type]
         self.rollback_jobs, self.give_back_jobs = RollbackJobs(**jobs), GiveBackJobs(**jobs)
-        self.rebuild_jobs = FakeRebuildJobs(store)
+        self.rebuild_jobs = FakeRebuildJobs(store, self.change)
         self.housekeeping, self.scrubs = FakeHousekeeping(store), FakeScrubs(store)
         self.problem, files = "", LocalFiles()
         self.waits_for = ""

@@ -2,15 +2,17 @@
 
 from __future__ import annotations
 
-from collections.abc import Mapping
+from collections.abc import Callable, Mapping
 from dataclasses import replace
 from datetime import datetime
 from types import SimpleNamespace
 from typing import Any
 
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.beside.build_beside import TableDifference
-from controller.loop.beside.rebuild_jobs import RebuildJob
+from controller.loop.beside.rebuild_job import RebuildJob, Status
+from controller.loop.operations.version_change import Changed
 from controller.store.base import DataflowRecord
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_store import FakeStore
@@ -26,21 +28,35 @@ _TABLES = (
 class FakeRebuildJobs:
     """Does nothing, and says that it has.
 
+    Args:
+        store: Knows the dataflows.
+        change: Plans a version.
+
     Attributes:
         under_way: Whether the rebuild is listed.
     """
 
-    def __init__(self, store: FakeStore) -> None:
-        self._store, self.under_way = store, False
+    def __init__(self, store: FakeStore, change: Callable[..., Changed]) -> None:
+        self._store, self._change, self.under_way = store, change, False
 
-    def start(self, document: Mapping[str, Any], dataflow: Dataflow) -> RebuildJob:
+    def plan(
+        self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
+    ) -> Changed:
+        return self._change(document, choice=choice or NO_CHOICE, dry_run=True)
+
+    def start(
+        self, document: Mapping[str, Any], dataflow: Dataflow, *, swaps: bool = False, **chosen: Any
+    ) -> RebuildJob:
         self._store.dataflow(dataflow.name)
+        if swaps:
+            return self.show(dataflow.name, "n1")
         return replace(self.show(dataflow.name, "n0"), status="building", tables=())
 
     def show(self, name: str, id_: str) -> RebuildJob:
         self._store.dataflow(name)
+        status: Status = "swapped" if id_ == "n1" else "ready"
         return RebuildJob(
-            id=id_, dataflow=name, version=2, began_at=NOON, status="ready", tables=_TABLES
+            id=id_, dataflow=name, version=2, began_at=NOON, status=status, tables=_TABLES
         )
 
     def all(self, name: str) -> list[RebuildJob]:

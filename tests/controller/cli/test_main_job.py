@@ -268,7 +268,7 @@ def test_a_changed_document_takes_over_by_command(cbp: Cbp, world: World, tmp_pa
     meanwhile = "Until again has read 1 increment again, readers see again.counts, again.totals "
     meanwhile += "empty at first"
     assert meanwhile in " ".join(asked.out.split())
-    (told,) = run("register", document, "--rebuild", "count", "--plan")["meanwhile"]
+    (told,) = run("register", document, "--rebuild", "count", "--in-place", "--plan")["meanwhile"]
     assert told.startswith("Until count has read 1 increment again, readers see count.counts, ")
     assert run(*arguments, "--plan")["meanwhile"] == []
     for number, at in enumerate(("2", '"noon"')):

@@ -19,14 +19,21 @@ NAMES = {
     "BulkItem": "BulkItemOut",
     "Claim": "ClaimOut",
     "Column": "ColumnOut",
+    "Correction": "CorrectionOut",
+    "CorrectionPreview": "PreviewsOut",
     "Dataflow": "DataflowSummary",
     "DataflowDetail": "DataflowDetail",
     "DataflowFreshness": "DataflowFreshnessOut",
+    "Difference": "DifferenceOut",
+    "DifferingKey": "DifferingOut",
     "File": "FileOut",
     "Freshness": "FreshnessOut",
     "Increment": "IncrementOut",
     "Moment": "MomentOut",
+    "KeyPreview": "PreviewOut",
     "QueryResult": "QueryOut",
+    "RebuildJob": "RebuildJobOut",
+    "Replaced": "ComparedOut",
     "GiveBackJob": "GiveBackJobOut",
     "GivenBack": "GivenBackOut",
     "Rollback": "RollbackOut",
@@ -38,14 +45,17 @@ NAMES = {
     "SnapshotTable": "TableOut",
     "Source": "SourceOut",
     "Stage": "StageOut",
+    "TableDifference": "TableDifferenceOut",
+    "TableVerdict": "TableVerdictOut",
     "Validation": "Validation",
+    "Verification": "VerificationOut",
 }
 KINDS = {name: getattr(answers, name, QueryResult) for name in NAMES}
 TYPES = {"integer": int, "number": float, "string": str, "boolean": bool, "object": dict}
 
 
 def test_every_value_is_compared() -> None:
-    """A further one must be named here, with the schema that it stands for."""
+    """A further one must be named here, with the schema that it answers for."""
     mine = {
         name for name, one in vars(answers).items() if isinstance(one, type) and is_dataclass(one)
     }

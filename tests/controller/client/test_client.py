@@ -30,6 +30,7 @@ from cbp.client import (
     WaitEndedError,
 )
 from cbp.client.query_result import QueryResult
+from cbp.client.rest import FileContent
 from tests.controller.api.app_transport import TOKEN, AppTransport
 from tests.controller.api.clicks import DOCUMENT
 from tests.controller.api.fake_service import Service
@@ -37,6 +38,7 @@ from tests.controller.served import served
 from tests.controller.small_app import TOKEN as SERVED_TOKEN
 
 URL = "http://127.0.0.1:8420"
+CLAIM = {"id": "c1", "path": "large.jsonl", "created_at": "2026-11-01T12:00:00Z"}
 
 
 @pytest.fixture
@@ -220,6 +222,74 @@ def test_a_file_goes_in_and_its_result_comes_out(tmp_path: Path) -> None:
         # On a busy machine the file may be taken in before the client asks.
         with pytest.raises((WaitEndedError, StagesStoppedError)):
             client.wait("urls", again, seconds=0)
+
+
+def test_records_are_corrected_and_tables_compared_and_built_anew(tmp_path: Path) -> None:
+    """Over a socket: each shows first what it would do, and returns once it is done."""
+    with served(tmp_path) as (settings, _, _), Client(settings.url, token=SERVED_TOKEN) as client:
+        claim = client.drop("urls", "visits", b'{"url": "/"}\n{"url": "/a"}\n', file="a.jsonl")
+        client.wait("urls", claim, seconds=30)
+        verified = client.verify("urls")
+        assert (verified.status, {one.status for one in verified.tables}) == ("equal", {"equal"})
+        assert client.verifications("urls").first() == verified
+        five = [{"key": {"url": "/"}, "set": {"n": 5}}]
+        (preview,) = client.plan_edit("urls", "count.counts", five).items
+        assert [one["n"] for one in (*preview.before, *preview.after)] == [1, 5]
+        assert client.look_up("urls", "count.counts", url="/") == [{"url": "/", "n": 1}]
+        made = client.edit("urls", "count.counts", five, reason="a test", by="me")
+        assert (made.keys, made.by, client.corrections("urls").first()) == (1, "me", made)
+        assert client.look_up("urls", "count.counts", url="/") == [{"url": "/", "n": 5}]
+        ready = client.rebuild("urls")
+        assert (ready.status, {one.table for one in ready.tables} >= {"state/count.counts"}) == (
+            "ready",
+            True,
+        )
+        assert client.swap("urls", ready).status == "swapped"
+        assert client.look_up("urls", "count.counts", url="/") == [{"url": "/", "n": 1}]
+        assert [one.status for one in client.rebuilds("urls")] == ["swapped"]
+        client.swap_back("urls")
+        assert client.look_up("urls", "count.counts", url="/") == [{"url": "/", "n": 5}]
+
+
+def test_a_file_is_replaced_and_taken_back(tmp_path: Path) -> None:
+    """Over a socket, from a file on disk; a stage that cannot follow refuses it by its code."""
+    with served(tmp_path) as (settings, _, _), Client(settings.url, token=SERVED_TOKEN) as client:
+        file = tmp_path / "right.jsonl"
+        file.write_bytes(b'{"url": "/b"}\n')
+        client.wait("urls", client.drop("urls", "visits", b'{"url": "/"}\n', file="a"), seconds=30)
+        for ask in (
+            lambda: client.plan_replace("urls", "visits", file, file="a"),
+            lambda: client.replace("urls", "visits", file, file="a", reason="x"),
+            lambda: client.plan_retract("urls", "visits", file="a"),
+            lambda: client.retract("urls", "visits", file="a", reason="x"),
+        ):
+            with pytest.raises(ConflictRefusedError) as refused:
+                ask()
+            assert refused.value.error_code == "replace_refused"
+
+
+def test_a_file_is_sent_in_pieces_again_from_its_start(tmp_path: Path) -> None:
+    """It is not held in memory, and a broken connection is answered by the whole file again."""
+    file = tmp_path / "large.jsonl"
+    file.write_bytes(b"x" * 2_500_000)
+    counted: list[int] = []
+    body = FileContent(file, counted.append)
+    assert [len(piece) for piece in body] == [1 << 20, 1 << 20, 2_500_000 - (2 << 20)]
+    assert b"".join(body) == file.read_bytes()
+    assert sum(counted) == 2_500_000
+    received: list[int] = []
+
+    def answer(request: httpx.Request) -> httpx.Response:
+        received.append(len(request.read()))
+        if len(received) < 3:
+            raise httpx.ReadError("cut off")
+        return httpx.Response(202, json=CLAIM)
+
+    retries = Retries(attempts=3, sleep=lambda seconds: None)
+    transport = httpx.MockTransport(answer)
+    with Client(URL, token="t", retries=retries, transport=transport) as client:
+        assert client.drop("clicks", "urls", file).path == "large.jsonl"
+    assert received == [2_500_000] * 3
 
 
 def test_a_refused_file_is_decided_on(tmp_path: Path) -> None:

@@ -28,6 +28,7 @@ Int64s = npt.NDArray[np.int64]
 
 _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 _INT64_END = float(1 << 63)
+_SHOWN_ROWS = 3
 
 
 def author_schema(schema: Schema) -> pa.Schema:
@@ -234,3 +235,8 @@ def as_table(value: Any) -> pa.Table:
         f"got {type(value).__name__}"
     )
     raise TypeError(message)
+
+
+def first_rows(table: pa.Table) -> list[tuple[object, ...]]:
+    """Return the first rows of a table, for an error that shows what was read."""
+    return [tuple(row.values()) for row in table.slice(0, _SHOWN_ROWS).to_pylist()]

@@ -19,10 +19,10 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.group_keys import positive_zeros
-from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema, group_numbers
 from cbp.engine.kernel.arrow.kept_tables import refuse_foreign_key
-from cbp.engine.kernel.arrow.state_diff import rows_differ
+from cbp.engine.kernel.arrow.state_diff import rows_differ, take_rows
 from cbp.engine.state.bucket_state import BucketState, RecordPositions, bucket_edges
 from cbp.engine.state.second_key_order import SecondOrder, ascend
 from cbp.engine.storage.external_sort import order_by_columns
@@ -178,7 +178,7 @@ class KeptCall:
             operations: What was put and deleted, in order; the last one of a key counts.
             dropped: Groups whose records all go.
         """
-        last, puts = _last_of_each(operations, self._types)
+        last, puts, is_ordered = _last_of_each(operations, self._types)
         groups, second, rows = last
         found, before = self.locate(groups, second)
         old = np.full(len(groups), -1)
@@ -196,13 +196,13 @@ class KeptCall:
         owners, positions = self.every(dropped)
         died = RecordPositions.concat([before.at(old[gone]), positions])
         died_groups = np.concatenate([groups[gone], owners])
-        by_group = np.argsort(died_groups, kind="stable")
+        by_group = stable_order(died_groups)
         new = np.flatnonzero((rows >= 0) & ~same)
-        order = new[_in_order(second.take(pa.array(new)), groups[new])]
+        order = new if is_ordered else new[_in_order(take_rows(second, new), groups[new])]
         return KeptTableChanges(
             died.at(by_group),
             died_groups[by_group],
-            puts.take(pa.array(rows[order])),
+            take_rows(puts, rows[order]),
             groups[order],
         )
 
@@ -230,7 +230,7 @@ class KeptCall:
             if parts
             else (empty, empty, empty)
         )
-        order = np.argsort(numbers, kind="stable")
+        order = stable_order(numbers)
         numbers = numbers[order]
         hashes = self.hashes[groups[numbers]]
         return numbers, RecordPositions(hashes, files[order], rows[order])
@@ -265,11 +265,12 @@ class CalledRecords:
 
 def _last_of_each(
     operations: Sequence[KeptOperations], types: pa.Schema
-) -> tuple[tuple[Int64s, pa.Table, Int64s], pa.Table]:
+) -> tuple[tuple[Int64s, pa.Table, Int64s], pa.Table, bool]:
     """Return the last operation of each key, and all records that are put.
 
     Returns:
-        The group of each, its second key, and its row in the records (-1: deleted); the records.
+        The group of each, its second key, and its row in the records (-1: deleted); the records;
+        whether the operations are in the order of group and second key.
     """
     groups = np.concatenate([np.empty(0, np.int64), *(one.groups for one in operations)])
     given = [one.puts for one in operations if one.puts is not None]
@@ -281,22 +282,23 @@ def _last_of_each(
         rows.append(np.arange(start, start + size) if is_put else np.full(size, -1))
         start += size if is_put else 0
     if not operations:
-        return (groups, types.empty_table(), groups), puts
+        return (groups, types.empty_table(), groups), puts, True
     second = pa.concat_tables([one.second for one in operations])
     last = _group_order(groups)
-    ordered = second.take(pa.array(last))
-    if not _ascend_strictly(groups[last], ordered):
+    ordered = take_rows(second, last)
+    is_ordered = _ascend_strictly(groups[last], ordered)
+    if not is_ordered:
         (codes,) = row_codes([second], [groups])
         _, firsts = np.unique(codes[::-1], return_index=True)
         last = np.sort(len(codes) - 1 - firsts)
         ordered = second.take(pa.array(last))
-    return (groups[last], ordered, np.concatenate(rows)[last]), puts
+    return (groups[last], ordered, np.concatenate(rows)[last]), puts, is_ordered
 
 
 def _in_order(second: pa.Table, groups: Int64s) -> Int64s:
     """Return the order of records by group and second key."""
     order = _group_order(groups)
-    if _ascend_strictly(groups[order], second.take(pa.array(order))):
+    if _ascend_strictly(groups[order], take_rows(second, order)):
         return order
     table = pa.table({_GROUP: groups})
     for name, column in zip(second.column_names, positive_zeros(second).columns, strict=True):
@@ -316,7 +318,4 @@ def _ascend_strictly(groups: Int64s, second: pa.Table) -> bool:
 
 def _group_order(groups: Int64s) -> Int64s:
     """Return the order of records by the number of their group, and where they came otherwise."""
-    if bool(np.all(groups[1:] >= groups[:-1])):
-        return np.arange(len(groups))
-    rows: Int64s = np.sort(groups * len(groups) + np.arange(len(groups))) % len(groups)
-    return rows
+    return stable_order(groups)

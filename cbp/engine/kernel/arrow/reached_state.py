@@ -17,10 +17,11 @@ import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.key_hash import hash_columns
-from cbp.engine.columnar.row_codes import row_codes
+from cbp.engine.columnar.row_codes import row_codes, stable_order
 from cbp.engine.kernel.arrow.groups import author_schema
 from cbp.engine.kernel.arrow.kept_state import KeptCall, KeptOperations
 from cbp.engine.kernel.arrow.run import run_file_rows
+from cbp.engine.kernel.arrow.state_diff import take_rows
 from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.storage.external_sort import order_by_columns
@@ -77,7 +78,7 @@ class ReachedState:
             tables.append(call.take(positions))
             places.append(rows[found])
         rows = np.concatenate(places)
-        order = np.argsort(rows, kind="stable")
+        order = stable_order(rows)
         return rows[order], pa.concat_tables(tables).take(pa.array(order))
 
     def of(self, keys: pa.Table) -> pa.Table:
@@ -118,7 +119,8 @@ class ReachedState:
         key = self.translator.key_of(self.spec)
         given = pa.concat_tables([one.keys.select(list(key.names)) for one in operations])
         keys, hashes, groups = self._in_visiting_order(given)
-        parts = np.split(groups, np.cumsum([one.keys.num_rows for one in operations])[:-1])
+        numbers = np.split(groups, np.cumsum([one.keys.num_rows for one in operations])[:-1])
+        parts = [_by_group(*both) for both in zip(operations, numbers, strict=True)]
         low = int(np.searchsorted(hashes.view(np.uint64), np.uint64(1 << 63)))
         for state, start, stop in ((self.halves[0], 0, low), (self.halves[1], low, len(hashes))):
             if stop == start:
@@ -130,10 +132,7 @@ class ReachedState:
                 keys=keys.slice(start, stop - start),
                 hashes=hashes[start:stop],
             )
-            mine = [
-                _part_of(one, self.spec.second_key, numbers, start, stop)
-                for one, numbers in zip(operations, parts, strict=True)
-            ]
+            mine = [_part_of(*part, self.spec.second_key, start, stop) for part in parts]
             self._settle(call, mine, write_output, write_state)
 
     def _settle(
@@ -167,7 +166,7 @@ class ReachedState:
         if not self.size:
             return
         hashes = self._hashes(keys)
-        order = np.argsort(hashes, kind="stable")
+        order = stable_order(hashes)
         below = int(np.searchsorted(hashes[order], 0))
         for state, rows in zip(self.halves, (order[below:], order[:below]), strict=True):
             if len(rows):
@@ -185,7 +184,7 @@ class ReachedState:
         keys = given.take(pa.array(firsts))
         hashes = self._hashes(keys)
         ranks = hashes.view(np.uint64)
-        order = np.argsort(ranks, kind="stable")
+        order = stable_order(ranks)
         if np.any(ranks[order[1:]] == ranks[order[:-1]]):
             ranked = keys.append_column(_HASH, pa.array(ranks))
             order = order_by_columns(ranked, [_HASH, *keys.column_names])
@@ -194,13 +193,20 @@ class ReachedState:
         return keys.take(pa.array(order)), hashes[order], numbers[codes]
 
 
+def _by_group(operation: ReachedOperation, groups: Int64s) -> tuple[ReachedOperation, Int64s]:
+    """Return an operation in the order of its groups, and where it came otherwise."""
+    order = stable_order(groups)
+    if operation.puts is None:
+        return ReachedOperation(take_rows(operation.keys, order)), groups[order]
+    puts = take_rows(operation.puts, order)
+    return ReachedOperation(puts.select(operation.keys.column_names), puts), groups[order]
+
+
 def _part_of(
-    operation: ReachedOperation, second_key: Sequence[str], numbers: Int64s, start: int, stop: int
+    operation: ReachedOperation, groups: Int64s, second_key: Sequence[str], start: int, stop: int
 ) -> KeptOperations:
-    """Return the part of an operation on the groups `start` to `stop`."""
-    rows = np.flatnonzero((numbers >= start) & (numbers < stop))
-    keys, puts = operation.keys, operation.puts
-    if len(rows) < len(numbers):
-        keys = keys.take(pa.array(rows))
-        puts = None if puts is None else puts.take(pa.array(rows))
-    return KeptOperations(keys.select(list(second_key)), numbers[rows] - start, puts)
+    """Return the part of an operation, whose groups ascend, on the groups `start` to `stop`."""
+    first, last = (int(at) for at in np.searchsorted(groups, [start, stop]))
+    second = operation.keys.select(list(second_key)).slice(first, last - first)
+    puts = None if operation.puts is None else operation.puts.slice(first, last - first)
+    return KeptOperations(second, groups[first:last] - start, puts)

@@ -25,7 +25,7 @@ from cbp.engine.columnar.groups import FlowRun, Int64s
 from cbp.engine.columnar.values import Row, typed_row, unify
 from cbp.engine.kernel.arrow.emission import Emission
 from cbp.engine.kernel.arrow.expiry import CallExpiry
-from cbp.engine.kernel.arrow.groups import Groups
+from cbp.engine.kernel.arrow.groups import Groups, first_rows
 from cbp.engine.kernel.arrow.kept_state import CalledRecords, KeptCall
 from cbp.engine.kernel.arrow.kept_tables import kept_tables
 from cbp.engine.kernel.arrow.reader import Call, read_calls
@@ -42,8 +42,6 @@ from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import NO_RUN, RunContext
 from cbp.model.dataflow.stage import TIMER_COLUMN, StateSpec, TranslatorSpec
-
-_SHOWN_ROWS = 3
 
 
 @dataclass
@@ -244,7 +242,7 @@ class VectorisedRun:
             states = (*self.spec.authored, *self.spec.looked_up)
             names = [i.name for i in self.spec.inputs if i.name != self.spec.anew]
             names += [s.name for s in states if s.name not in kept]
-            inputs = {name: _first(getattr(given, name)) for name in names}
+            inputs = {name: first_rows(getattr(given, name)) for name in names}
             key = self._only_key(given)
             raise author_error(exc, self.spec, stage=self.stage, key=key, inputs=inputs) from exc
 
@@ -263,7 +261,3 @@ def run_file_rows(
     """Return new records as tables in the schema of a run file."""
     table = take_rows(emitted, born).append_column("_hash", pa.array(hashes, pa.int64()))
     return narrow(table, state_file_schema(state))
-
-
-def _first(table: pa.Table) -> list[tuple[object, ...]]:
-    return [tuple(row.values()) for row in table.slice(0, _SHOWN_ROWS).to_pylist()]

@@ -14,15 +14,13 @@ import pyarrow as pa
 
 from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.kernel.arrow.emission import conformed_copy
-from cbp.engine.kernel.arrow.groups import Outputs
+from cbp.engine.kernel.arrow.groups import Outputs, first_rows
 from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key, keys_of
 from cbp.engine.kernel.arrow.reached_state import ReachedOperation
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
-
-_SHOWN_ROWS = 3
 
 Operations = dict[str, list[ReachedOperation]]
 
@@ -104,10 +102,6 @@ def call_once(
     except BaseException as exc:
         if not is_authors(exc):
             raise
-        shown = {name: _first(table) for name, table in inputs.items()}
+        shown = {name: first_rows(table) for name, table in inputs.items()}
         raise author_error(exc, spec, stage=stage, inputs=shown) from exc
     return taken
-
-
-def _first(table: pa.Table) -> list[tuple[object, ...]]:
-    return [tuple(row.values()) for row in table.slice(0, _SHOWN_ROWS).to_pylist()]

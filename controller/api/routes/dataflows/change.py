@@ -3,6 +3,7 @@
 from __future__ import annotations
 
 from collections.abc import Iterator
+from dataclasses import replace
 from typing import Annotated, Any
 
 from pydantic import Field
@@ -17,6 +18,10 @@ from controller.loop.operations.version_change import Changed
 from controller.registry.text_positions import TextPositions
 
 _STAGES_MAX = 500
+_BESIDE = (
+    "All tables are built beside the present ones, which go on and are read, until all new ones "
+    "are swapped in at one time."
+)
 Names = Annotated[list[str], Field(max_length=_STAGES_MAX)]
 
 
@@ -27,6 +32,11 @@ class ChangeQuery(Model):
     rebuild: Names = Field([], description="Stages whose past is made again from their input.")
     retained: Names = Field([], description="Added stages that begin with the retained input.")
     expected_version: int | None = Field(None, ge=1, description="Refuse at any other version.")
+    beside: bool = Field(
+        False,
+        description="Build all tables beside the present ones, by a rebuild that swaps them in as "
+        "soon as they are ready; without it, readers see the tables of rebuilt stages grow.",
+    )
     dry_run: bool = Field(False, description="Change nothing; return the plan.")
 
     @property
@@ -101,24 +111,40 @@ class ChangeOut(Model):
         "input again, a sentence for each stage; and which stages keep what other code wrote."
     )
     refused: list[RefusalOut] = Field(description="Why it is refused; empty if it can take over.")
+    rebuild: str = Field(
+        description="The rebuild that was begun, and makes the version take over; empty if none "
+        "was. Follow it: `GET /dataflows/{name}/rebuilds/{rebuild}`."
+    )
 
 
-def change_out(changed: Changed, places: TextPositions) -> ChangeOut:
+def change_out(
+    changed: Changed, places: TextPositions, *, beside: bool = False, rebuild: str = ""
+) -> ChangeOut:
     """Return a change as the API shows it.
 
     Args:
         changed: The change, planned or done.
         places: Where the values of the new document stand in its text.
+        beside: Whether it is a swap of tables that are built beside.
+        rebuild: As in `ChangeOut`.
     """
     refused = (*changed.plan.refused, *changed.succession.refused)
+    if beside:
+        stages = {n: replace(one, emptied=()) for n, one in changed.plan.stages.items()}
+        changed = replace(
+            changed,
+            plan=replace(changed.plan, stages=stages),
+            succession=replace(changed.succession, queues=()),
+        )
     return ChangeOut.of(
         changed,
         name=changed.dataflow,
         sources=[NodeOut(**node.to_json()) for node in changed.plan.sources.values()],
         stages=[NodeOut(**node.to_json()) for node in changed.plan.stages.values()],
         queues=[QueueChangeOut(**_queue(queue)) for queue in changed.succession.queues],
-        meanwhile=list(_meanwhile(changed)),
+        meanwhile=[_BESIDE] if beside else list(_meanwhile(changed)),
         refused=[_refusal(mistake, places) for mistake in refused],
+        rebuild=rebuild,
     )
 
 

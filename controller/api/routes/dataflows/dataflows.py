@@ -26,7 +26,7 @@ from controller.api.answers.schemas import (
 )
 from controller.api.figures.overview import Overview, OverviewDep
 from controller.api.figures.waiting import waits
-from controller.api.requests.documents import parsed, read_document_body
+from controller.api.requests.documents import Document, parsed, read_document_body
 from controller.api.routes.dataflows.change import ChangeOut, ChangeQuery, change_out
 from controller.api.routes.dataflows.versions import ETAG_HEADER, etag
 from controller.api.routing.cursors import CursorsDep, page_behind
@@ -163,7 +163,8 @@ async def change(
     """Replace a dataflow by a new version; with `dry_run`, show what that would do.
 
     Kept stages keep their state and their queues. Sending the current version again changes
-    nothing.
+    nothing. With `beside`, the answer comes at once and names the rebuild that makes the version
+    take over.
     """
     body = await read_document_body(request)
     if if_match is not None:
@@ -347,6 +348,9 @@ def _change(
         if (given := document.values.get("name")) != name:
             message = f"expected {name!r}, the dataflow that is changed; got {given!r}"
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
+        places = TextPositions(document.text, document.content_type)
+        if query.beside:
+            return _build_beside(controller, document, query, places)
         changed = controller.change(
             document.values,
             document.duplicates,
@@ -354,7 +358,26 @@ def _change(
             expected_version=query.expected_version,
             dry_run=query.dry_run,
         )
-        return change_out(changed, TextPositions(document.text, document.content_type))
+        return change_out(changed, places)
+
+
+def _build_beside(
+    controller: Controller, document: Document, query: ChangeQuery, places: TextPositions
+) -> ChangeOut:
+    """Begin a rebuild beside that swaps by itself, or return what it would do."""
+    jobs = controller.rebuild_jobs
+    dataflow = controller.validate(document.values, document.duplicates)
+    planned = jobs.plan(document.values, dataflow, query.choice)
+    if query.dry_run:
+        return change_out(planned, places, beside=True)
+    job = jobs.start(
+        document.values,
+        dataflow,
+        choice=query.choice,
+        expected_version=query.expected_version,
+        swaps=True,
+    )
+    return change_out(planned, places, beside=True, rebuild=job.id)
 
 
 def _matched(store: Store, name: str, if_match: str, query: ChangeQuery) -> ChangeQuery:

@@ -2,11 +2,12 @@
 
 from __future__ import annotations
 
+from collections.abc import Mapping
 from datetime import datetime
-from typing import Any, Literal
+from typing import Annotated, Any, Literal
 
-from fastapi import Request
-from pydantic import Field
+from fastapi import Query, Request
+from pydantic import Field, StringConstraints
 from starlette.concurrency import run_in_threadpool
 
 from cbp.errors import DataflowInvalidError, Mistake
@@ -17,7 +18,7 @@ from controller.api.requests.documents import parsed, read_document_body
 from controller.api.routing.dependencies import ControllerDep, RebuildJobsDep, StoreDep
 from controller.api.routing.routers import PREFIX, leader_only, problems, router
 from controller.api.routing.scopes import needs
-from controller.loop.beside.rebuild_jobs import RebuildJob
+from controller.loop.beside.rebuild_job import RebuildJob
 from controller.loop.controller import Controller
 from controller.store.base import Store
 
@@ -25,6 +26,11 @@ __all__ = ["routes"]
 
 routes = router("rebuilds")
 
+Seed = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=.+$", max_length=4_000)]
+_SEED = (
+    "`SOURCE=PATH`: read a Parquet file, a folder of them, or a Delta table of the service's "
+    "machine, below `CBP_SOURCE_ROOTS`, in place of the source's input that is gone."
+)
 _OBJECT = {"type": "object", "description": "As for `PUT /dataflows/{name}`."}
 _BODY: dict[str, Any] = {
     "requestBody": {
@@ -90,17 +96,23 @@ class SwappedBackOut(Model):
 )
 @needs(Scope.ADMIN)
 async def start(
-    name: str, request: Request, controller: ControllerDep, store: StoreDep, jobs: RebuildJobsDep
+    name: str,
+    request: Request,
+    controller: ControllerDep,
+    store: StoreDep,
+    jobs: RebuildJobsDep,
+    seed: Annotated[list[Seed] | None, Query(max_length=100, description=_SEED)] = None,
 ) -> RebuildJobOut:
     """Begin to build all tables anew beside the present ones, from all retained input.
 
     The dataflow goes on, and readers see its tables, until the swap. Refused before anything
     happens if input that it needs is not retained any more.
     """
+    seeds = dict(one.split("=", 1) for one in seed or ())
     given = request.headers.get("content-type") is not None
     body = await read_document_body(request) if given else b""
     content_type = request.headers.get("content-type", "")
-    return await run_in_threadpool(_start, controller, store, name, body, content_type)
+    return await run_in_threadpool(_start, controller, store, name, body, content_type, seeds)
 
 
 @routes.get("/dataflows/{name}/rebuilds", responses=problems(404))
@@ -152,18 +164,23 @@ def back(name: str, jobs: RebuildJobsDep) -> SwappedBackOut:
 
 
 def _start(
-    controller: Controller, store: Store, name: str, body: bytes, content_type: str
+    controller: Controller,
+    store: Store,
+    name: str,
+    body: bytes,
+    content_type: str,
+    seeds: Mapping[str, str],
 ) -> RebuildJobOut:
     jobs = controller.rebuild_jobs
     if not body:
         present = store.dataflow(name).document
-        return _job(jobs.start(present, controller.validate(present)))
+        return _job(jobs.start(present, controller.validate(present), seeds=seeds))
     with parsed(controller.registry, body, content_type) as document:
         if (given := document.values.get("name")) != name:
             message = f"expected {name!r}, the dataflow that is rebuilt; got {given!r}"
             raise DataflowInvalidError(name, [Mistake("name_differs", "name", message)])
         dataflow = controller.validate(document.values, document.duplicates)
-        return _job(jobs.start(document.values, dataflow))
+        return _job(jobs.start(document.values, dataflow, seeds=seeds))
 
 
 def _job(one: RebuildJob) -> RebuildJobOut:

@@ -30,11 +30,16 @@ from controller.store.errors import CursorInvalidError
 
 routes = router("stages")
 
+_FIRST = -(2**63), -1
+"""A place before all records."""
+
 
 class SetAsideOut(Model):
     """A record that is set aside."""
 
-    epoch: int = Field(description="Epoch of the run that set it aside.")
+    epoch: int = Field(
+        description="Epoch of the run that set it aside; below 0 for one of a rebuild beside."
+    )
     number: int = Field(description="Its place among those of that run.")
     input: str | None = Field(description="Null for a call that a timer asked for.")
     key: dict[str, Any] | None = Field(
@@ -172,8 +177,9 @@ def _shown(row: dict[str, Any]) -> SetAsideOut:
 
 def _place(cursor: str | None) -> tuple[int, int]:
     if cursor is None:
-        return -1, -1
+        return _FIRST
     epoch, _, number = cursor.partition("/")
-    if not (epoch.isascii() and epoch.isdigit() and number.isascii() and number.isdigit()):
+    digits = (epoch.removeprefix("-"), number)  # a rebuild beside counts its epochs below 0
+    if not all(part.isascii() and part.isdigit() for part in digits):
         raise CursorInvalidError(cursor)
     return int(epoch), int(number)

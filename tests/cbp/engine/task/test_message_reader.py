@@ -23,11 +23,11 @@ from cbp.engine.shuffle import message_index as receivers
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import AuthorCodeError, IncrementDamagedError
 from cbp.model.flow.increment import Increment
-from tests import flows
+from tests import message_flows
 from tests.cbp.engine.epochs import assert_same, order_free
 from tests.cbp.engine.letters import fed, letters, many, small_limits
 from tests.driver import Driver
-from tests.sampling import examples, sampled
+from tests.sampling import examples
 
 _key = st.one_of(st.integers(0, 40), st.none())
 _ITEM = st.fixed_dictionaries({"k": _key, "to": st.lists(_key, max_size=9), "n": st.integers(0, 2)})
@@ -58,7 +58,8 @@ def written(driver: Driver, *names: str) -> int:
     return sum(len(rows) for name in names for rows in driver.outputs(f"stage.{name}"))
 
 
-@pytest.mark.parametrize("rows_min", sampled([1, 6], every=2, first=1))
+@pytest.mark.part(every=2, first=1)
+@pytest.mark.parametrize("rows_min", [1, 6])
 @settings(
     max_examples=examples(6),
     deadline=None,
@@ -92,14 +93,14 @@ def test_local_are_the_messages_to_buckets_of_the_task_that_writes(tmp_path: Pat
     """Who writes to itself writes locally, whatever the number of tasks; the bytes agree."""
     limits = small_limits()
 
-    class Selves(flows.Chatter):
+    class Selves(message_flows.Chatter):
         def translate(self, key: Any, group: Any, out: Any) -> None:
             for item in group.items:
                 for n in range(item.n):
                     out.mail(key.k, str(n))
             out.seen(key.k, [letter.text for letter in group.mail])
 
-    for translator, local in ((Selves(), True), (flows.Chatter(), False)):
+    for translator, local in ((Selves(), True), (message_flows.Chatter(), False)):
         driver = Driver(engine_of(tmp_path, limits), letters(translator), tmp_path / f"t{local}")
         fed(driver, [{"k": k, "n": 8} for k in range(50)])
         assert driver.figures[0]["tasks"] == driver.figures[1]["tasks"] == 4
@@ -120,12 +121,12 @@ def test_other_buckets_than_written_for_go_the_way_of_any_input(
     No job is done twice for it: the files say for how many buckets they lie.
     """
     limits = small_limits()
-    driver = Driver(engine_of(tmp_path, limits), letters(flows.Chatter()), tmp_path / "t")
-    reference = ReferenceEngine(letters(flows.Chatter()))
+    driver = Driver(engine_of(tmp_path, limits), letters(message_flows.Chatter()), tmp_path / "t")
+    reference = ReferenceEngine(letters(message_flows.Chatter()))
     rows = [{"k": k, "n": 10} for k in range(20)]
     driver.feed("s_items", rows)
     assert driver.run("stage")
-    driver.dataflow = letters(flows.Chatter(), buckets=after)
+    driver.dataflow = letters(message_flows.Chatter(), buckets=after)
     driver.run_until_idle()
     assert total(driver, "messages_local", "messages_remote") == 0
     fed(driver, rows)
@@ -143,7 +144,7 @@ def test_messages_of_an_earlier_route_by_are_routed_again(
     limits = small_limits()
     shift = {"by": 0}
 
-    class Moved(flows.Chatter):
+    class Moved(message_flows.Chatter):
         mail = Loopback(
             "dst BIGINT, text STRING", route_by=by(lambda m: m.dst + shift["by"], "BIGINT")
         )
@@ -163,7 +164,7 @@ def test_a_route_by_that_fails_is_told_by_the_reader(tmp_path: Path) -> None:
     """A message without a key is written as it is; the epoch that reads it names the function."""
     limits = small_limits()
 
-    class Broken(flows.Chatter):
+    class Broken(message_flows.Chatter):
         mail = Loopback("dst BIGINT, text STRING", route_by=by(lambda m: 1 // m.dst, "BIGINT"))
 
     driver = Driver(engine_of(tmp_path, limits), letters(Broken()), tmp_path / "t")
@@ -208,7 +209,7 @@ def test_messages_that_others_read_lie_as_they_were_emitted(tmp_path: Path) -> N
     flow = DataflowBuilder("overheard")
     items = flow.source("s_items", "k BIGINT, to ARRAY<BIGINT>, n INT")
     notes = flow.source("s_notes", "to BIGINT, n INT")
-    stage = flow.stage("stage", flows.Letters(), items=items, notes=notes)
+    stage = flow.stage("stage", message_flows.Letters(), items=items, notes=notes)
     flow.stage("listener", Listener(), heard=stage.mail)
     dataflow = flow.build()
     assert dataflow.own_messages() == {"stage.post", "stage.cries"}

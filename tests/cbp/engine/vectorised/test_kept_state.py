@@ -17,7 +17,7 @@ from cbp import DataflowBuilder, Input, Output, State, TranslateArrow
 from cbp.engine.direct import LocalEngine
 from cbp.errors import AuthorCodeError
 from cbp.testing import run_epochs
-from tests import flows
+from tests import flows, kept_flows
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.cbp.engine.kept_runs import ledger_driver, ledger_of, merging_limits, orders_of
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
@@ -30,7 +30,7 @@ from tests.driver import Driver
 def test_long_runs_equal_the_groupwise_form(view: bool, hash_mask: int, tmp_path: Path) -> None:
     """Also where files are merged, split and copied all the time; a view's changes, too."""
     chance = random.Random(int(view))
-    dataflow = ledger_of(flows.LedgerView() if view else flows.Ledger())
+    dataflow = ledger_of(kept_flows.LedgerView() if view else kept_flows.Ledger())
     limits = replace(merging_limits(), call_rows=9)
     driver = ledger_driver(tmp_path, in_arrow(dataflow), hash_mask=hash_mask, limits=limits)
     epochs = [{"orders": orders_of(chance, records=chance.randrange(1, 25))} for _ in range(10)]

@@ -24,7 +24,7 @@ from cbp.model.dataflow.run_context import RunContext, context_of, microseconds,
 from cbp.model.flow.increment import Increment
 from cbp.testing import run_epochs
 from tests.driver import Driver
-from tests.flows import SingleStamps, Stamps
+from tests.timed_flows import SingleStamps, Stamps
 
 AT = datetime(2026, 3, 1, 12, 30, tzinfo=UTC)
 

@@ -137,7 +137,7 @@ def test_other_mistakes_of_the_function_are_coded() -> None:
 def test_a_time_with_a_zone_is_a_time_not_what_a_clock_shows() -> None:
     """When clocks go back one hour comes twice: those are two keys, and they ascend.
 
-    One instant is one key in whatever zone it is told, and what has no zone stays as it is.
+    One instant is one key in whatever zone it is written, and what has no zone stays as it is.
     """
     berlin = ZoneInfo("Europe/Berlin")
     twice = [datetime(2026, 10, 25, 2, 30, tzinfo=berlin, fold=fold) for fold in (0, 1)]
@@ -170,3 +170,18 @@ def test_records_without_a_key_go_with_the_open_frame_or_alone() -> None:
     closed, _ = grown.close()
     _, done = take(closed, 3, refused)
     assert done == [(3, "", 1, True)]
+
+
+def test_records_without_a_key_that_an_earlier_version_kept_apart_are_an_open_frame() -> None:
+    """They keep their number, and the next record with a key ends their frame and opens its own."""
+    file = DataFile("flows/f/0", 2, 10, refused=("author_code_failed", "no frame"))
+    apart = Increment("f", 3, "", (file,)).to_json()
+    framing = Framing.from_json(
+        {"memo": None, "next": 3, "open": None, "last": 0, "refused": apart}
+    )
+    later = DataFile("flows/f/1", 1, 10)
+    cut = segments([Keyed.of(later, [7])], ordered=False)
+    framing, done = framing.take(Increment("f", 1, 1, (later,)), cut, None)
+    assert [(one.index, one.records, one.is_refused) for one in done] == [(3, 2, True)]
+    assert framing.open is not None
+    assert (framing.open.index, framing.open.framing_key, framing.next) == (4, 7, 5)

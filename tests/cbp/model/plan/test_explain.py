@@ -22,8 +22,9 @@ from stages.flows.crawl_queue import crawl_queue
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.flows.set_diff import set_diff
 from tests.chains import SCHEMA, Mixed, Zipped, chain, hosts, sums
-from tests.flows import Letters, Ranks
+from tests.flows import Ranks
 from tests.loops import Components, loop_of
+from tests.message_flows import Letters
 from tests.sql_forms import JoinedSql
 
 SPARK = PhysicalLimits(4, {"groupwise": 2_000}, 4_000_000, 64 << 20)

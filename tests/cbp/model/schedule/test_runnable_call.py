@@ -90,7 +90,7 @@ def test_a_function_that_fails_names_its_line() -> None:
 
 
 def test_keys_that_go_backwards_name_the_stage() -> None:
-    """A rule's own error gets stage, rule and place from whoever asked."""
+    """A rule's own error gets stage, rule and place from its caller."""
     with pytest.raises(AlignmentError) as refused:
         consult("diff", RunnableSpec(Align(("a",)), "diff.py:7"), CONNECTORS, "y")
     assert "stage 'diff'" in refused.value.message

@@ -7,7 +7,7 @@ from typing import Any
 import httpx
 import pytest
 
-from controller.access.attempts import ATTEMPTS_MAX
+from controller.access.rate_limits import ATTEMPTS_MAX
 from tests.controller.api.app_transport import TOKEN
 from tests.controller.api.fake_service import Service
 from tests.controller.api.security.callers import MARKED, bearer, cookie_of, make_token, sign_in

@@ -18,6 +18,7 @@ describe("losses", () => {
   it("names the states and the increments that are lost, and nothing else", () => {
     const change = {
       name: "clicks", version: 2, changed: true, done: false, sources: [], meanwhile: [], refused: [],
+      rebuild: "",
       stages: [NODE, { ...NODE, name: "old", kind: "removed" }],
       queues: [QUEUE, { ...QUEUE, dropped_increments: 0 }],
     };

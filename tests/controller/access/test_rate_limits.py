@@ -4,8 +4,8 @@ from __future__ import annotations
 
 import pytest
 
-from controller.access.attempts import ATTEMPTS_MAX, WINDOW_SECONDS, RequestRates
 from controller.access.errors import TooManyAttemptsError, TooManyRequestsError
+from controller.access.rate_limits import ATTEMPTS_MAX, WINDOW_SECONDS, RequestRates
 from tests.controller.access.service_access import AccessOfTest
 
 

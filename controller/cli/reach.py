@@ -1,0 +1,41 @@
+"""How far back one can go with what is kept, as commands show it before they ask for something."""
+
+from __future__ import annotations
+
+from collections.abc import Mapping
+from typing import Any
+
+from cbp.errors.counts import format_count
+from controller.client.service_client import ServiceClient
+from controller.terminal import clock, print_text
+
+__all__ = ["print_input_reach", "print_rollback_reach"]
+
+
+def print_input_reach(service: ServiceClient, dataflow: str, source: str = "") -> None:
+    """Print on stderr from when on input is kept, which corrections and rebuilds read.
+
+    Args:
+        service: The service.
+        dataflow: The dataflow.
+        source: The source that is corrected; `""` means all sources.
+    """
+    for one in service.get("dataflows", dataflow, "reach")["sources"]:
+        if one["increments"] and source in ("", one["source"]):
+            print_text(_kept(one), "" if one["complete"] else "yellow", on_stderr=True)
+
+
+def print_rollback_reach(service: ServiceClient, dataflow: str) -> None:
+    """Print on stderr to which position a roll-back can go."""
+    oldest = service.get("dataflows", dataflow, "reach")["oldest_position"] or 0
+    print_text(f"a roll-back can go back to position {oldest}", on_stderr=True)
+
+
+def _kept(one: Mapping[str, Any]) -> str:
+    kept = format_count(one["increments"], "increment")
+    if one["complete"]:
+        return f"{one['source']}: all input is kept ({kept})"
+    return (
+        f"{one['source']}: input is kept from increment {one['first']:,} on ({kept}), arrived "
+        f"at {clock(one['first_at'])}: what needs all of it is refused"
+    )

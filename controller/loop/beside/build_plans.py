@@ -1,0 +1,169 @@
+"""Build plans: whether a version can be built beside, with which choice, and why not; reads only.
+
+Guaranteed: whatever a build needs and cannot have is refused before anything is built
+(tests/controller/loop/beside/test_build_beside.py, test_seeds.py).
+"""
+
+from __future__ import annotations
+
+from collections.abc import Callable, Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, replace
+from types import MappingProxyType
+from typing import Any
+
+from cbp.engine.storage.files import Files
+from cbp.errors import ChangeRefusedError, Mistake
+from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.version.code_drift import drift
+from cbp.model.version.shape import shape_of
+from cbp.model.version.version_change import Choice
+from controller.allowed_folders import AllowedFolders
+from controller.loop.beside.build_beside import hindrances_of_build
+from controller.loop.beside.build_order import BuildOrder
+from controller.loop.beside.rebuild_job import Planned
+from controller.loop.beside.seeds import Seeds
+from controller.loop.operations.registration import Versions
+from controller.loop.operations.version_change import Changed
+from controller.loop.records.catalog import Catalog
+from controller.store.base import DataflowRecord, Store
+
+__all__ = ["BuildPlans", "everything_of"]
+
+_ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
+"""Codes of what is wrong with a choice, whatever way it is carried out."""
+
+
+@dataclass(frozen=True, slots=True, kw_only=True)
+class BuildPlans:
+    """Plans builds.
+
+    Attributes:
+        compile_: Compiles a document that was registered.
+        seed_folders: Where an operator's own files may be.
+    """
+
+    store: Store
+    files: Files
+    catalog: Catalog
+    versions: Versions
+    compile_: Callable[[Any], Dataflow]
+    seed_folders: AllowedFolders
+
+    def plan(
+        self,
+        document: Mapping[str, Any],
+        dataflow: Dataflow,
+        choice: Choice | None = None,
+        seeds: Mapping[str, str] = MappingProxyType({}),
+    ) -> Changed:
+        """Return what a swap to this version would begin with, and why it is refused; reads only.
+
+        Args:
+            document: The version.
+            dataflow: The same, checked and compiled.
+            choice: What the author chose for single stages. Those that are replaced have to be
+                named, although all tables are built; `None`: none has to be.
+            seeds: Source to files that are read in place of input that is gone.
+
+        Raises:
+            NotFoundError: If there is no such dataflow.
+        """
+        record = self.store.dataflow(dataflow.name)
+        planned = self.everything(record, document, dataflow)
+        refused = [*planned.plan.refused, *hindrances_of_build(dataflow)]
+        if choice is not None:
+            asked = self.versions.changes.plan(record, document, dataflow, choice).plan.refused
+            refused = [one for one in asked if one.code in _ABOUT_CHOICE] + refused
+            refused += (_kept(name) for name in sorted(choice.keep))
+        plan = replace(planned.plan, refused=tuple(refused))
+        lacking = tuple(self._dated(record, dataflow, planned.succession.refused, seeds))
+        firsts = self.firsts(record, seeds.keys() & dataflow.sources.keys())
+        lacking += tuple(self.seeds(seeds).mistakes(dataflow, firsts))
+        return replace(planned, plan=plan, succession=replace(planned.succession, refused=lacking))
+
+    def seeds(self, paths: Mapping[str, str]) -> Seeds:
+        """Return the seeds of one build."""
+        return Seeds(paths, self.seed_folders, self.files)
+
+    def firsts(self, record: DataflowRecord, seeds: Collection[str]) -> dict[str, int]:
+        """Return the oldest increment that is kept of each source that has a seed."""
+        firsts = {}
+        for source in seeds:
+            kept = self.versions.changes.retained(record, source)
+            come = self.store.next_index(record.name, source)
+            firsts[source] = kept[0].index if kept else come
+        return firsts
+
+    def _dated(
+        self,
+        record: DataflowRecord,
+        dataflow: Dataflow,
+        mistakes: Sequence[Mistake],
+        seeds: Collection[str],
+    ) -> Iterator[Mistake]:
+        """Yield mistakes; one about input that is gone says from when on it is kept.
+
+        None is about input of a source that has a seed.
+        """
+        for mistake in mistakes:
+            _, stage, _, input_ = [*mistake.where.split("."), *[""] * 4][:4]
+            node = dataflow.stages.get(stage)
+            flow = "" if node is None else node.wiring.get(input_, "")
+            if mistake.code == "input_not_retained" and flow in seeds:
+                continue
+            if mistake.code == "input_not_retained" and flow in dataflow.sources:
+                kept = self.versions.changes.retained(record, flow)
+                if kept:
+                    came = self.store.increment(record.name, flow, kept[0].index).created_at
+                    since = (
+                        f"Input of {flow!r} is kept since {came:%Y-%m-%d %H:%M} UTC; what came "
+                        f"before can be read from files of yours (cbp rebuild {record.name} "
+                        f"--seed {flow}=PATH)"
+                    )
+                    mistake = replace(mistake, message=f"{mistake.message}. {since}")
+            yield mistake
+
+    def everything(
+        self, record: DataflowRecord, document: Mapping[str, Any], dataflow: Dataflow
+    ) -> Changed:
+        """Return what becomes of a dataflow if all stages of a version begin anew."""
+        present = self.catalog.compiled(record).stages.keys()
+        choice = Choice(
+            rebuild=frozenset(dataflow.stages.keys() & present),
+            retained=frozenset(dataflow.stages.keys() - present),
+        )
+        return self.versions.changes.plan(record, document, dataflow, choice)
+
+    def again(self, name: str, order: BuildOrder) -> Planned:
+        """Check again what an earlier process had begun to build.
+
+        Raises:
+            ChangeRefusedError: If a version or a roll-back came since, or the code differs.
+        """
+        if not order.is_for(self.store.dataflow(name)):
+            message = "another version took over, or a roll-back, before it was swapped in"
+            mistake = Mistake("beside_outdated", "rebuild", f"{message}: begin again")
+            raise ChangeRefusedError(name, [mistake])
+        dataflow = self.compile_(order.document)
+        if mistakes := tuple(drift(order.shape, shape_of(dataflow), code=True)):
+            raise ChangeRefusedError(name, mistakes)
+        planned = self.plan(order.document, dataflow, seeds=order.seeds)
+        planned.require_allowed()
+        return Planned(dataflow, everything_of(planned), planned.succession.leaders)
+
+
+def _kept(stage: str) -> Mistake:
+    message = (
+        "cannot keep its state while others are built beside, since all tables are made anew: "
+        "rebuild those in place (--in-place; REST: without beside), or rebuild it too"
+    )
+    return Mistake("beside_keeps", f"stages.{stage}", message)
+
+
+def everything_of(planned: Changed) -> Choice:
+    """Return the choice that lets all stages begin anew."""
+    stages = planned.plan.stages
+    return Choice(
+        rebuild=frozenset(name for name, one in stages.items() if one.state == "rebuilt"),
+        retained=frozenset(name for name, one in stages.items() if one.kind == "added"),
+    )

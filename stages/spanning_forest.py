@@ -1,0 +1,134 @@
+"""The components of a whole graph as arrays, and a spanning forest of each.
+
+    links -> united -> the least node of the component of each node
+    links -> ForestSearch.grow -> for each node, the neighbor that it hangs under
+
+Each takes a number of rounds, and a round does whole arrays. Hooking the larger of two labels under
+the smaller one, and following labels to their ends, takes some log(nodes) rounds, however long
+paths are. A search by levels takes as many as the forest is deep; each looks at the links of the
+nodes that were reached last, or at those of the nodes that are left.
+
+Source: hooking and pointer jumping as in Shiloach and Vishkin (J. Algorithms 3, 1982); the choice
+of a side for each level as in Beamer, Asanovic and Patterson (SC'12).
+"""
+
+from __future__ import annotations
+
+from dataclasses import dataclass
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+__all__ = ["ForestSearch", "best_of", "once", "spans", "united"]
+
+Bools = npt.NDArray[np.bool_]
+Int64s = npt.NDArray[np.int64]
+
+_SCAN_SHARE = 8
+"""Finding the nodes that are left costs as much as looking at so many times fewer links."""
+
+
+def spans(starts: Int64s, sizes: Int64s) -> Int64s:
+    """Return the indexes of some spans, one span after the other."""
+    firsts = np.repeat(starts - np.cumsum(sizes) + sizes, sizes)
+    firsts += np.arange(len(firsts))
+    return firsts
+
+
+def united(many: int, left: Int64s, right: Int64s) -> Int64s:
+    """Return the least node of each node's component.
+
+    Args:
+        many: Number of nodes.
+        left, right: The ends of each link, in any direction.
+    """
+    label = np.arange(many)
+    while True:
+        left, right = label[left], label[right]
+        apart = left != right
+        if not apart.any():
+            return label
+        left, right = left[apart], right[apart]
+        np.minimum.at(label, np.maximum(left, right), np.minimum(left, right))
+        before = label
+        label = label[label]
+        while not np.array_equal(label, before):
+            before, label = label, label[label]
+
+
+@dataclass(frozen=True)
+class ForestSearch:
+    """Hangs nodes under neighbors that are in a forest already.
+
+    Attributes:
+        starts, sizes: Where the links of each node lie in `other`.
+        other: The other node of each link; every link is there from both of its ends.
+    """
+
+    starts: Int64s
+    sizes: Int64s
+    other: Int64s
+
+    def grow(self, is_in: Bools, is_left: Bools) -> tuple[Int64s, Int64s]:
+        """Return nodes that a path of such nodes leads to, and the neighbor of each.
+
+        A node hangs under the least of its neighbors on the level before, whichever side a level is
+        searched from.
+
+        Args:
+            is_in: Which nodes are in the forest; those that are found are added.
+            is_left: Which nodes are to be found.
+        """
+        found, under = [np.empty(0, np.int64)], [np.empty(0, np.int64)]
+        least = np.full(len(is_in), len(is_in))
+        front, left = np.flatnonzero(is_in), int(self.sizes[is_left].sum())
+        while len(front) and left:
+            if int(self.sizes[front].sum()) <= left + len(is_in) // _SCAN_SHARE:
+                at, links = self._links(front)
+                to = self.other[links]
+                fresh = np.flatnonzero(is_left[to] & ~is_in[to])
+                to, near = to[fresh], front[at[fresh]]
+            else:
+                some = np.flatnonzero(is_left & ~is_in)
+                at, links = self._links(some)
+                near = self.other[links]
+                fresh = np.flatnonzero(is_in[near])
+                to, near = some[at[fresh]], near[fresh]
+            np.minimum.at(least, to, near)
+            is_in[to] = True
+            front = once(to, len(is_in))
+            left -= int(self.sizes[front].sum())
+            found.append(front)
+            under.append(least[front])
+        return np.concatenate(found), np.concatenate(under)
+
+    def _links(self, nodes: Int64s) -> tuple[Int64s, Int64s]:
+        sizes = self.sizes[nodes]
+        return np.repeat(np.arange(len(nodes)), sizes), spans(self.starts[nodes], sizes)
+
+
+def once(numbers: Int64s, many: int) -> Int64s:
+    """Return each of some numbers below `many` once, ascending."""
+    if _SCAN_SHARE * len(numbers) < many:
+        return np.unique(numbers)
+    return np.flatnonzero(np.bincount(numbers, minlength=many))
+
+
+def best_of(label: Int64s, many: int, values: Any, *, largest: bool) -> tuple[Any, Bools]:
+    """Return the best value of each label, and which labels have one.
+
+    Args:
+        label: The label of each value, below `many`.
+        many: Number of labels.
+        values: Values of any type that has an order.
+        largest: Whether the largest value is the best one.
+    """
+    every, rank = np.unique(values, return_inverse=True)
+    rank = len(every) - 1 - rank if largest else rank
+    best = np.full(many, len(every))
+    np.minimum.at(best, label, rank)
+    has = best < len(every)
+    best[~has] = 0
+    ranked = every[::-1] if largest else every
+    return (ranked[best] if len(every) else np.empty(many, every.dtype)), has
