@@ -58,6 +58,9 @@ from controller.registry import Registry, TranslatorFiles
 from controller.settings import Settings
 from controller.store.base import open_store
 
+WARM_SECONDS = 30.0
+"""How often it is checked that a reader and a worker are ready."""
+
 _log = structlog.get_logger(__name__)
 
 
@@ -300,9 +303,19 @@ class Service:
                 self._duties_lock.release()
 
     def warm(self) -> None:
-        """Start what the first file would wait for: a reader, a worker. Returns at once."""
+        """Keep ready what a file would wait for, until the stop: a reader, a worker.
+
+        Returns at once. A process that ended is replaced within `WARM_SECONDS`.
+        """
         for name, begin in (("worker", self._engine.control.warm), ("reader", self._warm_readers)):
-            threading.Thread(target=begin, name=f"warm-{name}", daemon=True).start()
+            threading.Thread(
+                target=self._keep_warm, args=(begin,), name=f"warm-{name}", daemon=True
+            ).start()
+
+    def _keep_warm(self, begin: Callable[[], None]) -> None:
+        while not self._stop.is_set():
+            begin()
+            self._stop.wait(WARM_SECONDS)
 
     def _warm_readers(self) -> None:
         if self._readers is not None:

@@ -294,7 +294,11 @@ class RunControl(Protocol):
         ...
 
     def warm(self) -> None:
-        """Begin what the first run would wait for, such as a process; blocks for a second or so."""
+        """Keep ready what a run would wait for, such as a process; end what was idle for long.
+
+        A service calls it at its start and from time to time. It blocks for a second or so if there
+        is something to start, and costs nothing otherwise.
+        """
         ...
 
     def waits_for(self) -> str:

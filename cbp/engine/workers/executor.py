@@ -10,6 +10,9 @@ service's own process it would end every dataflow, again after each restart. Her
 The run is tried again as after any error of an author, and its stage is paused after
 `failures_max` tries; nothing else is touched. A cancelled run's worker is killed.
 
+One worker is kept for whichever run comes next, since a new one takes seconds to begin; the others
+end once they were idle for `IDLE_SECONDS` (`warm`, which a service calls from time to time).
+
 Guaranteed (tests/cbp/engine/workers/test_executor.py): a worker does one run at a time and never
 outlives the service; runs of a recomputation share no worker with other runs; a worker begins with
 the environment and the folder that the service had at its start.
@@ -25,10 +28,12 @@ import sys
 import threading
 from collections.abc import Callable, Mapping
 from contextlib import suppress
+from dataclasses import dataclass
 from functools import partial
 from pathlib import Path
 from typing import Any
 
+from cbp.clock import MACHINE
 from cbp.engine.interface.runs import RunPlan
 from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.task.reports import TaskReport
@@ -43,6 +48,9 @@ _CODE = (
     "import sys; sys.path.append({path!r}); from cbp.engine.workers.task_worker import main; "
     "main({memory}, *map(int, sys.argv[1:]))"
 )
+IDLE_SECONDS = 600.0
+"""Workers that were idle for this long are ended to free their memory, but for one."""
+
 _SERVICE = "CBP_"
 """How the names of the service's own variables begin; an author's code does not get them."""
 
@@ -51,6 +59,21 @@ _log = logging.getLogger(__name__)
 
 class _Ended(Exception):
     """The worker ended without an answer."""
+
+
+@dataclass(frozen=True, slots=True)
+class _Idle:
+    """A worker without a run.
+
+    Attributes:
+        shared_by: The runs that can take it: those of a folder's recomputation, or those of the
+            stages whose code has changed it (`_own`); `""`: any.
+        since: When it became idle, in seconds.
+    """
+
+    shared_by: str
+    worker: _Worker
+    since: float
 
 
 class _Worker(WorkerProcess):
@@ -87,15 +110,22 @@ class WorkerExecutor(LocalExecutor):
     Args:
         free_max: Maximum number of idle workers that are kept.
         memory_bytes_max: Limit of a worker's own memory; 0 means no limit.
+        seconds: Returns seconds that never go back.
     """
 
-    def __init__(self, *, free_max: int = 2, memory_bytes_max: int = 0) -> None:
+    def __init__(
+        self,
+        *,
+        free_max: int = 2,
+        memory_bytes_max: int = 0,
+        seconds: Callable[[], float] = MACHINE.seconds,
+    ) -> None:
         super().__init__()
-        self._free_max = free_max
+        self._free_max, self._seconds = free_max, seconds
         # Author's code that runs in the service, such as a Runnable, may change both later.
         self._start = partial(_Worker, memory_bytes_max, _environment(os.environ), _folder())
         self._lock = threading.Lock()
-        self._free: list[tuple[str, _Worker]] = []
+        self._free: list[_Idle] = []
         self._serving: dict[_Worker, str] = {}
         self._cancelled: set[str] = set()
         self._closed = False
@@ -104,7 +134,7 @@ class WorkerExecutor(LocalExecutor):
     def pids(self) -> list[int]:
         """Ids of all processes; busy ones first."""
         with self._lock:
-            return [worker.pid for worker in (*self._serving, *(one for _, one in self._free))]
+            return [worker.pid for worker in (*self._serving, *(one.worker for one in self._free))]
 
     def execute(self, plan: RunPlan, task: TaskPlan) -> list[TaskReport]:
         """Run the same task code as Spark's workers, in a worker process.
@@ -134,9 +164,22 @@ class WorkerExecutor(LocalExecutor):
         raise _error(answer)
 
     def warm(self) -> None:
-        """Start a worker, and import what sends runs to it."""
-        self._replace("")
-        _pickled(int)
+        """Keep one idle worker that any run can take; end others that were idle for long."""
+        with self._lock:
+            ready = [one for one in self._free if not one.shared_by and not one.worker.ended]
+            kept = ready[-1:]  # the one that was used last
+            over = [one for one in self._free if one not in kept and self._is_over(one)]
+            self._free = [one for one in self._free if one not in over]
+            has_room = len(self._free) < self._free_max and not self._closed
+            missing = has_room and not kept and not self._serving
+        for one in over:
+            one.worker.close()
+        if missing:
+            self._replace("")
+            _pickled(int)  # imports what sends runs to it
+
+    def _is_over(self, one: _Idle) -> bool:
+        return one.worker.ended or self._seconds() - one.since >= IDLE_SECONDS
 
     def cancel(self, run: str) -> None:
         """Kill the worker of a run."""
@@ -150,8 +193,9 @@ class WorkerExecutor(LocalExecutor):
             self._closed = True
             ended, self._free = self._free, []
             self._kill(lambda one: True)
-        for _, worker in ended:
-            worker.close()
+        for one in ended:
+            one.worker.kill()  # it may still import its modules, for which nobody waits now
+            one.worker.close()
 
     def _kill(self, chosen: Callable[[str], bool]) -> None:
         for worker, run in self._serving.items():
@@ -191,14 +235,14 @@ class WorkerExecutor(LocalExecutor):
     def _idle(self, *shared_by: str) -> _Worker | None:
         """Take an idle worker of the first of these runs; close those that ended by themselves."""
         with self._lock:
-            ended = [one for one in self._free if one[1].ended]
+            ended = [one for one in self._free if one.worker.ended]
             self._free = [one for one in self._free if one not in ended]
-            idle = [one for runs in shared_by[::-1] for one in self._free if one[0] == runs]
+            idle = [one for runs in shared_by[::-1] for one in self._free if one.shared_by == runs]
             if idle:
                 self._free.remove(idle[-1])
-        for _, worker in ended:
-            worker.close()
-        return idle[-1][1] if idle else None
+        for one in ended:
+            one.worker.close()
+        return idle[-1].worker if idle else None
 
     def _give_back(self, shared_by: str, worker: _Worker, *, ended: bool) -> None:
         with self._lock:
@@ -219,8 +263,8 @@ class WorkerExecutor(LocalExecutor):
         surplus = [worker]
         with self._lock:
             if not self._closed:
-                self._free.append((shared_by, worker))
-                surplus = [one for _, one in self._free[: -self._free_max or None]]
+                self._free.append(_Idle(shared_by, worker, self._seconds()))
+                surplus = [one.worker for one in self._free[: -self._free_max or None]]
                 del self._free[: len(surplus)]
         for one in surplus:
             one.close()

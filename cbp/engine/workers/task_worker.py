@@ -42,9 +42,6 @@ from cbp.engine.workers.lifetime import end_first, end_with
 from cbp.errors import CbpError, text_of
 from cbp.model.author.process_state import ProcessWatch, watch_process
 
-IDLE_SECONDS = 600.0
-"""A worker that was idle for this long ends, to free its memory."""
-
 LINES_MAX, LINE_CHARACTERS_MAX = 10_000, 8_000
 """Log lines of one request that are sent, and the characters of one."""
 
@@ -186,7 +183,7 @@ def _serve(link: Connection, watch: ProcessWatch) -> None:
     sys.path[:] = path
     lines = _Lines(link.send_bytes)
     logging.basicConfig(handlers=[lines], level=level, force=True)
-    while not watch.by_calls and link.poll(IDLE_SECONDS):
+    while not watch.by_calls:
         try:
             request = link.recv_bytes()
         except EOFError:

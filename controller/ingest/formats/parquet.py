@@ -45,6 +45,7 @@ from controller.ingest.formats.parquet_pages import (
     PLAIN_MAGIC,
     check_footer,
     encrypted_columns,
+    header_bytes_uncounted,
     pages,
 )
 from controller.ingest.limits import IngestLimits
@@ -210,7 +211,7 @@ class Bounds:
         if metadata.num_row_groups * len(columns) > CHUNKS_MAX:
             message = f"has more than {CHUNKS_MAX} column chunks; write larger row groups"
             raise FileRejectedError(rule="parquet_limits", message=message)
-        sums = _PageTotals(limits)
+        sums = _PageTotals(limits, header_bytes_uncounted(metadata.created_by))
         for group in range(metadata.num_row_groups):
             row_group = metadata.row_group(group)
             for at in columns:
@@ -230,10 +231,15 @@ class Bounds:
 
 
 class _PageTotals:
-    """Totals over the page headers of a file."""
+    """Totals over the page headers of a file.
 
-    def __init__(self, limits: IngestLimits) -> None:
-        self._limits = limits
+    Args:
+        limits: What a file may hold.
+        uncounted: Bytes that the size of a chunk can lack (`header_bytes_uncounted`).
+    """
+
+    def __init__(self, limits: IngestLimits, uncounted: int) -> None:
+        self._limits, self._uncounted = limits, uncounted
         self.rows, self.bytes = limits.batch_rows, 0
         self.repeating = set[str]()
 
@@ -252,7 +258,7 @@ class _PageTotals:
             raise FileRejectedError(
                 rule="parquet_damaged", message="a column has an invalid position"
             )
-        end = min(size, start + chunk.total_compressed_size)
+        end = min(size, start + chunk.total_compressed_size + self._uncounted)
         for page in pages(handle, start, end - start):
             if page.bytes > PAGE_BYTES_MAX:
                 message = f"a page has {page.bytes} bytes, at most {PAGE_BYTES_MAX} are allowed"
@@ -265,6 +271,8 @@ class _PageTotals:
                 rows = -1 if rows < 0 or page.rows < 0 else rows + page.rows
             if page.encoding == DELTA_BYTE_ARRAY:
                 prefixed = max(prefixed, page.bytes)
+            if self._uncounted and values >= chunk.num_values:
+                break  # as Arrow ends; what follows is another column's
         if chunk.physical_type == "BYTE_ARRAY":
             self._bound(chunk, values, dictionary, prefixed)
         return values, rows

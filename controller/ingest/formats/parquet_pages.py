@@ -11,6 +11,7 @@ Source: parquet-format (`parquet.thrift`), Thrift's compact protocol.
 from __future__ import annotations
 
 import os
+import re
 import struct
 from collections.abc import Iterator
 from dataclasses import dataclass
@@ -37,6 +38,9 @@ ENCRYPTED = (
     "the file is encrypted, and the service has no keys; write it without encryption, or decrypt "
     "it before it is dropped, such as by pyarrow with decryption_properties"
 )
+
+_OLD_WRITER = re.compile(r"parquet-mr(?: version (\d+)\.(\d+)\.(\d+))?")
+_COUNTS_HEADERS = (1, 2, 9)
 
 DATA_PAGE, DICTIONARY_PAGE, DATA_PAGE_V2 = 0, 2, 3
 DELTA_BYTE_ARRAY = 7
@@ -229,6 +233,21 @@ def _check_schema(footer: _Compact) -> None:
             if len(open_) > NESTING_MAX:
                 _refuse("parquet_limits", f"columns are nested deeper than {NESTING_MAX}")
         return
+
+
+def header_bytes_uncounted(created_by: str | None) -> int:
+    """Return how many bytes the size of a column chunk can lack, by the writer of the file.
+
+    Before 1.2.9 parquet-mr left out the header of the dictionary page, and wrote the place of that
+    page as that of the first data page. Arrow reads up to 100 bytes more of such a file.
+
+    Source: PARQUET-816; `parquet/file_reader.cc` of Arrow.
+    """
+    writer = _OLD_WRITER.match(created_by or "")
+    if writer is None:
+        return 0
+    version = tuple(int(number or 0) for number in writer.groups())
+    return 100 if version < _COUNTS_HEADERS else 0
 
 
 def pages(handle: int, start: int, size: int) -> Iterator[Page]:

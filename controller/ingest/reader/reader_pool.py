@@ -239,9 +239,19 @@ class ReaderPool:
                 self._watches.discard(watch)
 
     def warm(self) -> None:
-        """Start a process before the first file, and wait until it can read."""
-        with suppress(OSError, IntakeStoppedError):  # the first file says what is wrong
-            self._give_back(self._take("", never))
+        """Keep a process ready for the next file; a new one is waited for until it can read.
+
+        A service calls it at its start and from time to time.
+        """
+        with self._lock:
+            worn = [one for one in self._free if one.worn]
+            self._free = [one for one in self._free if one not in worn]
+            is_there = bool(self._free or self._busy)
+        for process in worn:
+            process.end()
+        if not is_there:
+            with suppress(OSError, IntakeStoppedError):  # the next file says what is wrong
+                self._give_back(self._take("", never))
 
     def close(self) -> None:
         """End all processes; waiting callers get the error that the service is stopping."""

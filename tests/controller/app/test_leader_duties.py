@@ -15,6 +15,7 @@ import structlog
 
 from controller.app import Service
 from controller.app.leader_duties import WATCH_AGAIN
+from controller.app.service import WARM_SECONDS
 from controller.ingest.folder.folder_report import ScanReport
 from controller.settings import load_settings
 from tests.controller.small_app import DOCUMENT, TOKEN, count, drop
@@ -142,3 +143,16 @@ def test_listings_in_between_do_not_move_the_time_at_which_a_file_has_settled(
     finally:
         duties.end()
         service.stop()
+
+
+def test_a_process_is_kept_ready_until_the_stop(tmp_path: Path) -> None:
+    """It is looked at again after each pause, and a stop ends the wait."""
+    service = Service(settings_of(tmp_path))
+    pauses, looked = Pauses(3), list[None]()
+    service._stop = pauses
+    service._keep_warm(lambda: looked.append(None))
+    assert len(looked) == 3
+    assert pauses.seconds == [WARM_SECONDS] * 3
+    service._keep_warm(lambda: looked.append(None))
+    assert len(looked) == 3
+    service.stop()

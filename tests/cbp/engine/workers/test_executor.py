@@ -3,6 +3,8 @@
 from __future__ import annotations
 
 import logging
+import os
+import signal
 from collections.abc import Callable, Iterator
 from dataclasses import replace
 from pathlib import Path
@@ -12,7 +14,7 @@ import pytest
 
 from cbp.engine.direct import LocalEngine
 from cbp.engine.interface.runs import PreparedRun, RunPlan
-from cbp.engine.workers.executor import WorkerExecutor
+from cbp.engine.workers.executor import IDLE_SECONDS, WorkerExecutor
 from cbp.model.author.source_modules import load_sources
 from cbp.model.dataflow.dataflow import Dataflow
 from controller.registry import Registry, TranslatorFiles
@@ -158,3 +160,55 @@ def test_a_worker_begins_as_the_service_began(
     assert "'2'" not in found
     assert "+09:00" not in found
     assert str(tmp_path) not in found
+
+
+def test_a_worker_that_died_is_replaced_before_the_next_run(
+    run: Run, workers: WorkerExecutor
+) -> None:
+    """And one that is there is kept, so that looking again costs nothing."""
+    workers.warm()
+    (pid,) = workers.pids
+    workers.warm()
+    assert workers.pids == [pid]
+    os.kill(pid, signal.SIGKILL)
+    (idle,) = workers._free
+    assert idle.worker.status() == -signal.SIGKILL
+    workers.warm()
+    (other,) = workers.pids
+    assert other != pid
+    run(OBSERVE)
+    assert workers.pids == [other]
+
+
+def test_what_was_idle_for_long_ends_but_for_one() -> None:
+    """The one that any run can take; a worker of one stage, or of a recomputation, ends."""
+    now = [0.0]
+    workers = WorkerExecutor(free_max=4, seconds=lambda: now[0])
+    try:
+        for shared_by in ("", "", "folder"):
+            workers._replace(shared_by)
+        last = workers.pids[1]
+        now[0] = IDLE_SECONDS - 1
+        workers.warm()
+        assert len(workers.pids) == 3
+        now[0] = IDLE_SECONDS
+        workers.warm()
+        assert workers.pids == [last]
+        now[0] *= 100
+        workers.warm()
+        assert workers.pids == [last]
+    finally:
+        workers.close()
+    assert workers.pids == []
+
+
+def test_no_more_workers_are_kept_than_may_be_idle() -> None:
+    """A stage whose worker only it can use is not made to wait for a new one each time."""
+    workers = WorkerExecutor(free_max=1)
+    try:
+        workers._replace("stage")
+        (pid,) = workers.pids
+        workers.warm()
+        assert workers.pids == [pid]
+    finally:
+        workers.close()

@@ -66,13 +66,19 @@ def request_of(folder: Path, data: bytes, format_: str = "jsonl", **limits: floa
 
 
 def test_the_first_file_finds_a_process_that_was_started_for_it(tmp_path: Path) -> None:
-    """A service warms one; a pool that is closed starts none, and says nothing."""
+    """A service keeps one, and replaces it if it ended; a pool that is closed starts none."""
     pool = ReaderPool()
     try:
         pool.warm()
         (pid,) = pool.pids
         pool(request_of(tmp_path, lines(1)))
+        pool.warm()
         assert pool.pids == [pid]
+        os.kill(pid, signal.SIGKILL)
+        os.waitid(os.P_PID, pid, os.WEXITED | os.WNOWAIT)
+        pool.warm()
+        assert len(pool.pids) == 1
+        assert pool.pids != [pid]
     finally:
         pool.close()
     pool.warm()
