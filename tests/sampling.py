@@ -24,6 +24,8 @@ def examples(number: int) -> int:
 def sampled(cases: Iterable[Any], *, every: int, first: int = 0) -> list[Any]:
     """Return the cases as parameters; only each `every`-th is part of the default run.
 
+    Write `@pytest.mark.part(every=...)` instead: it counts the cases of all decorators.
+
     Args:
         cases: Parameters of a test; tuples are parameters of several names.
         every: 2 plays every second one.
@@ -41,7 +43,7 @@ def sampled(cases: Iterable[Any], *, every: int, first: int = 0) -> list[Any]:
 def keep_a_part(items: Sequence[pytest.Item]) -> None:
     """Make soaks of the cases that the marker `part(every, first=0)` of their test leaves out.
 
-    Like `sampled`, for tests whose cases come from several decorators, or are named elsewhere.
+    They are counted as pytest lists them: of several decorators the uppermost changes fastest.
     """
     seen: Counter[str] = Counter()
     for item in items:

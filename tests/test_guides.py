@@ -55,7 +55,7 @@ def service() -> Iterator[ServiceProcess]:
             service.stop()
 
 
-@pytest.mark.part(every=2)
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("guide", EACH)
 def test_a_guide_prints_what_it_says(guide: Guide, service: ServiceProcess):
     """Each block runs after the one before it; something in each guide is executed."""

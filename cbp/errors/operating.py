@@ -230,7 +230,10 @@ class RollbackImpossibleError(OperatingError):
 
     def __init__(self, dataflow: str, why: str, **more: Any) -> None:
         super().__init__(
-            f"{dataflow!r} cannot be rolled back there: {why}", dataflow=dataflow, why=why, **more
+            f"{dataflow!r} cannot be rolled back to that point: {why}",
+            dataflow=dataflow,
+            why=why,
+            **more,
         )
 
 
@@ -244,9 +247,9 @@ class ReplaceRefusedError(OperatingError):
         self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(
-            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. What else can "
-            f"be done: `cbp rollback {dataflow} ... --without FILE` takes the file out, and the "
-            "corrected one can be dropped then",
+            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Instead, take "
+            f"the file out with `cbp rollback {dataflow} ... --without FILE`, and then drop the "
+            "corrected one",
             dataflow=dataflow,
             source=source,
             why=why,

@@ -172,8 +172,8 @@ class ForeignWriterError(OperatingError):
 
     def __init__(self, path: str, *, version: int, operation: str, engine: str) -> None:
         super().__init__(
-            f"{path}: version {version} was written by {engine} ({operation}); the stage stops. "
-            "Take it back with `cbp repair TABLE`, then resume the dataflow",
+            f"{path}: version {version} was written by {engine} ({operation}), not by CBP, "
+            "so the stage stops. Undo that write with `cbp repair TABLE`, then resume the dataflow",
             path=path,
             version=version,
             operation=operation,

@@ -353,7 +353,7 @@ class _Reader:
         return RetentionWish(None if hours is None else hours * 3600.0, most, count)
 
     def _until(self, where: str, given: Mapping[str, Any]) -> RetentionWish:
-        """Read `{until: snapshot}`, which stands alone."""
+        """Read `{until: snapshot}`, which goes with no other option."""
         if given["until"] != "snapshot":
             expected = f"expected 'snapshot', got {given['until']!r}"
             self._note("keep_invalid", f"{where}.until", expected)

@@ -51,7 +51,7 @@ _ALGORITHMS: Mapping[str, tuple[str, ...]] = {
     "P-521": ("ES512",),
     "Ed25519": ("EdDSA",),
 }
-"""Maps types of public keys, by their curves if they have one, to what they may have signed."""
+"""The signature algorithms that are accepted from each type of public key, or from each curve."""
 
 
 def provider_tokens(
@@ -286,9 +286,13 @@ class SigningKeys(Generic[K]):
         found = self._fetch(f"{self._issuer.rstrip('/')}/.well-known/openid-configuration")
         address = found.get("jwks_uri")
         if found.get("issuer") != self._issuer:
-            raise IdentityProviderError(self._issuer, "its discovery names another issuer")
+            raise IdentityProviderError(
+                self._issuer, "its openid-configuration names another issuer"
+            )
         if not isinstance(address, str) or not _is_as_safe(address, self._issuer):
-            raise IdentityProviderError(self._issuer, "its discovery names no safe jwks_uri")
+            raise IdentityProviderError(
+                self._issuer, "its openid-configuration names no safe jwks_uri"
+            )
         described = self._fetch(address).get("keys")
         if not isinstance(described, list):
             raise IdentityProviderError(self._issuer, "its jwks_uri has no keys")

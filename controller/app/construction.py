@@ -66,7 +66,7 @@ def drop_folder_for(
         on_accept: Called when an increment was accepted.
         on_close: Called with dataflow, source and key when a marker closes a frame.
         faults: Called at every durable effect.
-        limits: Those that are no settings; `None` means the defaults.
+        limits: Limits that are no settings; `None` means the defaults.
     """
     return DropFolder(
         store=store,

@@ -34,7 +34,7 @@ class ReadingService:
     """The parts, connected.
 
     Args:
-        settings: Those of the service, which has made its folders and its database.
+        settings: Settings of the service, which has made its folders and its database.
         ask: Asks the service for a part of its present state; called by one thread at a time.
 
     Attributes:

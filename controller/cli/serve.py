@@ -87,7 +87,7 @@ def serve(
     """Run the service until it is stopped.
 
     Args:
-        settings: Those of the environment.
+        settings: Settings of the environment.
         values: Settings that take precedence; `None` means not given.
         as_json: How to say where the service is.
         started: Called with the settings and the translators before the service answers.

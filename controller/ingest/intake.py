@@ -177,7 +177,10 @@ class Intake:
         lost = sorted(orphans[claim] for claim in orphans.keys() & finished)
         if lost:
             path = f"{place.increments}/_log/{lost[0]:020d}.json"
-            raise FileLostError(path, "its increment is there, and its file is in `finished`")
+            raise FileLostError(
+                path,
+                "its increment is there, and the dropped file was moved to `finished` already",
+            )
 
     def accept(self, place: SourcePlace, pending: Sequence[Pending]) -> None:
         """Sync and name the parts, put the log entries, index them; each step for all."""

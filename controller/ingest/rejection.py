@@ -104,9 +104,10 @@ class FileRejectedError(CbpError):
         if not columns:
             return self
         message = (
-            f"{self.message}. By a sample of the file, the source's schema lacks: "
-            f"{', '.join(columns)}. Once they are registered, `cbp quarantine readmit DATAFLOW "
-            f"{source} --all --code {self.rule} --reason TEXT` takes such files in as they are"
+            f"{self.message}. A sample of the file has columns that the source's schema lacks: "
+            f"{', '.join(columns)}. Add them to the schema and register it; then `cbp quarantine "
+            f"readmit DATAFLOW {source} --all --code {self.rule} --reason TEXT` takes in such "
+            "files, unchanged"
         )
         arguments = self.arguments() | {"message": message, "new_columns": tuple(columns)}
         return FileRejectedError(**arguments)

@@ -425,7 +425,8 @@ class Parts:
         return self._make(
             RebuildJobs,
             executor=self.given.verifier or self.given.executor,
-            compile_=self.given.registry.compile_registered,
+            compile_=self.given.registry.compile,
+            settle_seconds=self.given.limits.settle_seconds,
         )
 
     @cached_property
@@ -484,4 +485,5 @@ class Parts:
             executor=self.given.verifier or self.given.executor,
             retained=self.changes.retained,
             reference_records_max=self.given.limits.reference_records_max,
+            settle_seconds=self.given.limits.settle_seconds,
         )

@@ -55,7 +55,7 @@ class Controller:
     """Controls all dataflows of one service; safe to use from several threads.
 
     Args:
-        parts: Those that it is made of.
+        parts: The parts that it is made of.
 
     Attributes:
         registry: The translators that a document may name.

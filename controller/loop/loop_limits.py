@@ -25,6 +25,8 @@ class LoopLimits:
         change_seconds: How long a change waits for the runs under way.
         reference_records_max: Records of input up to which the reference engine verifies a
             dataflow: it holds all of them in memory.
+        settle_seconds: How long a verification, or a build beside, waits before it looks again
+            whether the dataflow has come to rest.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
 
@@ -33,6 +35,7 @@ class LoopLimits:
     cancel_seconds: float = 60.0
     change_seconds: float = 60.0
     reference_records_max: int = 200_000
+    settle_seconds: float = 0.2
     turns_max: int = TURNS_MAX
 
 

@@ -299,7 +299,7 @@ class DeltaMirror(_DeltaTarget):
         return replace(made, generation=generation, next=epoch + 1)
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return nothing: a mirror is replaced."""
+        """Return no files: nothing is stale, since a mirror is replaced as a whole."""
         return []
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:

@@ -54,7 +54,7 @@ class Mirrors:
 
         Args:
             record: The dataflow.
-            dataflow: The same, compiled.
+            dataflow: The dataflow, compiled.
             sink: The sink.
             note: Its note.
             target: Its target.

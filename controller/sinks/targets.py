@@ -50,7 +50,7 @@ class Targets:
 
         Args:
             record: The dataflow.
-            dataflow: The same, compiled.
+            dataflow: The dataflow, compiled.
             sink: The sink.
             choice: What an operator chose; `""`: nothing.
 

@@ -122,7 +122,7 @@ class Webhook:
         return note
 
     def stale(self, note: SinkNote, generations: Sequence[Generation]) -> list[str]:
-        """Return nothing: what was sent cannot be taken back, and is sent again."""
+        """Return no files: what was sent cannot be taken back, and is sent again."""
         return []
 
     def withdraw(self, note: SinkNote, generations: Sequence[Generation], first: int) -> SinkNote:

@@ -116,6 +116,7 @@ def test_a_digest_is_of_the_records_and_not_of_their_order(
     assert digest(other(rows)) != digest(rows)
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("name", ["increments", "reading", "kept", "timers"])
 def test_a_figure_has_a_line_of_each_candidate(name: str, tmp_path: Path) -> None:
     """All candidates without Spark are right at small sizes, and ratios are reported."""

@@ -33,18 +33,13 @@ from tests.conformance.earlier_folders import moved, unpack
 from tests.fixtures.earlier.rich import CORRECTED, MESSAGES, NAME, document, expected
 from tests.fixtures.earlier.rich_play import arrive, rows, served, settle, stood
 from tests.fixtures.earlier.write import HERE
-from tests.sampling import sampled
 
 ARCHIVES = sorted(path.name for path in HERE.glob("*-rich.tar.xz"))
 REBUILT = [name for name in ARCHIVES if not name.startswith(("0012-", "0013-"))]
 """What folders say is the same from 0012 to 0014: those migrations are of the store alone."""
 
 
-OLDEST_AND_NEWEST = len(ARCHIVES) - 1
-"""The default run plays these two; the others are soaks."""
-
-
-@pytest.fixture(params=sampled(ARCHIVES, every=OLDEST_AND_NEWEST))
+@pytest.fixture(params=ARCHIVES)
 def left(request: pytest.FixtureRequest, tmp_path: Path) -> Path:
     """Give the folder of a service that was killed, by an earlier version."""
     unpack(tmp_path, request.param)
@@ -77,7 +72,7 @@ def test_one_of_everything_is_kept() -> None:
         assert not lacking, (archive, lacking)
 
 
-@pytest.mark.part(every=2)
+@pytest.mark.part(every=len(ARCHIVES))
 def test_a_service_goes_on(left: Path) -> None:
     """Migrated and recovered, the tables are what was written; then on, and back."""
     with closing(open_store(f"sqlite:///{left}/cbp.db")) as store:
@@ -90,8 +85,8 @@ def test_a_service_goes_on(left: Path) -> None:
         goes_on(service, story_of(left))
 
 
-@pytest.mark.part(every=2)
-@pytest.mark.parametrize("left", sampled(REBUILT, every=len(REBUILT) - 1), indirect=True)
+@pytest.mark.part(every=(len(REBUILT) - 1) * 2)
+@pytest.mark.parametrize("left", REBUILT, indirect=True)
 @pytest.mark.parametrize(
     "url", ["", pytest.param("postgresql", marks=[pytest.mark.service, pytest.mark.soak])]
 )

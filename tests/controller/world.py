@@ -251,7 +251,7 @@ class World:
                 executor=self.executor,
                 arrivals=_Forwarded(self),
                 faults=self.faults,
-                limits=self.limits,
+                limits=replace(self.limits, settle_seconds=0.002),
                 **self._more,
             )
         )

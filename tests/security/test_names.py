@@ -68,6 +68,7 @@ def _filled(route: Route, name: str) -> httpx.URL:
     return httpx.URL("http://127.0.0.1:8420").copy_with(raw_path=path.encode())
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("route", WITH_NAMES, ids=lambda route: f"{route.method} {route.path}")
 def test_a_hostile_name_is_refused_by_every_route(
     route: Route, world: World, client: httpx.Client

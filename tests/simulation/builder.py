@@ -15,7 +15,6 @@ from controller.loop.beside.build_order import read_order
 from controller.loop.beside.rebuild_job import RebuildJob
 from tests.planned_faults import Crash
 from tests.simulation.history import require
-from tests.simulation.model import Record
 from tests.simulation.world import NAME, World
 
 __all__ = ["Builder"]
@@ -167,6 +166,6 @@ class Builder:
         shown = {}
         for name, node in world.controller.dataflow(NAME).stages.items():
             for state in node.translator.states if name in SAME else ():
-                rows: list[Record] = world.engine.records.read_state(world.folder, node, state.name)
+                rows = world.engine.records.read_state(world.folder, node, state.name)
                 shown[f"{name}.{state.name}"] = sorted(map(repr, rows))
         return shown

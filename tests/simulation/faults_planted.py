@@ -52,6 +52,7 @@ from controller.loop.recovery.rollback import Rollbacks
 from controller.loop.runs import output_retention as keeping
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.retained_inputs import RetainedInputs
+from controller.loop.verification.recomputation import below
 from controller.store.base import Store
 from tests.simulation import operations, plan
 from tests.simulation.planting import Plant
@@ -94,10 +95,9 @@ def builds_are_forgotten(patch: pytest.MonkeyPatch) -> None:
 
 def builds_take_nothing_back(patch: pytest.MonkeyPatch) -> None:
     """A build applies what a replacement brings, and not what it takes back."""
-    feed = build_beside.below
 
     def planted(depth: str, increment: Any) -> Any:
-        return feed(depth, replace(increment, gone=()))
+        return below(depth, replace(increment, gone=()))
 
     patch.setattr(build_beside, "below", planted)
 

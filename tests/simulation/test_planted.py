@@ -40,13 +40,13 @@ def is_found(bench: Bench, plant: Plant, *, power: bool = False) -> bool:
     return finding_seed(bench, plant, power=power) is not None
 
 
-@pytest.mark.parametrize("plant", sampled(CRASHES, every=3, first=2), ids=lambda p: p.__name__)
+@pytest.mark.parametrize("plant", sampled(CRASHES, every=6, first=2), ids=lambda p: p.__name__)
 def test_a_planted_fault_is_found(bench: Bench, plant: Plant) -> None:
     """Crashes, errors and repetitions of few seeds bring it to light."""
     assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
 
 
-@pytest.mark.parametrize("plant", sampled(OPERATIONS, every=4), ids=lambda p: p.__name__)
+@pytest.mark.parametrize("plant", sampled(OPERATIONS, every=8), ids=lambda p: p.__name__)
 def test_a_fault_in_an_operation_is_found(
     bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -69,6 +69,7 @@ def test_only_the_fence_stops_a_leader_that_does_not_know_that_it_was_deposed(
     assert passed is None, "the fence let it pass"
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("verb", "effect"),
     [("change", "description"), ("back", "generation"), ("close", "punctuation")],
@@ -114,7 +115,7 @@ def test_a_fault_of_views_is_found(
     assert is_found(bench, plant), f"{SEEDS_MAX} seeds did not find it"
 
 
-@pytest.mark.parametrize("plant", sampled(REPLACEMENTS, every=2), ids=lambda p: p.__name__)
+@pytest.mark.parametrize("plant", sampled(REPLACEMENTS, every=3), ids=lambda p: p.__name__)
 def test_a_fault_of_replacements_is_found(
     bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

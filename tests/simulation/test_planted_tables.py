@@ -25,7 +25,6 @@ from controller.ingest.folder.source_place import SourcePlace
 from controller.ingest.folder.table_feed import FeedPosition, save_position
 from controller.ingest.uploads import Uploads
 from controller.loop.tick import run_starts
-from tests.sampling import sampled
 from tests.simulation import operations, plan
 from tests.simulation.planting import SEEDS_MAX, Plant, finding_seed
 from tests.simulation.world import Bench
@@ -136,7 +135,8 @@ FOLLOWED: dict[Plant, int] = {
 """With a seed that found the fault when it was last looked up, and is played first."""
 
 
-@pytest.mark.parametrize("plant", sampled(LOOKUPS, every=2), ids=lambda plant: plant.__name__)
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("plant", LOOKUPS, ids=lambda plant: plant.__name__)
 def test_a_fault_of_look_ups_is_found(
     bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -146,7 +146,8 @@ def test_a_fault_of_look_ups_is_found(
     assert found is not None, f"{SEEDS_MAX} seeds did not find it"
 
 
-@pytest.mark.parametrize("plant", sampled(VIEWS, every=2), ids=lambda plant: plant.__name__)
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("plant", VIEWS, ids=lambda plant: plant.__name__)
 def test_a_fault_of_a_views_table_is_found(
     bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -156,7 +157,8 @@ def test_a_fault_of_a_views_table_is_found(
     assert found is not None, f"{SEEDS_MAX} seeds did not find it"
 
 
-@pytest.mark.parametrize("plant", sampled(FOLLOWED, every=2), ids=lambda plant: plant.__name__)
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("plant", FOLLOWED, ids=lambda plant: plant.__name__)
 def test_a_fault_of_a_followed_table_is_found(
     bench: Bench, plant: Plant, monkeypatch: pytest.MonkeyPatch
 ) -> None:

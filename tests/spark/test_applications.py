@@ -16,14 +16,13 @@ from tests.cbp.engine.broadcasts import broadcast, sent_to_all
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.limited import SHUFFLED, limits_of
-from tests.sampling import sampled
 from tests.stages.graphs import increments, small_web, small_world
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.part(every=2)
-@pytest.mark.parametrize("shuffled", sampled([False, True], every=2), ids=["arranged", "shuffled"])
+@pytest.mark.part(every=4)
+@pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
 @pytest.mark.parametrize("name", ["clustering", "pagerank"])
 def test_every_epoch_equals_the_reference(
     name: str, shuffled: bool, spark: Any, tmp_path: Path
@@ -58,6 +57,7 @@ def test_bytes_shuffled_do_not_grow_with_the_groups_that_get_a_record(
     assert all(0 < each < 10_000 for each in moved[0])
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("kind", "least", "most"),
     [

@@ -18,16 +18,16 @@ from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.cbp.engine.vectorised.arrow_forms import in_arrow
 from tests.driver import Driver
 from tests.limited import limits_of
-from tests.sampling import sampled
 from tests.spark.spark_epochs import epochs_of
 from tests.stages.graphs import increments, small_web
 
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("case", "shuffled"),
-    sampled(itertools.product(["clock", "members", "sequences", "tags"], (False, True)), every=3),
+    list(itertools.product(["clock", "members", "sequences", "tags"], (False, True))),
 )
 def test_every_epoch_equals_the_groupwise_form(
     case: str, shuffled: bool, spark: Any, tmp_path: Path
@@ -50,6 +50,7 @@ def test_the_ready_url_count_equals_the_groupwise_one(spark: Any, tmp_path: Path
     assert_same(dataflow, driver, epochs_of("url_count", seed=12))
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
 def test_a_whole_run_equals_the_reference(shuffled: bool, spark: Any, tmp_path: Path) -> None:
     """One call in one task, whichever way the records came; links come, and one goes."""

@@ -11,25 +11,22 @@ from cbp.engine.direct import DirectEngine
 from tests.bench.candidates.ours.blackbox_on_spark import SparkBlackboxExecutor
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
-from tests.sampling import sampled
 from tests.spark.spark_epochs import epochs_of
 
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.part(every=5)
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("case", "records"),
-    sampled(
-        [
-            ("parcels", 40),  # two states, one of them outer; written for other keys
-            ("sequences", 40),  # order, over two inputs
-            ("clock", 40),  # outer: who has no input is called as well
-            ("reach", 4),  # two states and messages
-            ("outer_probe", 10),  # ALL, addresses, messages
-        ],
-        every=5,
-    ),
+    [
+        ("parcels", 40),  # two states, one of them outer; written for other keys
+        ("sequences", 40),  # order, over two inputs
+        ("clock", 40),  # outer: who has no input is called as well
+        ("reach", 4),  # two states and messages
+        ("outer_probe", 10),  # ALL, addresses, messages
+    ],
 )
 def test_every_epoch_equals_the_reference(
     case: str, records: int, spark: Any, tmp_path: Path

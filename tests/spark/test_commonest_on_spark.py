@@ -25,6 +25,7 @@ def folder(tmp_path_factory: pytest.TempPathFactory) -> Path:
     return tmp_path_factory.mktemp("author")
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("mistake", SHOWN, ids=lambda one: one.name)
 def test_a_worker_of_spark_says_the_same(mistake: Mistake, spark: Any, folder: Path) -> None:
     """The whole message, with the author's line, from a file that only the driver has read."""

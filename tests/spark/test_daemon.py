@@ -22,6 +22,7 @@ ended_quietly(work)({error})
 """
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("error", "code", "told"),
     [("BrokenPipeError()", 0, ""), ("ValueError('cause')", 1, "ValueError: cause")],

@@ -61,6 +61,7 @@ def test_what_one_dataflow_changes_another_does_not_see(
     assert len(said) == 1
 
 
+@pytest.mark.soak
 def test_a_recomputation_has_workers_of_its_own(spark: SparkSession) -> None:
     """Spark keeps them apart by their environment, and only in the thread that recomputes."""
     variables = WorkerVariables.of(spark.sparkContext)

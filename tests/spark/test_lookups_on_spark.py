@@ -29,6 +29,7 @@ def engine_of(spark: Any, folder: Path, limits: EngineLimits, hash_mask: int = -
     return DirectEngine(SparkExecutor(spark), cache=cache, hash_mask=hash_mask, limits=limits)
 
 
+@pytest.mark.part(every=2, first=1)
 @pytest.mark.parametrize("shuffled", [False, True], ids=["arranged", "shuffled"])
 def test_what_is_looked_up_is_the_references(shuffled: bool, spark: Any, tmp_path: Path) -> None:
     """Nothing of the looked-up tables is shuffled; each task finds its groups' records."""

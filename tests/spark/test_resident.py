@@ -33,7 +33,6 @@ from tests.bench.workloads.workload import UrlCount
 from tests.cbp.engine.epochs import assert_same, dataflow_of
 from tests.driver import Driver
 from tests.fresh import REPOSITORY
-from tests.sampling import sampled
 from tests.spark.killed_workers import KillOnce, lost_attempts
 from tests.spark.resident_work import dying, hanging, raising, told
 from tests.spark.resident_workers import PATH, asked, started
@@ -188,6 +187,7 @@ time.sleep(600)
 """
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("hangs", [False, True])
 def test_a_worker_ends_with_its_driver(hangs: bool, tmp_path: Path) -> None:
     """However that ends, whatever the worker does: none writes for a service that was killed.
@@ -217,8 +217,9 @@ def test_there_are_as_many_workers_as_asked_for_and_one_per_slot(spark: Any) -> 
     assert executor.residents.most == executor.slots
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.spark
-@pytest.mark.parametrize("point", sampled(["data_sync.after", ""], every=2))
+@pytest.mark.parametrize("point", ["data_sync.after", ""])
 def test_small_runs_give_the_references_epochs_without_a_job(
     point: str, spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:
@@ -254,10 +255,9 @@ def test_small_runs_give_the_references_epochs_without_a_job(
     executor.residents.close()
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.spark
-@pytest.mark.parametrize(
-    ("name", "workers"), sampled([("jobs", 0), ("blackbox", 0), ("cbp", 2)], every=3)
-)
+@pytest.mark.parametrize(("name", "workers"), [("jobs", 0), ("blackbox", 0), ("cbp", 2)])
 def test_a_benchmark_has_its_workers_from_the_first_run(
     name: str, workers: int, spark: Any, tmp_path: Path
 ) -> None:

@@ -12,15 +12,12 @@ from cbp.engine.direct import DirectEngine
 from cbp.engine.spark import SparkExecutor
 from tests.cbp.engine.set_aside_pair import FORMS, Pair
 from tests.limited import limits_of
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.spark
 
 
-@pytest.mark.part(every=2)
-@pytest.mark.parametrize(
-    ("form", "shuffled"), sampled(itertools.product(FORMS, (False, True)), every=3)
-)
+@pytest.mark.part(every=6)
+@pytest.mark.parametrize(("form", "shuffled"), list(itertools.product(FORMS, (False, True))))
 def test_it_is_what_the_reference_sets_aside(
     form: str, shuffled: bool, spark: Any, tmp_path: Path
 ) -> None:

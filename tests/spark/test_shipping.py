@@ -5,7 +5,7 @@ from __future__ import annotations
 import importlib
 import subprocess
 import sys
-from collections.abc import Iterator
+from collections.abc import Callable, Iterator
 from pathlib import Path
 from typing import Any
 
@@ -89,6 +89,7 @@ def test_a_worker_that_finds_another_file_calls_nothing(module: Any, tmp_path: P
     assert "restart the service" in with_differences(error).message
 
 
+@pytest.mark.soak
 def test_what_a_lambda_calls_is_checked_too(module: Any, tmp_path: Path) -> None:
     """It is sent by value, and names what it needs."""
     task = eval("lambda number, attempt: [Count().one(attempt)]", {"Count": module.Count})
@@ -98,6 +99,7 @@ def test_what_a_lambda_calls_is_checked_too(module: Any, tmp_path: Path) -> None
     )
 
 
+@pytest.mark.soak
 def test_a_method_of_an_instance_is_checked_by_its_class(module: Any, tmp_path: Path) -> None:
     """As `translate` is sent."""
     one = module.Count().one
@@ -110,23 +112,25 @@ def test_a_method_of_an_instance_is_checked_by_its_class(module: Any, tmp_path: 
 
 
 @pytest.mark.spark
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("what", ["task", "plan"])
 def test_workers_of_spark_call_no_code_but_the_drivers(
-    spark: Any, module: Any, tmp_path: Path
+    what: str, spark: Any, module: Any, tmp_path: Path
 ) -> None:
     """Neither tasks, nor functions that an author's plan in SQL holds."""
     write(tmp_path / "machine", FILES | EDITED)
     context = spark.sparkContext
     executor = SparkExecutor(spark)
+    calls: dict[str, Callable[[], Any]] = {
+        "task": lambda: executor._run_numbered(1, module.alone),
+        "plan": lambda: spark.range(0, 1, 1, 1).mapInArrow(module.batches, "body string").collect(),
+    }
     before = dict(context.environment)
     context.environment["PYTHONPATH"] = f"{tmp_path / 'machine'}:{Path(__file__).parents[2]}"
     try:
-        for call in (
-            lambda: executor._run_numbered(1, module.alone),
-            lambda: spark.range(0, 1, 1, 1).mapInArrow(module.batches, "body string").collect(),
-        ):
-            with pytest.raises((PySparkException, Py4JJavaError)) as caught:
-                call()
-            assert isinstance(carried_error(str(caught.value)), CodeNotLoadedError)
+        with pytest.raises((PySparkException, Py4JJavaError)) as caught:
+            calls[what]()
+        assert isinstance(carried_error(str(caught.value)), CodeNotLoadedError)
     finally:
         context.environment.clear()
         context.environment.update(before)

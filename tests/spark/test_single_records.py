@@ -21,6 +21,7 @@ from tests.flows import Scored
 pytestmark = pytest.mark.spark
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     "kind", [SparkExecutor, pytest.param(SparkBlackboxExecutor, marks=pytest.mark.soak)]
 )

@@ -30,7 +30,6 @@ from tests.kernel import with_kernel
 from tests.keys import COMPOSED, dataflow_of_keys, epochs_of_keys
 from tests.limited import SHUFFLED, limits_of, with_limits
 from tests.loops import Components, loop_of
-from tests.sampling import sampled
 from tests.spark.spark_epochs import epochs_of
 
 pytestmark = pytest.mark.spark
@@ -42,13 +41,10 @@ def engine(spark: Any, tmp_path: Path) -> DirectEngine:
     return DirectEngine(SparkExecutor(spark), cache=str(tmp_path / "cache"))
 
 
-@pytest.mark.part(every=3)
+@pytest.mark.part(every=24)
 @pytest.mark.parametrize(
     ("case", "shuffled"),
-    sampled(
-        ((case, way) for way in (False, True) for case in CASES if case != "parting_items"),
-        every=8,
-    ),
+    list((case, way) for way in (False, True) for case in CASES if case != "parting_items"),
 )
 def test_every_epoch_equals_the_reference(
     case: str,
@@ -62,6 +58,7 @@ def test_every_epoch_equals_the_reference(
     assert_same(dataflow, Driver(engine, dataflow, tmp_path / "t"), epochs_of(case, seed=7))
 
 
+@pytest.mark.soak
 @pytest.mark.parametrize(
     ("shuffled", "hash_mask"),
     [
@@ -89,6 +86,7 @@ def test_keys_of_every_type_make_the_references_groups(
     assert_same(dataflow, driver, epochs, ordered=hash_mask == -1, source="r")
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("shuffled", [False, True])
 def test_a_loop_equals_the_reference(shuffled: bool, engine: DirectEngine, tmp_path: Path) -> None:
     """All supersteps run in one Spark task, whichever way the first one's records came."""
@@ -100,6 +98,7 @@ def test_a_loop_equals_the_reference(shuffled: bool, engine: DirectEngine, tmp_p
     assert [figures["jobs_spark"] for figures in driver.figures] == [1, 1]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("several", [False, True], ids=["one task", "two jobs"])
 def test_fused_stages_equal_the_reference(
     several: bool, engine: DirectEngine, tmp_path: Path
@@ -236,6 +235,7 @@ def read_by_all(spark: Any, path: str, *columns: str) -> list[list[str]]:
     return [order_free(rows) for rows in (by_spark, by_kernel, by_polars, by_delta_rs)]
 
 
+@pytest.mark.soak
 def test_four_readers_see_exactly_the_state(
     engine: DirectEngine, spark: Any, tmp_path: Path
 ) -> None:

@@ -85,6 +85,7 @@ def test_every_epoch_equals_the_groupwise_form(
     assert not list((tmp_path / "cache").rglob("*.called"))
 
 
+@pytest.mark.soak
 def test_every_state_is_called_by_one_task_wherever_a_union_puts_it(
     spark: Any, tmp_path: Path
 ) -> None:
@@ -178,8 +179,10 @@ class Doubled(UrlCountSql):
     queries = {**UrlCountSql.queries, "totals": "SELECT url, n * 2 AS n FROM summed"}  # noqa: RUF012
 
 
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("runs", [3, 4])
 def test_a_plan_is_made_once_per_version_and_reads_what_each_run_reads(
-    spark: Any, tmp_path: Path
+    runs: int, spark: Any, tmp_path: Path
 ) -> None:
     """Two dataflows of one engine, run at the same time, count what they read and nothing else.
 
@@ -207,7 +210,8 @@ def test_a_plan_is_made_once_per_version_and_reads_what_each_run_reads(
         assert None not in kept
         plans[at].append(kept)  # held, so that no other one has its place
 
-    for translator, urls in [(first, "ab"), (first, "bcaab"), (second, "cd"), (first, "dd")]:
+    each_run = [(first, "ab"), (first, "bcaab"), (second, "cd"), (first, "dd")]
+    for translator, urls in each_run[:runs]:
         with ThreadPoolExecutor(2) as threads:
             each = [(0, translator, urls), (1, translator, urls.upper() + "xy")]
             list(threads.map(lambda arguments: run(*arguments), each))

@@ -131,6 +131,7 @@ def expected_results(epochs: list[Rows]) -> list[Result]:
     return results
 
 
+@pytest.mark.soak
 def test_every_answer_is_the_result_of_an_epoch_and_never_goes_back(
     spark: Any, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

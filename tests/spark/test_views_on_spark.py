@@ -14,7 +14,6 @@ from cbp.engine.storage.engine_limits import EngineLimits
 from tests.cbp.engine.epochs import NARROW, assert_same
 from tests.driver import Driver
 from tests.limited import limits_of
-from tests.sampling import sampled
 from tests.view_dataflows import links_dataflow, random_epochs, random_items, shelf_dataflow
 
 pytestmark = pytest.mark.spark
@@ -25,7 +24,8 @@ def engine_of(spark: Any, folder: Path, limits: EngineLimits, hash_mask: int = -
     return DirectEngine(SparkExecutor(spark), cache=cache, hash_mask=hash_mask, limits=limits)
 
 
-@pytest.mark.parametrize("shuffled", sampled([True, False], every=2))
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("shuffled", [True, False])
 def test_views_and_their_readers_are_the_references(
     shuffled: bool, spark: Any, tmp_path: Path
 ) -> None:
@@ -36,9 +36,10 @@ def test_views_and_their_readers_are_the_references(
     assert_same(dataflow, driver, random_epochs(random.Random(3)))
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("tasks", "reads", "hash_mask"),
-    sampled([(2, 1_000_000, NARROW), (2, 0, NARROW), (1, 1_000_000, -1)], every=3),
+    [(2, 1_000_000, NARROW), (2, 0, NARROW), (1, 1_000_000, -1)],
     ids=["parts-colliding", "shuffled-colliding", "one"],
 )
 def test_views_in_sql_are_those_of_groups(

@@ -142,6 +142,7 @@ class Foreign(TranslateSql):
     queries = {"seen": "SELECT concat(v, '!') AS v, 1L AS n FROM items"}  # noqa: RUF012
 
 
+@pytest.mark.soak
 def test_state_of_another_key_is_refused_in_sql(
     executors: Callable[[str], Any], tmp_path: Path
 ) -> None:

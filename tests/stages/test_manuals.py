@@ -27,7 +27,6 @@ from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from stages.flows.set_diff import set_diff
 from stages.translators.url_count import UrlCount
 from tests.driver import Driver
-from tests.sampling import sampled
 from tests.stages.crawl import links_of, queue_of, site_of, sites_of
 from tests.stages.manuals import WEBS, Edge, numbered, pages_of
 from tests.stages.reference_pagerank import from_scratch
@@ -38,7 +37,7 @@ SIZES = [FEW, pytest.param(ALL_PAGES, marks=[pytest.mark.soak, pytest.mark.timeo
 NOON = datetime(2026, 11, 21, 12, tzinfo=UTC)
 
 sizes = pytest.mark.parametrize("limit", SIZES, ids=lambda limit: "some" if limit else "all")
-webs = pytest.mark.parametrize("web", sampled(WEBS, every=3, first=2))
+webs = pytest.mark.parametrize("web", WEBS)
 
 
 def parts(records: Sequence[Any], increments: int) -> list[list[Any]]:
@@ -65,6 +64,7 @@ def last(driver: Driver, flow: str, key: str, value: str) -> dict[Any, Any]:
     return {row[key]: row[value] for rows in driver.outputs(flow) for row in rows}
 
 
+@pytest.mark.part(every=3, first=2)
 @webs
 @sizes
 def test_links_are_counted_as_counter_does(web: str, limit: int | None, tmp_path: Path) -> None:
@@ -77,6 +77,7 @@ def test_links_are_counted_as_counter_does(web: str, limit: int | None, tmp_path
     assert len(targets) > 100
 
 
+@pytest.mark.part(every=3, first=2)
 @webs
 @sizes
 def test_two_crawls_differ_as_sets_do(web: str, limit: int | None, tmp_path: Path) -> None:
@@ -104,6 +105,7 @@ def test_two_crawls_differ_as_sets_do(web: str, limit: int | None, tmp_path: Pat
     assert any(chain.from_iterable(expected.values()))
 
 
+@pytest.mark.part(every=3, first=2)
 @webs
 @sizes
 def test_the_queue_is_what_links_say(web: str, limit: int | None, tmp_path: Path) -> None:
@@ -126,7 +128,8 @@ def test_the_queue_is_what_links_say(web: str, limit: int | None, tmp_path: Path
     assert queue
 
 
-@pytest.mark.parametrize("increments", sampled([1, 2, 5, 20], every=4, first=2))
+@pytest.mark.part(every=12, first=10)
+@pytest.mark.parametrize("increments", [1, 2, 5, 20])
 @webs
 def test_coefficients_are_those_of_networkx(web: str, increments: int) -> None:
     """It is that of the undirected graph of links, in both forms, whatever the increments."""

@@ -17,7 +17,6 @@ from stages.flows.clustering_by_messages import clustering_by_messages as cluste
 from stages.flows.pagerank_in_phases import pagerank_in_phases as pagerank
 from tests.cbp.engine.epochs import assert_same
 from tests.driver import Driver
-from tests.sampling import sampled
 from tests.stages.graphs import increments, small_web, small_world
 
 FLOWS = {
@@ -28,8 +27,8 @@ FLOWS = {
 }
 
 
-@pytest.mark.part(every=2, first=1)
-@pytest.mark.parametrize("name", sampled(FLOWS, every=3))
+@pytest.mark.part(every=6)
+@pytest.mark.parametrize("name", FLOWS)
 def test_every_epoch_equals_the_reference(name: str, tmp_path: Path) -> None:
     """With several tasks and small windows; new edges arrive while state is there."""
     limits = EngineLimits(rows_per_task=20, window_rows=50, large_group_rows=50)

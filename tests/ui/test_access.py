@@ -179,6 +179,7 @@ def who(served: Served, secret: str) -> str:
     return answer.json()["actor"] if answer.is_success else ""
 
 
+@pytest.mark.soak
 def test_a_session_that_is_held_says_that_the_disk_is_full(clicks: Served, viewer: Viewer) -> None:
     """Over every screen, until the service says that it is stored."""
     page = enter(viewer, clicks)
@@ -277,7 +278,7 @@ def page_of_another_port(body: str) -> Iterator[str]:
             """Say nothing."""
 
     server = http.server.ThreadingHTTPServer(("127.0.0.1", 0), Evil)
-    threading.Thread(target=server.serve_forever, daemon=True).start()
+    threading.Thread(target=server.serve_forever, args=(0.02,), daemon=True).start()
     try:
         yield f"http://127.0.0.1:{server.server_address[1]}/"
     finally:
@@ -285,6 +286,7 @@ def page_of_another_port(body: str) -> Iterator[str]:
         server.server_close()
 
 
+@pytest.mark.soak
 def test_a_form_of_another_port_changes_nothing(clicks: Served, open_viewer: OpenViewer) -> None:
     """The browser sends the cookie, as it is the same site; the service refuses all the same."""
     viewer = open_viewer()

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 from playwright.sync_api import Page, expect
 
-from tests.sampling import sampled
 from tests.system.processes import until
 from tests.ui.conftest import OpenViewer
 from tests.ui.served import CLICKS, Served
@@ -185,6 +184,7 @@ def test_files_are_dragged_onto_the_page(served: Served, viewer: Viewer) -> None
     assert [one["path"] for one in quarantined(served, "dragged")] == ["bad.jsonl"]
 
 
+@pytest.mark.soak
 def test_a_long_state_is_paged(served: Served, viewer: Viewer) -> None:
     """All pages together are the state; Back shows the page before, as its address does."""
     served.apply_clicks(days=0, name="long")
@@ -306,7 +306,8 @@ def test_hostile_values_are_text_everywhere(odd: Served, viewer: Viewer) -> None
     screenshot(page, "state-key")
 
 
-@pytest.mark.parametrize("path", sampled(["sources", "increments", "increments/urls/2"], every=3))
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize("path", ["sources", "increments", "increments/urls/2"])
 def test_a_name_that_turns_the_text_around_it_is_seen_as_it_is(
     odd: Served, viewer: Viewer, path: str
 ) -> None:
@@ -316,6 +317,7 @@ def test_a_name_that_turns_the_text_around_it_is_seen_as_it_is(
     assert_legible(page)
 
 
+@pytest.mark.soak
 def test_the_sizes_of_all_states_are_one_request(odd: Served, viewer: Viewer) -> None:
     """However many stages there are; size, key and kind are those of REST."""
     asked: list[str] = []
@@ -432,7 +434,9 @@ def test_whole_numbers_keep_every_digit(served: Served, viewer: Viewer) -> None:
 SCREENS = ["sources", "increments", "state", "results"]
 
 
-@pytest.mark.parametrize("screen", sampled(SCREENS, every=4))
+@pytest.mark.part(every=4)
+@pytest.mark.soak
+@pytest.mark.parametrize("screen", SCREENS)
 def test_an_empty_dataflow_says_what_to_do(
     served: Served, open_viewer: OpenViewer, screen: str, register_empty: Callable[[], None]
 ) -> None:

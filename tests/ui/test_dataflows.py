@@ -19,6 +19,7 @@ def _summary(service: Served, name: str) -> dict[str, Any]:
     return next(dict(item) for item in items if item["name"] == name)
 
 
+@pytest.mark.soak
 def test_a_newcomer_gets_from_nothing_to_a_registered_dataflow(
     served: Served, viewer: Viewer
 ) -> None:
@@ -105,7 +106,7 @@ def test_a_failing_stage_is_named_with_its_error_and_tried_again(
     clicks.apply_failing()
     page = viewer.open("/")
     headline = page.get_by_role("region", name="State of all dataflows")
-    expect(headline).to_contain_text("Not up to date: 1 of 3 dataflows;")
+    expect(headline).to_contain_text(re.compile(r"Not up to date: 1 of \d dataflows;"))
     expect(headline).to_contain_text("failing: the stage extract")
     trouble = _trouble(clicks)
     expect(headline).to_contain_text(trouble["error"]["message"][:60])

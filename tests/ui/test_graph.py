@@ -51,6 +51,7 @@ def _example(service: Served, name: str) -> dict[str, Any]:
     return dict(service.get(f"/dataflows/{name}")["document"])
 
 
+@pytest.mark.soak
 def test_the_graph_has_every_stage_and_flow(served: Served, viewer: Viewer) -> None:
     """Stages, sources and results as boxes with their states; frames around what runs together."""
     _example(served, "crawl_queue")

@@ -162,6 +162,7 @@ def test_a_preview_is_left_without_an_effect(clicks: Served, viewer: Viewer) -> 
     assert clicks.get("/dataflows/clicks/rollbacks")["items"] == []
 
 
+@pytest.mark.soak
 def test_a_verification_that_is_equal(clicks: Served, viewer: Viewer) -> None:
     """Started and followed on the page, it ends with what REST says."""
     page = viewer.open("/dataflows/clicks/verify")

@@ -112,6 +112,7 @@ def test_a_new_version_is_planned_before_it_takes_over(
     expect(page.get_by_label("What version 2 changed")).to_contain_text("+  url_count:")
 
 
+@pytest.mark.soak
 def test_what_a_version_loses_has_to_be_acknowledged(
     served: Served, viewer: Viewer, open_viewer: OpenViewer
 ) -> None:

@@ -179,6 +179,7 @@ def test_many_runs_are_cancelled_and_tried_again_at_once(
     assert {stage_of(served, name)["epoch"] for name in ("slow_a", "slow_b")} == {1}
 
 
+@pytest.mark.soak
 def test_a_run_shows_its_time_its_records_and_its_neighbours(
     served: Served, viewer: Viewer
 ) -> None:

@@ -79,6 +79,7 @@ def test_what_is_set_aside_is_seen_tried_and_given_back(
     assert served.get("/dataflows/visits/state/keep/seen", word="poison")["items"][-1]["n"] == 5
 
 
+@pytest.mark.soak
 def test_it_is_shown_on_a_telephone(served: Served, open_viewer: Any) -> None:
     """A narrow page scrolls the table, not itself; nothing overlaps."""
     send(served, "visits", "wednesday", ("tea", 1))

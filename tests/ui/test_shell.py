@@ -34,6 +34,7 @@ def test_nothing_is_shown_before_the_token(clicks: Served, viewer: Viewer) -> No
     expect(page.get_by_role("link", name="clicks", exact=True)).to_be_visible()
 
 
+@pytest.mark.soak
 def test_the_palette_goes_to_a_dataflow(clicks: Served, viewer: Viewer) -> None:
     """Ctrl K and a few letters open a dataflow; nothing else needs to be touched."""
     page = viewer.open("/")

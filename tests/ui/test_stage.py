@@ -69,6 +69,7 @@ def test_a_stage_shows_its_queues_state_and_runs(served: Served, viewer: Viewer)
     expect(page.get_by_role("heading", level=1)).to_contain_text("epoch 4")
 
 
+@pytest.mark.soak
 def test_a_full_queue_holds_its_writer_and_says_so(served: Served, viewer: Viewer) -> None:
     """At its limit the bar is full, in words, on the stage and on the graph; then it empties."""
     served.post("/dataflows/visits/stages/again/pause")
@@ -148,6 +149,7 @@ def test_a_stage_gets_a_priority(
     assert detail(served, "again")["stage"]["priority"] == "normal"
 
 
+@pytest.mark.soak
 def test_a_failing_stage_is_seen_understood_and_repaired_through_the_page(
     served: Served, author: Author, viewer: Viewer
 ) -> None:

@@ -233,6 +233,7 @@ WAITS = "What is late, and why?"
 """The answer comes once something is late: after real seconds."""
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     "question",
     [pytest.param(one, marks=[pytest.mark.soak] if one == WAITS else []) for one in QUESTIONS],

@@ -112,7 +112,7 @@ class IntentionLog:
         numbers = record_numbers(self._files.list_names(f"{self._folder}/{_GENERATIONS}"))
         for expected, number in enumerate(numbers, 1):
             if number != expected:
-                raise FileLostError(self._generation_path(expected), "a later one is there")
+                raise FileLostError(self._generation_path(expected), "a later generation is there")
         paths = (self._generation_path(number) for number in numbers)
         return tuple(read_record(self._files, path, Generation.from_json) for path in paths)
 

@@ -34,7 +34,7 @@ def feed_settings(flow: str, key: Schema) -> dict[str, str]:
 
 
 def feed_flow(configuration: Mapping[str, str]) -> str:
-    """Return the name of the output from which a table's feed is made; `""` without a feed."""
+    """Return the output from which a table's change feed is made; `""` if it has no feed."""
     return configuration.get(_FLOW, "") if configuration.get(ENABLED) == "true" else ""
 
 

@@ -37,12 +37,12 @@ Wrote = Mapping[str, Mask]
 
 @dataclass(frozen=True, slots=True)
 class Timers:
-    """What becomes of the hidden timers of some groups.
+    """How a call changes the hidden timers of its groups.
 
     Attributes:
-        died: Positions in the source of those that go.
-        groups: Groups that get a new one; ascending.
-        at: When the new ones are due.
+        died: Positions of the timers to remove, in the state source that holds them.
+        groups: Groups that get a new timer; ascending.
+        at: When the new timers are due.
     """
 
     died: Int64s

@@ -93,7 +93,7 @@ def large_group_ranges(hashes: Int64s, groups: Mapping[int, LargeGroup]) -> Rang
 
     Args:
         hashes: The called groups.
-        groups: Those among them that are large in a state, by hash.
+        groups: Called groups that are large in a state, by hash.
     """
     sizes = np.zeros(len(hashes), np.int64)
     for hash_, group in groups.items():

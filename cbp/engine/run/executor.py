@@ -95,14 +95,14 @@ class LocalExecutor:
         """Do nothing: no process is started."""
 
     def waits_for(self) -> str:
-        """Return nothing: it can run at once."""
+        """Return `""`: there is nothing to start."""
         return ""
 
     def cancel(self, run: str) -> None:
         """Do nothing: a task here cannot be interrupted."""
 
     def starved(self, runs: Collection[str]) -> Collection[str]:
-        """Return nothing: a run never waits, as it uses its caller's thread."""
+        """Return no runs: a run never waits, since it uses its caller's thread."""
         del runs
         return ()
 

@@ -68,7 +68,9 @@ def read_set_aside(path: str, live: Iterable[AddFile]) -> list[Record]:
 
 
 def refused_records(plan: RunPlan) -> Iterator[SetAside]:
-    """Yield the records of a run's frames that have no framing key, one more than may be at most.
+    """Yield the records of a run's frames that have no framing key.
+
+    Ends after one record more than the stage may set aside, which is enough to refuse the run.
 
     Raises:
         IncrementDamagedError: A file is missing or damaged.

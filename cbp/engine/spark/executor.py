@@ -243,7 +243,7 @@ class SparkExecutor:
         """Do nothing: Spark runs already."""
 
     def waits_for(self) -> str:
-        """Return nothing: it can run at once."""
+        """Return `""`: Spark runs already."""
         return ""
 
     def cancel(self, run: str) -> None:

@@ -33,10 +33,10 @@ _NEVER = np.iinfo(np.int64).max
 
 @dataclass(frozen=True, slots=True)
 class Woken:
-    """Groups that a run calls for their timers.
+    """Groups that a run calls because their timers are due.
 
     Attributes:
-        hashes: Their hashes, ascending, each once. A hash can stand for other groups, too.
+        hashes: Hashes of their keys, ascending, each once. Other groups can have the same hash.
         until: A timer is due if it is not later than this.
     """
 

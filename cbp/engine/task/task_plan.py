@@ -158,7 +158,7 @@ class Then:
     """A groupwise stage whose only input is written by a record-wise stage.
 
     Attributes:
-        flow: That input, as `stage.output`.
+        flow: The flow of the stage's only input, as `stage.output`.
         plan: Plan for one task; its input files do not exist yet.
     """
 

@@ -57,7 +57,7 @@ def timeline(figures: Mapping[str, float], seconds: float | None) -> tuple[Phase
     """Return the phases of a run, in order.
 
     Args:
-        figures: Those of the run; without beginnings, for example of an earlier release, there
+        figures: Figures of the run; without beginnings, for example of an earlier release, there
             are no phases.
         seconds: How long the run took; `None` if it goes on.
     """

@@ -61,7 +61,7 @@ class Parts:
         events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
         now: Returns the time, aware and in UTC.
-        summaries: Those of dataflows that answers were made of.
+        summaries: Summaries of dataflows, kept for the next answer.
     """
 
     controller: Controller

@@ -1,7 +1,7 @@
 """The command `cbp rebuild`: build all tables anew beside the present ones, then swap them in.
 
 cbp rebuild clicks clicks.yaml        builds, shows what differs, and asks
-cbp rebuild clicks                    the same with the present version: tables that were damaged
+cbp rebuild clicks                    the same with the present version, to replace damaged tables
 cbp rebuild clicks --seed urls=/old   reads these files in place of input that is gone
 cbp rebuild clicks --swap             swaps in what is ready
 cbp rebuild clicks --cancel
@@ -40,7 +40,11 @@ Document = Annotated[
 Swap = Annotated[bool, typer.Option("--swap", help="Swap in the tables that are ready.")]
 Cancel = Annotated[bool, typer.Option("--cancel", help="End the rebuild that is under way.")]
 Back = Annotated[
-    bool, typer.Option("--back", help="Show the tables from before the last swap again.")
+    bool,
+    typer.Option(
+        "--back",
+        help="Show the tables from before the last swap again; needs the code of that version.",
+    ),
 ]
 List = Annotated[bool, typer.Option("--list", help="List the rebuilds, and what is ready.")]
 Seed = Annotated[

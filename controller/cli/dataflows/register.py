@@ -29,11 +29,15 @@ Document = Annotated[
 ]
 Keep = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="Keep the state of this replaced stage."),
+    typer.Option(metavar="STAGE", help="Keep the state of this changed stage, and what it wrote."),
 ]
 Rebuild = Annotated[
     list[str] | None,
-    typer.Option(metavar="STAGE", help="Compute the state of this stage again from its input."),
+    typer.Option(
+        metavar="STAGE",
+        help="Compute the results of this stage again from the retained input: all tables of the "
+        "dataflow are built beside the present ones; with --in-place, only those of the stage.",
+    ),
 ]
 InPlace = Annotated[
     bool,

@@ -98,11 +98,16 @@ def resume_command(
     rewrite: Annotated[
         bool,
         typer.Option(
-            "--rewrite", help="Remove what a roll-back undid, and publish what replaced it."
+            "--rewrite",
+            help="After a roll-back: remove what it undid, and publish what replaced it.",
         ),
     ] = False,
     keep: Annotated[
-        bool, typer.Option("--keep", help="Leave what is no longer true, and continue.")
+        bool,
+        typer.Option(
+            "--keep",
+            help="After a roll-back: leave what it undid where it was published, and go on.",
+        ),
     ] = False,
     json_: AsJson = False,
 ) -> None:

@@ -484,7 +484,7 @@ def announced_claims(
     """Return the open claims that belong to manifests, by the file's name.
 
     Args:
-        manifests: Those that are sealed.
+        manifests: The sealed manifests.
         claims: All open claims of the source.
         copies: Ids of the claims whose file is in `claimed`.
         listed_paths: Names of the files in `incoming`. If a name is there as well, a claimed copy

@@ -116,7 +116,7 @@ class Notes:
 LINES_MAX = 100
 LOOK_FURTHER_LINES = 1_000_000
 TEXT_MAX = 1_000
-"""Characters of a record that are kept when it is put aside."""
+"""How many characters of a record are kept when it is put aside."""
 
 _MESSAGE_MAX = 600
 _Row = TypeVar("_Row")

@@ -44,13 +44,13 @@ class BuildOrder:
 
     Attributes:
         id: Names the job.
-        version: The version that it is to become.
-        generation: That of the dataflow when the build began.
-        document: The version.
-        shape: The same, compiled, with the fingerprints of its code.
-        began_at: When it was asked for.
+        version: The number that the version will have once it is swapped in.
+        generation: The dataflow's generation when the build began.
+        document: The document of the version.
+        shape: The compiled document, with the fingerprints of its code.
+        began_at: When the build was asked for.
         seeds: Source to the operator's own files that are read in place of input that is gone.
-        swaps: Whether it is swapped in as soon as it is ready: an operator asked for the swap.
+        swaps: Whether it is swapped in as soon as it is ready, since an operator asked for that.
     """
 
     id: str
@@ -63,7 +63,7 @@ class BuildOrder:
     swaps: bool = False
 
     def is_for(self, record: DataflowRecord) -> bool:
-        """Tell whether no version and no roll-back came since it was given."""
+        """Tell whether neither a version nor a roll-back came after this order."""
         return (record.version + 1, record.generation) == (self.version, self.generation)
 
     def became(self, present: Description) -> bool:

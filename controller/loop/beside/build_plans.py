@@ -59,8 +59,8 @@ class BuildPlans:
         """Return what a swap to this version would begin with, and why it is refused; reads only.
 
         Args:
-            document: The version.
-            dataflow: The same, checked and compiled.
+            document: The document of the version.
+            dataflow: The dataflow of the document, checked and compiled.
             choice: What the author chose for single stages. Those that are replaced have to be
                 named, although all tables are built; `None`: none has to be.
             seeds: Source to files that are read in place of input that is gone.

@@ -22,7 +22,6 @@ from controller.loop.beside.build_order import BuildOrder
 
 __all__ = ["Job", "JobCancelledError", "Planned", "RebuildJob", "Status"]
 
-_POLL_SECONDS = 0.2
 
 Status = Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
 
@@ -82,7 +81,8 @@ class Job:
 
     Attributes:
         order: What was asked for; kept in the dataflow's folder until the job has ended.
-        folder: That folder.
+        folder: The dataflow's folder.
+        settle_seconds: How long it waits before it looks again whether the dataflow is at rest.
         planned: What is built, once it was checked.
         stop: Set when the job is to end.
         kept: Whether its order outlives it: the service stops, and the next leader goes on.
@@ -95,6 +95,7 @@ class Job:
     order: BuildOrder
     folder: str
     clock: Callable[[], datetime]
+    settle_seconds: float
     planned: Planned | None = None
     kept: bool = False
     stop: threading.Event = field(default_factory=threading.Event)
@@ -121,7 +122,7 @@ class Job:
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for the dataflow to come to rest."""
         self.show(step="waits until the dataflow has applied what came", done=0, total=0, unit="")
-        if self.stop.wait(_POLL_SECONDS):
+        if self.stop.wait(self.settle_seconds):
             raise JobCancelledError
 
     def show(self, **changed: Any) -> None:

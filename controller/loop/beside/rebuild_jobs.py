@@ -76,6 +76,8 @@ READINGS_MAX = 25
 
 _log = structlog.get_logger(__name__)
 
+_OTHER_CODE = "save the code of version {} again first: other code is loaded"
+
 
 class RebuildJobs:
     """Builds, compares and swaps; safe to use from several threads.
@@ -86,7 +88,8 @@ class RebuildJobs:
         holds: Which dataflows start nothing; no build begins again meanwhile.
         build_plans: Says what can be built.
         retention: How long the tables before a swap stay.
-        compile_: Compiles a document that was registered.
+        compile_: Compiles a document by the code that is on disk now.
+        settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
         readings_max: How often a comparison waits for the dataflow to come to rest.
     """
 
@@ -111,6 +114,7 @@ class RebuildJobs:
         retention: Retention,
         compile_: Callable[[Any], Dataflow],
         clock: Callable[[], datetime],
+        settle_seconds: float,
         readings_max: int = READINGS_MAX,
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
@@ -124,6 +128,7 @@ class RebuildJobs:
         self._jobs: OrderedDict[str, Job] = OrderedDict()
         self._left: list[Job] = []
         self._lock = threading.Lock()
+        self._settle_seconds = settle_seconds
 
     def plan(
         self, document: Mapping[str, Any], dataflow: Dataflow, choice: Choice | None = None
@@ -144,8 +149,8 @@ class RebuildJobs:
         """Begin to build all tables of a version beside; durable once this returns, at once.
 
         Args:
-            document: The version; that of the present one builds the same tables again.
-            dataflow: The same, checked and compiled.
+            document: The document of the version; the present one builds the same tables again.
+            dataflow: The dataflow of the document, checked and compiled.
             choice: As in `plan`.
             expected_version: Refuse unless the dataflow is at this version now.
             seeds: As in `plan`.
@@ -216,7 +221,7 @@ class RebuildJobs:
         shown = RebuildJob(
             id=order.id, dataflow=name, version=order.version, began_at=order.began_at
         )
-        job = self._jobs[order.id] = Job(shown, order, folder, self._clock)
+        job = self._jobs[order.id] = Job(shown, order, folder, self._clock, self._settle_seconds)
         self._building.add(name)
         while len(self._jobs) > KEPT_MAX:
             self._jobs.popitem(last=False)
@@ -349,7 +354,10 @@ class RebuildJobs:
         dataflow = self._compile(old.document)
         mistakes = list(hindrances_of_build(dataflow))
         if old.shape is not None:
-            mistakes += drift(old.shape, shape_of(dataflow), code=True)
+            mistakes += (
+                replace(one, message=f"{_OTHER_CODE.format(record.version - 1)} ({one.message})")
+                for one in drift(old.shape, shape_of(dataflow), code=True)
+            )
         if mistakes:
             raise ChangeRefusedError(name, mistakes)
         planned = self._plans.everything(record, old.document, dataflow)
@@ -438,14 +446,13 @@ class RebuildJobs:
             self._fault,
         )
         present = self._catalog.compiled(record)
-        for _ in range(self._readings_max):
+        for left in reversed(range(self._readings_max)):
             build.feed()
             snapshot = self._snapshots.take(name)
             if exact := self._at_rest(record, snapshot, build):
                 break
-            job.wait({})
-        else:
-            exact = False
+            if left:
+                job.wait({})
         tables = tuple(build.compare(present, snapshot))
         job.show(tables=tables, exact=exact, behind=build.behind)
 

@@ -156,7 +156,7 @@ class Housekeeping:
         """Collect what is due.
 
         Args:
-            calm: Whether the tick just now started nothing.
+            calm: Whether the tick that has just ended started no run.
         """
         self._ticks += 1
         if calm:

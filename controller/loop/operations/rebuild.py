@@ -3,8 +3,8 @@
 Dataflows that were deleted without `purge` come back too, since their folders still describe
 them. A dataflow that cannot be brought back does not stop the others.
 
-The rebuild of a stage's state from its retained input (a backfill) is a change of the version:
-`controller.loop.operations.version_change`.
+Tables are rebuilt elsewhere: in place (a back-fill) by `controller.loop.operations.version_change`,
+beside the present ones by `controller.loop.beside.build_beside`.
 """
 
 from __future__ import annotations

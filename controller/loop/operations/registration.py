@@ -120,7 +120,7 @@ class Versions:
 
         Args:
             record: The dataflow; its version is that of its folder, if there is one.
-            dataflow: The same, compiled.
+            dataflow: The dataflow, compiled.
             on_redo: Called with each record of the folder before it is redone.
 
         Raises:
@@ -217,7 +217,7 @@ class Versions:
                 self.holds.release(name)
 
     def recover_all(self) -> None:
-        """Recover every dataflow; one that cannot be recovered does nothing until it is.
+        """Recover every dataflow; one that cannot be recovered starts no runs until it is.
 
         The caller holds the lock of the tick, so that nothing runs before.
         """

@@ -211,7 +211,7 @@ class Changes:
         Args:
             record: The dataflow.
             document: The new version.
-            after: The same, compiled.
+            after: The new version, compiled.
             choice: The author's choices.
             swap: Finds other tables to show in place of all; no choice fills any.
 

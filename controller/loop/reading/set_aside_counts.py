@@ -45,7 +45,7 @@ class SetAsideCounts:
 
         Args:
             record: The dataflow.
-            revisions: Those of all dataflows (`Store.revisions`), if they are read already.
+            revisions: Revisions of all dataflows (`Store.revisions`), if they are read already.
         """
         stages = list(_able(record))
         if not stages:

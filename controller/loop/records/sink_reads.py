@@ -28,7 +28,7 @@ class SinkReads:
 
         Args:
             record: The dataflow.
-            dataflow: The same, compiled.
+            dataflow: The dataflow, compiled.
             log: Its intention log.
         """
         if not dataflow.sinks:

@@ -75,7 +75,7 @@ class RecoveryNote:
         term: Epoch of the lease; 0 if without a lease.
         instance: Address of the instance; `""` if it is not known.
         seconds: How long it took; what joined the note later does not count.
-        dataflows: Those to which something was done; the first `DATAFLOWS_MAX`.
+        dataflows: The dataflows that were changed; the first `DATAFLOWS_MAX`.
         removed: Folders that a purge or a verification had left, and that were removed.
     """
 

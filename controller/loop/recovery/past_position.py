@@ -372,7 +372,7 @@ def _base(
         log: The log of the dataflow's records.
         point: The point.
         fits: What the position must fulfil, too.
-        positions: Those of the log, descending; by default each is read when it is looked at.
+        positions: The log's positions, descending; by default each is read when it is looked at.
     """
     newest = log.newest_positions() if positions is None else positions
     for position in chain(newest, [origin]):

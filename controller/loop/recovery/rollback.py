@@ -276,13 +276,14 @@ class Rollbacks:
         point = find_point(named, spans, _time_of(log))
         if point is None:
             oldest = {stage: span.start for stage, span in spans.items()}
-            why = f"its records begin at {_listed(oldest)}; {_LIST_MOMENTS.format(record.name)}"
+            kept = f"the oldest records that are kept are of {_listed(oldest)}"
+            why = f"{kept}; {_LIST_MOMENTS.format(record.name)}"
             raise RollbackImpossibleError(record.name, why, oldest=oldest)
         begins, _ = self._descriptions.begins(record)
         if any(point.epochs[stage] < epoch for stage, epoch in begins.items()):
             first = sum(begins.values())
             why = (
-                f"version {record.version} of it began at {_listed(begins)}; go to position "
+                f"its version {record.version} began at {_listed(begins)}; go to position "
                 f"{first} or later ({_LIST_MOMENTS.format(record.name)}), or register the former "
                 "version again with a rebuild"
             )

@@ -56,7 +56,7 @@ class DroppedFiles:
 
         Args:
             run: The run.
-            details: Those of the error, with the `records` of the call if they are known.
+            details: The details of the error, with the `records` of the call if they are known.
         """
         if _of_sources(details):
             return self.words_of(run.dataflow, details)

@@ -40,7 +40,7 @@ class PlannedRun:
     Attributes:
         record: The dataflow, in the version that decided.
         stage: The stage as it was when the run was decided.
-        view: The same, as the decision saw it.
+        view: What the decision saw of the stage.
         start: The decision.
         run: Its record, as the store has it.
         plan: What the engine is to do.

@@ -30,9 +30,9 @@ def changes(
 
     Args:
         before: Stage -> the kind of its wait, if that was announced; stages that go on are absent.
-        now: The same, now.
+        now: Stage -> the kind of its wait now.
         degraded_before: Dataflows that failed or had stopped.
-        degraded_now: The same, now.
+        degraded_now: Dataflows that have failed or stopped now.
     """
     waits = [
         Event(kind="stage.waiting", dataflow=key[0], stage=key[1], subject=now.get(key, ""))

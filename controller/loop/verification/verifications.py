@@ -73,7 +73,6 @@ DIFFERENCES_MAX = 1_000
 """Differing keys that a verification keeps; of tables beyond that, the first `FEW` each."""
 
 FEW = 5
-_POLL_SECONDS = 0.2
 
 _log = structlog.get_logger(__name__)
 
@@ -88,6 +87,7 @@ class _Job:
 
     Attributes:
         begun: What was shown of it at first.
+        settle_seconds: How long it waits before it looks again whether the dataflow is at rest.
         why: Why `stop` was set.
         run: Id of the run under way; `""` if there is none.
         patience: Gives the job up if it does not end when it is asked to; then it is set.
@@ -96,6 +96,7 @@ class _Job:
 
     begun: Verification
     table: JobTable[Verification]
+    settle_seconds: float
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     why: Status = "cancelled"
@@ -122,7 +123,7 @@ class _Job:
     def wait(self, busy: Mapping[str, str]) -> None:
         """Wait a moment for stages to come to rest; raises when the time is up."""
         self.show(step="waits until the dataflow has nothing left to do", done=0, total=0, unit="")
-        if self.stop.wait(_POLL_SECONDS):
+        if self.stop.wait(self.settle_seconds):
             if self.why == "timed_out":
                 raise DataflowUnsettledError(self.shown.dataflow, busy)
             raise _EndedError
@@ -154,6 +155,7 @@ class Verifications:
         executor: Carries them out, each in a thread that nothing waits for.
         retained: Returns the increments of a flow that can still be read.
         reference_records_max: Records of input up to which the reference engine is used.
+        settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
         clock: Returns the time, aware and in UTC.
         monotonic: Returns seconds that never go back.
         give_up_seconds: How long a job that has to end may take to do so.
@@ -175,6 +177,7 @@ class Verifications:
         executor: Executor,
         retained: Retained,
         reference_records_max: int,
+        settle_seconds: float,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = MACHINE.seconds,
         give_up_seconds: float = GIVE_UP_SECONDS,
@@ -184,7 +187,7 @@ class Verifications:
         self._snapshots, self._files, self._root = snapshots, files, tables_root
         self._random_hex, self._fault = random_hex, faults
         self._executor, self._retained = executor, retained
-        self._give_up_seconds = give_up_seconds
+        self._give_up_seconds, self._settle_seconds = give_up_seconds, settle_seconds
         self._reference_records_max, self._clock = reference_records_max, clock
         self._descriptions = Descriptions(files)
         self._table: JobTable[Verification] = JobTable(monotonic)
@@ -218,7 +221,7 @@ class Verifications:
             id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
         )
         self._table.begin(id_, begun, refuse)
-        job = self._job = _Job(begun, self._table)
+        job = self._job = _Job(begun, self._table, self._settle_seconds)
         job.tell_progress = partial(self._announce, name, id_)
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)

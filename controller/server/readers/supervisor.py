@@ -107,7 +107,7 @@ class ReaderSupervisor:
     """The readers of one service; all methods are called in the loop of its server.
 
     Args:
-        settings: Those of the service, which the readers get.
+        settings: Settings of the service, which the readers get.
         count: How many there are.
         changes: Descriptor of the count of ended tokens and sessions; it stays open.
         counts: Where the requests that readers served are counted, too.

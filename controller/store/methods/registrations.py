@@ -320,7 +320,7 @@ class Versions:
             framed: As in `register`.
             position: Where the new version begins; has every stage and input of `stages`.
             fresh: Stages to resume if an error paused them; one that a user paused stays paused.
-            priorities: Those of stages that the store does not know; others keep theirs.
+            priorities: Priorities of stages that the store does not know; others keep theirs.
             at: Time for increments and stages that the store does not know.
 
         Raises:

@@ -26,7 +26,6 @@ from tests.bench.options import GRAPHS
 from tests.bench.workloads import graph_workloads
 from tests.bench.workloads.crawl_workload import CrawlQueue
 from tests.bench.workloads.workload import Arrival
-from tests.sampling import sampled
 
 
 def contest_of(folder: Path, **choices: object) -> tuple[Contest, list[str]]:
@@ -45,12 +44,10 @@ def counts(contest: Contest) -> dict[str, Totals]:
     return {name: one for name, one in contest.held.items() if isinstance(one, Totals)}
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("keys", "grouping"),
-    sampled(
-        [("uniform", "inner"), ("zipf", "inner"), ("zipf", "outer"), ("uniform", "outer")],
-        every=2,
-    ),
+    [("uniform", "inner"), ("zipf", "inner"), ("zipf", "outer"), ("uniform", "outer")],
 )
 def test_all_candidates_hold_the_same(tmp_path: Path, keys: str, grouping: str) -> None:
     """Ours, the black box and DuckDB count the same records to the same counts."""
@@ -178,17 +175,15 @@ def test_a_dataflow_of_several_stages_is_measured(tmp_path: Path) -> None:
     assert 100 < max(keys) < 300
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize(
     ("workload", "variant", "grouping"),
-    sampled(
-        [
-            ("clustering", "plain", "inner"),
-            ("clustering", "plain", "outer"),
-            ("pagerank", "broadcast", "outer"),
-            ("pagerank", "broadcast", "inner"),
-        ],
-        every=4,
-    ),
+    [
+        ("clustering", "plain", "inner"),
+        ("clustering", "plain", "outer"),
+        ("pagerank", "broadcast", "outer"),
+        ("pagerank", "broadcast", "inner"),
+    ],
 )
 def test_a_graph_is_measured_in_every_variant(
     tmp_path: Path, workload: str, variant: str, grouping: str, monkeypatch: pytest.MonkeyPatch
@@ -228,7 +223,8 @@ DIFFERENT = {
 """Workload to a candidate, and what is said of a wrong one; PageRank is in test_truth.py."""
 
 
-@pytest.mark.parametrize("planted", sampled(["stale", "empty", "constant"], every=3))
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize("planted", ["stale", "empty", "constant"])
 @pytest.mark.parametrize("workload", DIFFERENT)
 def test_a_wrong_answer_is_found_early(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, workload: str, planted: str
@@ -327,6 +323,7 @@ def test_counts_at_other_keys_are_found(tmp_path: Path, monkeypatch: pytest.Monk
     assert actual.startswith("duckdb-key holds other records in count.counts")
 
 
+@pytest.mark.soak
 def test_emitted_changes_are_compared(tmp_path: Path, monkeypatch: pytest.MonkeyPatch) -> None:
     """A candidate that holds the right counts but reports wrong ones is found."""
     run = DuckdbTableCandidate.run

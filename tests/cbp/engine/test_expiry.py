@@ -63,6 +63,7 @@ def test_a_group_that_does_not_fit_in_memory_expires(
     assert driver.state("stage", expires) == []
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("form", ["groupwise", "arrow"])
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 def test_what_does_not_expire_is_not_touched(hash_mask: int, form: str, tmp_path: Path) -> None:

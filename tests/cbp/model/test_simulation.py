@@ -253,6 +253,7 @@ def _framed(connector: Connector) -> Connector:
     return replace(connector, framing=framing, queue=queue, arrived=tuple(rest))
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("first", range(0, GRAPHS, 50))
 def test_nothing_starves_or_deadlocks_and_everything_drains(first: int) -> None:
     """In the end only input from outside is missing.

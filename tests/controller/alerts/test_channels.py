@@ -57,6 +57,7 @@ def test_a_webhook_gets_one_request_for_all_notices_of_a_moment(webhook: HttpSin
     }
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("status", [302, 404, 500])
 def test_a_webhook_that_refuses_is_an_error_without_the_address(webhook: HttpSink, status: int):
     """Its path can be a secret; a redirect is not followed."""

@@ -119,6 +119,7 @@ def _is_forbidden(name: str, given: Any) -> bool:
 fuzzed = schemathesis.pytest.from_fixture("document")
 
 
+@pytest.mark.part(every=3)
 @fuzzed.parametrize()
 @settings(
     max_examples=EXAMPLES,

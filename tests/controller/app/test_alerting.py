@@ -164,6 +164,7 @@ def test_an_increment_that_waits_for_long_is_late_and_a_paused_dataflow_is_not(
     assert service.alerts.standing() == []
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("breaks", ["increments SET files", "stages SET memo"])
 def test_a_dataflow_whose_rows_cannot_be_read_is_told_and_hides_no_other(
     breaks: str, service: Service, clock: Clock, webhook: HttpSink

@@ -144,6 +144,7 @@ def test_a_location_is_refused_at_registration_unless_the_settings_allow_it(
     denied.stop()
 
 
+@pytest.mark.soak
 def test_a_service_that_hangs_keeps_nothing_waiting(service: Service, server: BucketServer):
     """Neither files that are dropped for the same source, nor another source's bucket."""
     hung, go_on = threading.Event(), threading.Event()

@@ -54,6 +54,7 @@ def test_a_translator_that_ends_its_process_stops_its_own_stage_only(
         assert (place or "deadly.py:").rpartition("/")[2] in stage.paused_because
 
 
+@pytest.mark.soak
 def test_tasks_run_beside_the_service_and_end_with_it(service: Service) -> None:
     """One process does one run after the other; a stop ends it."""
     give(service, "none")

@@ -107,6 +107,7 @@ def test_a_file_is_run_changed_and_registered_again_without_a_restart(
         until(lambda: counted(client)["c"] == (2, "C!"))
 
 
+@pytest.mark.soak
 def test_a_failed_run_says_that_the_file_is_newer(folder: Path, tmp_path: Path) -> None:
     """A retry runs the loaded code again, which its author has mended on disk."""
     mended = folder / "authored_text.py"

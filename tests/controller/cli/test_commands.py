@@ -290,6 +290,7 @@ def test_a_command_prints_for_people(
     assert expected in outcome.out
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("arguments", [a for a, _ in COMMANDS], ids=lambda v: "-".join(v[:2]))
 def test_a_command_prints_for_programs(cbp: Cbp, service: Service, arguments: list[str]) -> None:
     """With `--json`, stdout is one JSON document and nothing else; stderr says if it is cut."""

@@ -113,6 +113,7 @@ def test_a_saved_file_is_registered_and_an_error_is_told(developer: Developer) -
     until(lambda: developer.pages() == {"/": 2, "/docs": 1, "/new": 1})
 
 
+@pytest.mark.soak
 def test_a_stage_added_to_a_document_reads_what_came_before(developer: Developer) -> None:
     """With the default choice its state is that of a stage that was there from the beginning."""
     developer.loop.register(developer.project / "dataflow.yaml")
@@ -138,6 +139,7 @@ def test_a_saved_document_is_registered(developer: Developer) -> None:
     )
 
 
+@pytest.mark.soak
 def test_other_columns_are_refused_with_the_way_to_begin_anew(developer: Developer) -> None:
     """An author who renames a column is shown a way that works: delete, save, drop again."""
     code = CODE.replace("visits BIGINT", "hits BIGINT").replace("visits=count", "hits=count")

@@ -15,7 +15,6 @@ from typing import Any
 import pytest
 
 from controller.server.service_process import free_port
-from tests.sampling import sampled
 
 ARGUMENTS = ("demo", "--engine", "local", "--limit", "150", "--increments", "2")
 OFFERED = {point.name for point in importlib.metadata.entry_points(group="cbp.dataflows")}
@@ -117,8 +116,9 @@ def test_the_end_leaves_nothing_behind(tmp_path: Path):
     assert "\x1b" not in output
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.soak
-@pytest.mark.parametrize("which", sampled([signal.SIGINT, signal.SIGTERM, signal.SIGHUP], every=3))
+@pytest.mark.parametrize("which", [signal.SIGINT, signal.SIGTERM, signal.SIGHUP])
 def test_an_interruption_leaves_nothing_behind(tmp_path: Path, which: signal.Signals):
     """Ctrl-C, kill and a closed terminal stop the service too, even with --keep."""
     process = start(tmp_path, "--keep")
@@ -138,6 +138,7 @@ def test_an_interruption_leaves_nothing_behind(tmp_path: Path, which: signal.Sig
     assert folders(tmp_path) == []
 
 
+@pytest.mark.soak
 def test_too_few_pages_is_one_clear_error(tmp_path: Path):
     """A limit that cannot be split says so, and the service that was starting is stopped."""
     process = start(tmp_path, "--limit", "20", "--increments", "50", "--json")

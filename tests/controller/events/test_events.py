@@ -90,6 +90,7 @@ def test_a_stream_tells_of_its_dataflow_alone(serving: tuple[Settings, Any]) -> 
     assert [m.data["kind"] for m in seen if m.data["kind"] in RUN] == [RUN[0], *RUN[1:]]
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("after", ["1-1", "99999999-1", "no id at all"])
 def test_a_place_that_is_not_known_begins_with_a_reset(
     serving: tuple[Settings, Any], after: str
@@ -137,6 +138,7 @@ def heartbeats(lines: Iterator[str]) -> Iterator[int]:
     return (number for number, _ in enumerate(line for line in lines if line == ": alive"))
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("by", ["token", "session", "token of a session"])
 def test_a_stream_ends_soon_after_its_credential(by: str, beating: Settings) -> None:
     """Revoked or signed out: within a heartbeat, and not after the time that a stream may last.

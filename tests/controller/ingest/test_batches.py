@@ -28,7 +28,6 @@ from controller.ingest.source_log import SourceEntry, SourceLog
 from controller.store.base import open_store
 from tests.controller.ingest.harness import DictStore, Drop, lines
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 SCHEMA = "id BIGINT, name STRING"
 MANY = FileBatch(files=100)
@@ -129,7 +128,8 @@ def test_a_backlog_is_taken_file_by_file_before_a_stage_that_may_notice(tmp_path
         assert len(entries(drop)) == BACKLOG_FILES
 
 
-@pytest.mark.parametrize("point", sampled(POINTS, every=3))
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize("point", POINTS)
 def test_a_backlog_survives_a_crash_anywhere(point: str, tmp_path: Path) -> None:
     """What was claimed is taken in once, be it still a backlog after the restart or not."""
     drop = made(tmp_path, batch=UNSAID, stages=[counting()])
@@ -288,8 +288,8 @@ def test_the_files_before_a_stop_are_settled(tmp_path: Path) -> None:
     assert [len(entry.files) for entry in entries(drop)] == [2, 2]
 
 
-@pytest.mark.part(every=5)
-@pytest.mark.parametrize("store", sampled(["sqlite", "dict"], every=2))
+@pytest.mark.part(every=10)
+@pytest.mark.parametrize("store", ["sqlite", "dict"])
 @pytest.mark.parametrize("point", POINTS)
 def test_a_crash_anywhere_gives_each_file_once_and_in_order(
     tmp_path: Path, point: str, store: str

@@ -19,7 +19,6 @@ from controller.ingest.uploads import Author
 from controller.store.base import ClaimRecord, open_store
 from tests.controller.ingest.harness import Drop
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 BAD = b'{"id": 1, "name": "a"}\n{"id": "two", "name": "b"}\n'
 MENDED = b'{"id": 1, "name": "a"}\n{"id": 2, "name": "b"}\n'
@@ -48,13 +47,12 @@ pytestmark = pytest.mark.usefixtures("without_syncs")
 
 
 def with_stores(crashes: list[tuple[str, int]]) -> list[Any]:
-    """Return each crash with a store that is kept or lost, by turns; the other way is a soak."""
-    cases = [
+    """Return each crash with a store that is kept or lost, by turns, and the other way."""
+    return [
         (point, passage, lost)
         for number, (point, passage) in enumerate(crashes)
         for lost in ((False, True) if number % 2 else (True, False))
     ]
-    return sampled(cases, every=2)
 
 
 class Shop:
@@ -229,7 +227,7 @@ def test_a_file_that_grew_is_not_admitted_as_it_is(shop: Shop) -> None:
     assert shop.ids() == [1, 2]
 
 
-@pytest.mark.part(every=4)
+@pytest.mark.part(every=8)
 @pytest.mark.parametrize(("point", "passage", "lose_store"), with_stores(ADMITTING))
 def test_a_crash_leaves_it_in_quarantine_or_admitted_once(
     shop: Shop, point: str, passage: int, lose_store: bool
@@ -269,7 +267,7 @@ def test_a_crash_leaves_it_discarded_or_not(shop: Shop, point: str, passage: int
     assert shop.status(claim) == "quarantined"
 
 
-@pytest.mark.part(every=3)
+@pytest.mark.part(every=6)
 @pytest.mark.parametrize(("point", "passage", "lose_store"), with_stores(RESTORING))
 def test_a_crash_leaves_a_decision_or_takes_it_back(
     shop: Shop, point: str, passage: int, lose_store: bool

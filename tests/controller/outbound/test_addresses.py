@@ -121,6 +121,7 @@ def test_other_schemes_are_refused(scheme: str) -> None:
         http.get(f"{scheme}://{PUBLIC}/etc/passwd")
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("host", ["127.0.0.1", "127.1", "2130706433", "[::ffff:127.0.0.1]"])
 def test_nothing_is_sent_to_a_refused_address(inside: HttpSink, host: str) -> None:
     """The port answers, so a request that was sent would have been seen."""

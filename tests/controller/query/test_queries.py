@@ -28,7 +28,6 @@ from controller.query.database import lock, open_database
 from controller.query.sql_types import unheld_type
 from tests.controller.live import Live
 from tests.controller.query.queried import VALUES, queried
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -122,7 +121,8 @@ ENDLESS = [
 ]
 
 
-@pytest.mark.parametrize("sql", sampled(ENDLESS, every=2))
+@pytest.mark.part(every=4)
+@pytest.mark.parametrize("sql", ENDLESS)
 def test_what_does_not_end_is_ended(service: Live, sql: str) -> None:
     """In time, with its process; the place is free for the next one."""
     began, before = time.monotonic(), _children()
@@ -143,6 +143,7 @@ LARGE = [
 ]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("sql", LARGE)
 def test_what_takes_too_much_memory_is_ended(service: Live, sql: str) -> None:
     """Nothing is spilled to disk; the answer says why."""

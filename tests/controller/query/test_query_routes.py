@@ -20,7 +20,6 @@ from tests.controller.live import Live, live
 from tests.controller.query.queried import TYPED, VALUES, queried
 from tests.controller.rest import api_of_world
 from tests.controller.world import Inline
-from tests.sampling import sampled
 
 __all__ = ["cbp", "logs", "service"]
 
@@ -90,7 +89,8 @@ def test_a_query_that_is_refused_has_a_code(cbp: Cbp, real: Live, sql: str, code
     assert (outcome.status, outcome.json["error_code"]) == (1, code)
 
 
-@pytest.mark.parametrize("table", sampled(["sum.totals", "sum.counts"], every=2))
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("table", ["sum.totals", "sum.counts"])
 def test_the_current_record_per_key(cbp: Cbp, real: Live, table: str) -> None:
     """A state, a view or an output shows the last one of each key, by key, or of one key."""
     items = json_of(cbp, real.session, "last", "one", table)["items"]
@@ -149,6 +149,7 @@ def test_current_records_are_paged_within_one_snapshot(cbp: Cbp, real: Live) -> 
     assert foreign.json["error_code"] == "cursor_invalid"
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     ("command", "key"),
     [(["last", "one", "sum.totals"], "word"), (["records", "one", "sum.totals"], "n")],

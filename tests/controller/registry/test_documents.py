@@ -148,6 +148,7 @@ def ordinary_seconds() -> float:
     return min(thread_seconds(lambda: parse_document(text, YAML)) for _ in range(3))
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.timeout(60)
 @pytest.mark.parametrize("bomb", BOMBS)
 def test_what_is_too_much_is_refused_alike_at_a_bounded_cost(

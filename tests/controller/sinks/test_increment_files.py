@@ -18,7 +18,7 @@ from tests.controller.lost import lose_the_store
 from tests.controller.sinks import sunk
 from tests.controller.world import World
 from tests.planned_faults import PlannedFaults
-from tests.sampling import examples, sampled
+from tests.sampling import examples
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -55,7 +55,8 @@ POINTS = [  # passages of `sink_file` 1 and 3 are those of the markers
 ]  # fmt: skip
 
 
-@pytest.mark.parametrize(("point", "passage"), sampled(POINTS, every=4))
+@pytest.mark.part(every=4)
+@pytest.mark.parametrize(("point", "passage"), POINTS)
 def test_a_crash_anywhere_leaves_every_increment_once(
     tmp_path: Path, point: str, passage: int
 ) -> None:

@@ -76,6 +76,7 @@ def test_each_increment_is_told_once_in_order_and_signed(
     world.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("point", ["sink_request.after", "sink_note.before", "sink_note.after"])
 def test_a_crash_repeats_a_delivery_with_its_id_and_body(
     tmp_path: Path, receiver: HttpSink, point: str

@@ -57,7 +57,7 @@ class ReachedReader(Protocol):
 
 
 class KeptTables:
-    """The records of the groups of one call, for its author; read any number of times.
+    """One kept state in one call: its author reads records by key, any number of times.
 
     Args:
         name: The state.

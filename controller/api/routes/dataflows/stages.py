@@ -67,8 +67,8 @@ class SetAsideBrief(Model):
 
     records: int = Field(description="Records that are set aside now.")
     message: str = Field(description="The newest error of the stage's code.")
-    file: str | None = Field(description="The file of that record, if it is known.")
-    line: int | None = Field(description="Its line there, from 1, if it is known.")
+    file: str | None = Field(description="The file of the newest record, if it is known.")
+    line: int | None = Field(description="The line of the file, from 1, if it is known.")
 
 
 class StageDetail(Model):

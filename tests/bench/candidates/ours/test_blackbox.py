@@ -32,7 +32,7 @@ from tests.bench.candidates.ours.blackbox import BlackboxTask, LocalBlackboxExec
 from tests.cbp.engine.epochs import CASES, NARROW, assert_same, dataflow_of, epochs_of
 from tests.driver import Driver
 from tests.loops import Components, loop_of
-from tests.sampling import examples, sampled
+from tests.sampling import examples
 from tests.view_dataflows import random_epochs, shelf_dataflow
 
 STATEFUL = [name for name in CASES if CASES[name][0]().spec().key is not None]
@@ -43,7 +43,8 @@ def blackbox(folder: Path, **options: Any) -> DirectEngine:
     return DirectEngine(LocalBlackboxExecutor(), cache=str(folder / "cache"), **options)
 
 
-@pytest.mark.parametrize("case", sampled(STATEFUL, every=4))
+@pytest.mark.part(every=4)
+@pytest.mark.parametrize("case", STATEFUL)
 @settings(max_examples=examples(3), deadline=None)
 @given(data=st.data())
 def test_every_epoch_equals_the_reference(
@@ -56,7 +57,8 @@ def test_every_epoch_equals_the_reference(
     assert_same(dataflow, driver, data.draw(epochs_of(case)))
 
 
-@pytest.mark.parametrize("hash_mask", sampled([-1, NARROW], every=2))
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("hash_mask", [-1, NARROW])
 @pytest.mark.parametrize("case", ["probe", "outer_probe"])
 @settings(max_examples=examples(3), deadline=None)
 @given(data=st.data())
@@ -139,10 +141,11 @@ def test_clustering_runs_as_on_the_reference(tmp_path: Path, told: bool) -> None
     assert_same(dataflow, driver, epochs, source="")
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.soak
 @pytest.mark.parametrize(
     ("told", "replicates"),
-    sampled([(False, True), (True, True), (True, False), (False, False)], every=4),
+    [(False, True), (True, True), (True, False), (False, False)],
 )
 def test_two_stages_in_a_cycle_run_as_on_the_reference(
     tmp_path: Path, told: bool, replicates: bool

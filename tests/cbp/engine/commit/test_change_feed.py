@@ -34,7 +34,6 @@ from tests.change_feeds import (
     versions_of,
 )
 from tests.driver import Driver
-from tests.sampling import sampled
 from tests.view_dataflows import SHELF, random_epochs, shelf_dataflow
 
 KEY = ("k", "part", "name")
@@ -109,10 +108,9 @@ def test_a_version_that_shows_several_epochs_has_one_change_of_a_key(
     assert max(records_at(bag).values()) > 1
 
 
+@pytest.mark.part(every=4, first=1)
 @pytest.mark.soak
-@pytest.mark.parametrize(
-    "fault", sampled(["no_files", "not_net", "lost_delete", "no_before"], every=4, first=1)
-)
+@pytest.mark.parametrize("fault", ["no_files", "not_net", "lost_delete", "no_before"])
 def test_a_planted_fault_of_the_feed_is_found(
     fault: str, tmp_path: Path, monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -254,6 +254,7 @@ REFUSED = (
 )
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.spark
 @pytest.mark.parametrize(
     "texts", [REFUSED[:2], pytest.param(REFUSED, marks=pytest.mark.soak)], ids=["some", "all"]

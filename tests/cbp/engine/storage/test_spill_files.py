@@ -176,6 +176,7 @@ def test_a_full_disk_is_known_by_its_number_or_its_text(code: int) -> None:
     assert DiskFullError.is_disk_full(OSError(f"Error writing: {os.strerror(code)}")) == full
 
 
+@pytest.mark.soak
 def test_bounded_address_space_sorts_everything_and_refuses_what_it_cannot_hold() -> None:
     """Sorting needs no maps; the error of an input that is too large names the setting."""
     assert run_bounded(_BOUNDED) == [

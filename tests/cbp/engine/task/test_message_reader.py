@@ -27,7 +27,7 @@ from tests import message_flows
 from tests.cbp.engine.epochs import assert_same, order_free
 from tests.cbp.engine.letters import fed, letters, many, small_limits
 from tests.driver import Driver
-from tests.sampling import examples, sampled
+from tests.sampling import examples
 
 _key = st.one_of(st.integers(0, 40), st.none())
 _ITEM = st.fixed_dictionaries({"k": _key, "to": st.lists(_key, max_size=9), "n": st.integers(0, 2)})
@@ -58,7 +58,8 @@ def written(driver: Driver, *names: str) -> int:
     return sum(len(rows) for name in names for rows in driver.outputs(f"stage.{name}"))
 
 
-@pytest.mark.parametrize("rows_min", sampled([1, 6], every=2, first=1))
+@pytest.mark.part(every=2, first=1)
+@pytest.mark.parametrize("rows_min", [1, 6])
 @settings(
     max_examples=examples(6),
     deadline=None,

@@ -18,7 +18,6 @@ from cbp.model.dataflow.dataflow import Dataflow
 from controller.registry import Registry, TranslatorFiles
 from tests.cbp.engine.workers.changing import CHANGES, Change, Observe, one_stage
 from tests.driver import Driver
-from tests.sampling import sampled
 
 Run = Callable[[Dataflow], list[Any]]
 
@@ -65,7 +64,8 @@ def run(workers: WorkerExecutor, tmp_path: Path) -> Run:
     return run
 
 
-@pytest.mark.parametrize("kind", sampled(["digits", "zone", "list"], every=3))
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize("kind", ["digits", "zone", "list"])
 def test_what_one_dataflow_changes_another_does_not_see(
     run: Run, workers: WorkerExecutor, caplog: pytest.LogCaptureFixture, kind: str
 ) -> None:

@@ -146,6 +146,7 @@ def test_a_log_that_cannot_be_read_hides_only_its_figures(open_shop: OpenShop) -
     assert (counted["source"], counted["dataflow"], counted["increments"]) == (0, {}, {0: 5})
 
 
+@pytest.mark.soak
 def test_commands_show_a_column_only_where_something_was_rejected(
     open_shop: OpenShop, capsys: pytest.CaptureFixture[str], monkeypatch: pytest.MonkeyPatch
 ) -> None:

@@ -78,6 +78,7 @@ def test_the_command_prints_what_can_be_mended_and_dropped(
     assert shop.numbers() == [0, 1, 7]
 
 
+@pytest.mark.soak
 def test_all_texts_are_printed_and_what_is_missing_is_said(
     shop: Shop, capsys: pytest.CaptureFixture[str]
 ) -> None:

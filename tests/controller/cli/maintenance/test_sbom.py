@@ -96,6 +96,7 @@ def test_what_the_project_needs_is_in_its_dependencies(document: dict[str, Any])
     assert expected - {"inotify-simple"} <= named
 
 
+@pytest.mark.soak
 def test_the_same_installation_has_the_same_number() -> None:
     """Two documents of one installation differ by their time alone."""
     at = datetime(2026, 1, 1, tzinfo=UTC)

@@ -16,7 +16,6 @@ from tests.controller.ingest.folder.located import Located
 from tests.controller.ingest.harness import lines
 from tests.controller.ingest.test_recovery import Machine
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 POINTS = tuple(
     f"{effect}.{side}"
@@ -53,12 +52,10 @@ def check_once(located: Located, ids: list[int]) -> None:
     drop.store.close()
 
 
-@pytest.mark.part(every=3)
+@pytest.mark.part(every=6)
 @pytest.mark.parametrize(
     ("point", "passage"),
-    sampled(
-        [(p, at) for p in POINTS for at in ((2, 1, 3) if p.startswith("feed") else (2,))], every=2
-    ),
+    [(p, at) for p in POINTS for at in ((2, 1, 3) if p.startswith("feed") else (2,))],
 )
 def test_a_crash_anywhere_gives_each_object_once(
     point: str, passage: int, server: BucketServer, tmp_path: Path

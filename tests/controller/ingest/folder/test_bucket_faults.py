@@ -14,6 +14,7 @@ from tests.controller.ingest.folder.located import Located
 from tests.controller.ingest.harness import lines
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     ("status", "code", "expected"),
     [

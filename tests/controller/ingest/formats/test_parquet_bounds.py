@@ -65,6 +65,7 @@ def test_a_dictionary_that_repeats_long_texts_is_refused_in_bounded_memory(
     assert MEGABYTE < counted.max_memory() < 256 * MEGABYTE
 
 
+@pytest.mark.soak
 def test_a_dictionary_is_decoded_where_its_size_is_sound(tmp_path: Path) -> None:
     """What is read as a dictionary, in parts, gives the same rows in the same order."""
     texts = [f"{at % 5}" * 40_000 for at in range(5000)]
@@ -78,6 +79,7 @@ def test_a_dictionary_is_decoded_where_its_size_is_sound(tmp_path: Path) -> None
     ]
 
 
+@pytest.mark.soak
 def test_texts_with_common_beginnings_are_bounded_too(tmp_path: Path) -> None:
     """An encoding that refers to the value before repeats as a dictionary does."""
     texts = ["x" * MEGABYTE + f"{at}" for at in range(800)]

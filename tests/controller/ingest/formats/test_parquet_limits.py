@@ -19,7 +19,6 @@ from controller.ingest.drop_folder import DropFolder
 from tests.controller.ingest.formats.parquet_limits import CASES, INT96, WRAPPERS, Case, parquet
 from tests.controller.ingest.harness import accepted, rejected
 from tests.controller.live import Live, live
-from tests.sampling import sampled
 
 UTC_ZONE = {"timezone": "UTC"}
 
@@ -73,7 +72,8 @@ def _is_taken(case: Case, wrapper: str, stored: Any) -> bool:
     return simple or stored >= 0 or stored % whole_days == 0
 
 
-@pytest.mark.parametrize(("case", "wrapper"), sampled(_pairs(), every=3), ids=_id)
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize(("case", "wrapper"), list(_pairs()), ids=_id)
 def test_a_value_comes_in_exactly_or_its_row_is_refused(
     case: Case, wrapper: str, tmp_path: Path
 ) -> None:
@@ -213,6 +213,7 @@ def _check(rows: list[dict[str, Any]], *, json: bool = False) -> None:
         assert shown == [plain(value) for value in means], schema[name]
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize("stage", ["one", "two", "three"])
 def test_accepted_values_are_exact_in_states_and_outputs(service: Live, stage: str) -> None:
     """As rows, on columns, and as rows again; as Python's values they are what they were."""

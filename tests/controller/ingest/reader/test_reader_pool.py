@@ -36,7 +36,6 @@ from controller.ingest.reader.reader_pool import ReaderPool
 from controller.ingest.rejection import FileRejectedError
 from tests.controller.ingest.harness import Drop, lines
 from tests.controller.world import until
-from tests.sampling import sampled
 from tests.simulated_time import ManualClock
 
 SCHEMA = "id BIGINT, name STRING"
@@ -158,7 +157,8 @@ def test_a_stop_is_heard_while_a_file_is_read(pool: ReaderPool, tmp_path: Path) 
     assert pool(request).parts
 
 
-@pytest.mark.parametrize("batch", sampled([FileBatch(files=1), FileBatch()], every=2))
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("batch", [FileBatch(files=1), FileBatch()])
 def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
     batch: FileBatch, tmp_path: Path
 ) -> None:
@@ -196,7 +196,8 @@ def test_a_reader_that_is_stopped_is_shown_long_before_it_is_ended(
     assert len(drop.rows()) == 12
 
 
-@pytest.mark.parametrize("times", sampled([1, 2], every=2, first=1))
+@pytest.mark.part(every=2, first=1)
+@pytest.mark.parametrize("times", [1, 2])
 def test_a_reader_that_is_killed_is_tried_once_more(times: int, tmp_path: Path) -> None:
     """Killed once the file is read by another; killed twice it is refused, with the signal."""
     pool, killed = ReaderPool(), set[int]()
@@ -222,7 +223,9 @@ def test_a_reader_that_is_killed_is_tried_once_more(times: int, tmp_path: Path) 
     assert not list(Path(drop.record.folder).rglob("*.tmp"))
 
 
-@pytest.mark.parametrize("times", sampled([1, 2], every=2, first=1))
+@pytest.mark.soak
+@pytest.mark.part(every=2, first=1)
+@pytest.mark.parametrize("times", [1, 2])
 def test_a_reader_that_is_killed_in_a_batch_costs_no_file(times: int, tmp_path: Path) -> None:
     """What it had begun is read again, by itself in the end; the order stays."""
     pool, killed = ReaderPool(), set[int]()
@@ -286,7 +289,9 @@ def test_a_file_of_a_batch_that_takes_too_much_memory_is_refused(
     assert len(drop.increments()) == 2
 
 
-@pytest.mark.parametrize("times", sampled([1, 2], every=2, first=1))
+@pytest.mark.part(every=2, first=1)
+@pytest.mark.soak
+@pytest.mark.parametrize("times", [1, 2])
 def test_a_reader_that_is_killed_on_a_manifest_is_tried_once_more(
     times: int, tmp_path: Path
 ) -> None:

@@ -17,7 +17,6 @@ from cbp.engine.direct import LocalEngine
 from cbp.engine.reference.engine import ReferenceEngine
 from tests.controller.framings import ByKey, ByStretch
 from tests.controller.world import SCHEMA, World
-from tests.sampling import sampled
 
 Record = dict[str, Any]
 
@@ -45,8 +44,8 @@ def epochs_of(world: World, flow: str) -> list[list[Record]]:
     return actual
 
 
-@pytest.mark.part(every=2)
-@pytest.mark.parametrize("seed", sampled(range(6), every=3))
+@pytest.mark.part(every=6)
+@pytest.mark.parametrize("seed", range(6))
 def test_frames_of_the_service_are_those_of_the_reference(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch, seed: int
 ) -> None:

@@ -24,7 +24,6 @@ from tests.controller.hourly import Hourly, Impatient
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, SCHEMA, Deferred, Sum, World
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 Frame = tuple[int, int, int]
 """Number, framing key, records."""
@@ -281,8 +280,8 @@ class Model:
         self.done += [(f.index, int(f.framing_key), f.records) for f in done]
 
 
-@pytest.mark.part(every=4)
-@pytest.mark.parametrize("seed", sampled(range(25), every=3))
+@pytest.mark.part(every=12)
+@pytest.mark.parametrize("seed", range(25))
 def test_frames_are_a_function_of_the_flow_and_its_closes(tmp_path: Path, seed: int) -> None:
     """Whatever order framing, arrivals, closes, crashes, house-keeping and restarts take.
 

@@ -17,7 +17,6 @@ from controller.loop.records.description_log import path_of
 from tests.controller.loop.beside.test_build_beside import Beside, arrive, document
 from tests.controller.world import Deferred
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -90,8 +89,8 @@ def test_a_build_that_is_ready_is_ready_again(world: Beside) -> None:
     assert world.sums()["x"] == 3 * sum(range(5))
 
 
-@pytest.mark.part(every=3)
-@pytest.mark.parametrize("point", sampled(POINTS, every=3))
+@pytest.mark.part(every=9)
+@pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize("passage", [1, 2, 3, 5])
 def test_a_swap_that_was_asked_for_is_carried_out(point: str, passage: int, tmp_path: Path) -> None:
     """Killed before and after every effect of build and swap: the old tables, then the new ones."""

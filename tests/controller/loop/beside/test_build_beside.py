@@ -340,6 +340,20 @@ def test_the_old_tables_can_be_shown_again(world: Beside, tmp_path: Path) -> Non
     assert not world.controller.rebuilding("d", world.store.connectors("d"))
 
 
+def test_going_back_needs_the_old_code(world: Beside) -> None:
+    """It is refused while other code is loaded, and says what to do first."""
+    world.controller.register(document())
+    arrive(world, 0, 2)
+    world.ticks()
+    world.swap(world.build(document("tripled")))
+    world.translators["sum"] = Tripled
+    world.restart()
+    world.controller.recover()
+    with pytest.raises(ChangeRefusedError, match="save the code of version 1 again"):
+        world.controller.rebuild_jobs.back("d")
+    assert world.store.dataflow("d").version == 2
+
+
 def test_only_a_swap_can_be_taken_back(world: Beside) -> None:
     """A dataflow that was never swapped has nothing to go back to."""
     world.controller.register(document())

@@ -79,7 +79,9 @@ def test_a_seed_stands_for_what_is_gone(world: Beside, tmp_path: Path, kind: str
     """The tables are those of all input, and nothing differs from the present ones."""
     same = world.shown(start(world, document(), a=write(tmp_path, kind, gone())))
     assert same.status == "ready", same.error
-    assert {(one.added, one.gone, one.changed) for one in same.tables} == {(0, 0, 0)}
+    # What a stage emits again for each increment depends on how many there are.
+    tables = [one for one in same.tables if one.table != "flows/best.seen"]
+    assert {(one.added, one.gone, one.changed) for one in tables} == {(0, 0, 0)}
     world.swap(same)
     arrive(world, COME, COME + 1)
     world.ticks()

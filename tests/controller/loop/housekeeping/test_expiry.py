@@ -173,6 +173,7 @@ def test_records_expire_once_through_crashes(point: str, world: World) -> None:
     assert sorted(changes) == [("x", -1), ("x", 1), ("y", -1), ("y", 1)]
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("request_", WAYS[:2], ids=lambda one: one.split)
 def test_what_expired_is_verified_at_the_recorded_times(request_: Any, world: World) -> None:
     """Each epoch is repeated at its time; it is read as of every epoch."""

@@ -102,6 +102,7 @@ def test_crashes_while_it_keeps_house_change_nothing(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("publish", [None, {"epochs": 3}])
 def test_a_lost_store_begins_at_the_newest_position(tmp_path: Path, publish: Any) -> None:
     """The first records are gone; queues, epochs, states and old increments are not."""

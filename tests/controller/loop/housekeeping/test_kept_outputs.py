@@ -23,7 +23,6 @@ from tests.controller.retained import TINY, play
 from tests.controller.verified import verified
 from tests.controller.world import ONE, Inline, Sum, World
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -90,9 +89,10 @@ def test_an_output_goes_once_it_is_consumed(tmp_path: Path) -> None:
         one.close()
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize(
     ("keep", "most"),
-    sampled([({"hours": 8 / 3600}, 16), ({"hours": 1}, EPOCHS), ({"bytes": 1}, 10)], every=2),
+    [({"hours": 8 / 3600}, 16), ({"hours": 1}, EPOCHS), ({"bytes": 1}, 10)],
 )
 def test_an_output_goes_by_age_or_bytes(tmp_path: Path, keep: dict[str, float], most: int) -> None:
     """Whichever is said; what is left open takes nothing."""
@@ -124,6 +124,7 @@ def test_what_waits_stays(tmp_path: Path) -> None:
         one.close()
 
 
+@pytest.mark.soak
 def test_a_roll_back_finds_what_was_there(tmp_path: Path) -> None:
     """Wherever a position is kept: the output shows what it showed, and goes on from there."""
     keep = Retention(versions_min=60, versions_max=60, seconds=3600, attempt_seconds=0)
@@ -144,6 +145,7 @@ def test_a_roll_back_finds_what_was_there(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.soak
 def test_a_verification_compares_what_is_not_collected(tmp_path: Path) -> None:
     """All that readers see of a flow; undecided where one batch has other increments."""
     world = world_on(tmp_path)
@@ -176,6 +178,7 @@ def test_a_back_fill_from_what_is_collected_is_refused(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.soak
 def test_a_lost_store_goes_on(tmp_path: Path) -> None:
     """What is collected stays collected, and is reported as such."""
     world = world_on(tmp_path / "a")
@@ -188,7 +191,8 @@ def test_a_lost_store_goes_on(tmp_path: Path) -> None:
     world.close()
 
 
-@pytest.mark.parametrize("point", sampled(["dead_file", "intention", "log_entry"], every=3))
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize("point", ["dead_file", "intention", "log_entry"])
 def test_crashes_change_nothing(tmp_path: Path, point: str) -> None:
     """Killed in any run or collection, again and again: a restart goes on."""
     world, whole = world_on(tmp_path / "a"), world_on(tmp_path / "b", saying({}))
@@ -268,6 +272,7 @@ class Undone(Sum):
         out.sums(key.word, came + sum(row.n for row in group.sums))
 
 
+@pytest.mark.soak
 def test_changes_of_a_view_go_and_the_view_stays(tmp_path: Path) -> None:
     """What each reader has read is history; a roll-back reads again what it needs."""
     keep = Retention(versions_min=60, versions_max=60, seconds=3600, attempt_seconds=0)

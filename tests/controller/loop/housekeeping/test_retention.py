@@ -25,7 +25,6 @@ from tests.controller.lost import lose_the_store
 from tests.controller.retained import OFTEN, TINY, play
 from tests.controller.world import ONE, SCHEMA, Sum, World
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 NOTHING = Keep(FlowRetention(0), 5)
 EPOCHS = 20
@@ -123,6 +122,7 @@ def test_a_dataflow_says_how_long_its_inputs_stay(
     world.close()
 
 
+@pytest.mark.soak
 def test_a_service_that_keeps_everything_is_overruled(tmp_path: Path) -> None:
     """The other way round, and from the version on that says so."""
     world = world_on(tmp_path, keep=Keep(FlowRetention(10**6), 5))
@@ -233,7 +233,8 @@ def test_a_roll_back_finds_what_it_reads_again(tmp_path: Path) -> None:
     world.close()
 
 
-@pytest.mark.parametrize("point", sampled(["dead_file", "sql_commit", "dead_record"], every=3))
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize("point", ["dead_file", "sql_commit", "dead_record"])
 def test_crashes_change_nothing(tmp_path: Path, point: str) -> None:
     """Killed while inputs go, again and again: a restart goes on."""
     world, whole = world_on(tmp_path / "a"), world_on(tmp_path / "b")

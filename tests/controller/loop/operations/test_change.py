@@ -141,6 +141,7 @@ def test_a_state_is_rebuilt_only_from_all_of_its_input(world: Changing) -> None:
     assert world.picture() == before
 
 
+@pytest.mark.soak
 def test_a_state_is_rebuilt_from_input_that_compaction_took_up(tmp_path: Path) -> None:
     """Old increments of a stage are found in its table, also by a store that was lost."""
     often = EngineLimits(checkpoint_entries=4)

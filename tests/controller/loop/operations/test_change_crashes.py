@@ -18,7 +18,6 @@ from tests.controller.changing import ONE, POINTS, Changing, Double, document
 from tests.controller.lost import SourceLogs
 from tests.controller.world import Sum
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -94,8 +93,8 @@ def unbroken(tmp_path_factory: pytest.TempPathFactory) -> dict[str, Any]:
     return picture
 
 
-@pytest.mark.part(every=3, first=1)
-@pytest.mark.parametrize("point", sampled(POINTS, every=4))
+@pytest.mark.part(every=12)
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_at_any_point_of_a_change_a_restart_leads_to_the_same(
     point: str, tmp_path: Path, unbroken: dict[str, Any]
 ) -> None:
@@ -107,6 +106,7 @@ def test_killed_at_any_point_of_a_change_a_restart_leads_to_the_same(
     world.close()
 
 
+@pytest.mark.soak
 def test_a_lost_store_begins_with_the_newest_version(
     world: Changing, tmp_path: Path, unbroken: dict[str, Any]
 ) -> None:

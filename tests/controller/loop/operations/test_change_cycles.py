@@ -17,7 +17,6 @@ from cbp.model.version.version_change import Choice
 from stages.translators.incremental_pagerank import IncrementalPageRank
 from stages.translators.pagerank_verdict import PageRankVerdict
 from tests.controller.world import World
-from tests.sampling import sampled
 
 NEAR = 0.05
 EDGES = ([(1, 2), (2, 3), (3, 1)], [(1, 3), (3, 4), (4, 1)])
@@ -100,7 +99,8 @@ def ranks(world: World) -> dict[int, float]:
     return {row["node"]: row["rank"] for row in pages if row["node"] is not None}
 
 
-@pytest.mark.parametrize("choice", sampled(["keep", "rebuild"], every=2))
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("choice", ["keep", "rebuild"])
 def test_a_cycle_that_changes_with_messages_under_way_comes_to_the_same_ranks(
     world: World, expected: dict[int, float], choice: str
 ) -> None:

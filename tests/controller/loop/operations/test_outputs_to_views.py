@@ -26,7 +26,6 @@ from tests.controller.retained import TINY
 from tests.controller.verified import verified
 from tests.controller.world import SCHEMA, Inline
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -178,6 +177,7 @@ def world(tmp_path: Path) -> Iterator[Changing]:
     made.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("way", ["keep", "rebuild"])
 def test_a_view_has_all_records_of_the_output_that_it_was(world: Changing, way: str) -> None:
     """Filled or rebuilt while an increment waits: as if it had been a view from the beginning."""
@@ -272,6 +272,7 @@ def test_a_view_that_cannot_be_whole_is_refused(tmp_path: Path, declared: Any) -
     world.close()
 
 
+@pytest.mark.soak
 def test_where_neither_way_is_exact_both_are_refused(tmp_path: Path) -> None:
     """The input is gone, and so is a part of the flow: nothing is made of what is left."""
     first = document(sum={"translator": "sum", "keep": {"totals": {"hours": 0}}})
@@ -295,6 +296,7 @@ def test_a_description_of_an_earlier_release_tells_by_its_tables_what_it_emptied
     assert Begin.from_json(value).emptied == ("a",)
 
 
+@pytest.mark.soak
 def test_a_reader_of_new_records_goes_on_where_it_was(tmp_path: Path) -> None:
     """What waits for it has no types yet, and is read; then come the changes."""
     world = world_at(tmp_path / "world", document(sum="sum", last=LAST))
@@ -314,6 +316,7 @@ def test_a_reader_of_new_records_goes_on_where_it_was(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.soak
 def test_a_reader_of_signed_records_never_reads_records_without_signs(tmp_path: Path) -> None:
     """Neither what waits, nor what is retained; with the view rebuilt, it is exact."""
     world = world_at(tmp_path / "world", document(sum="sum", per=PER_TOTAL))
@@ -375,6 +378,7 @@ def test_a_reader_is_back_filled_with_all_changes_that_are_retained(tmp_path: Pa
     world.close()
 
 
+@pytest.mark.soak
 def test_a_roll_back_goes_to_the_fill_and_not_behind_it(tmp_path: Path) -> None:
     """At the beginning of the version the view has what it was filled with."""
     world = world_at(tmp_path / "world", limits=DEFAULT_LOOP_LIMITS, collect_every=1000)
@@ -418,8 +422,8 @@ def test_what_a_rebuilt_stage_wrote_before_is_not_in_the_view(world: Changing) -
     assert current(world) == {"only": 1, "x": 2}
 
 
-@pytest.mark.part(every=3)
-@pytest.mark.parametrize("point", sampled(POINTS, every=2))
+@pytest.mark.part(every=6)
+@pytest.mark.parametrize("point", POINTS)
 def test_killed_while_it_is_filled_a_restart_leads_to_the_same(point: str, tmp_path: Path) -> None:
     """At each passage of each durable effect: the old version or the new one, and nothing lost."""
     world = world_at(tmp_path / "world")

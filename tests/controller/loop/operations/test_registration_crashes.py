@@ -66,6 +66,7 @@ def unbroken(world: World) -> tuple[int, dict[str, Any]]:
     return passages, expected
 
 
+@pytest.mark.part(every=2)
 def test_who_is_told_of_a_failure_has_registered_nothing(world: World) -> None:
     """At each passage of each durable effect: nothing, or all of it; and a second try succeeds."""
     passages, expected = unbroken(world)

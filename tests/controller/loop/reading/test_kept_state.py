@@ -17,7 +17,6 @@ from cbp.errors import DefinitionError
 from cbp.model.run.correction import Correction
 from tests.controller.world import ONE, SCHEMA, Sum, World
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -73,8 +72,8 @@ def test_a_corrected_key_is_kept_from_there(world: World) -> None:
     assert caught.value.mistake.code == "correction_invalid"
 
 
-@pytest.mark.part(every=2)
-@pytest.mark.parametrize("point", sampled(["intention", "log_entry", "sql_commit"], every=2))
+@pytest.mark.part(every=4)
+@pytest.mark.parametrize("point", ["intention", "log_entry", "sql_commit"])
 @pytest.mark.parametrize("side", ["before", "after"])
 def test_a_crash_puts_once(world: World, point: str, side: str) -> None:
     """A run that is repeated reads what was before it, not what it put."""

@@ -19,7 +19,6 @@ from tests.controller.shop import DOCUMENT, TRANSLATORS, WRONG
 from tests.controller.verified import verified, world_of
 from tests.controller.world import Inline, World
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -62,18 +61,15 @@ def paired(world: World) -> dict[str, tuple[int, int | None]]:
     return {r["word"]: (r["total"], r["newest"]) for r in records}
 
 
-@pytest.mark.part(every=2)
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize(
     ("side", "point"),
-    sampled(
-        [
+    [
             ("before", "job"), ("after", "job"),
             ("after", "intention"), ("before", "intention"),
             ("before", "log_entry"), ("after", "log_entry"),
             ("after", "sql_commit"), ("before", "sql_commit"),
         ],
-        every=2,
-    ),
 )  # fmt: skip
 def test_a_crash_looks_up_once(world: World, point: str, side: str) -> None:
     """Whatever a run looked up stays in its record; groups are woken once for each change."""
@@ -100,6 +96,7 @@ def test_a_record_names_the_moment(world: World) -> None:
     assert len({moment.version for moment in moments}) == 4
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("split", ["increments", "at_once"])
 def test_what_was_looked_up_is_verified(world: World, split: Any) -> None:
     """Each epoch is repeated as of its moment; a table that would be another is found."""
@@ -113,6 +110,7 @@ def test_what_was_looked_up_is_verified(world: World, split: Any) -> None:
     assert (verification.status, verification.suspect) == ("differs", "joined")
 
 
+@pytest.mark.soak
 def test_a_moment_that_is_collected_is_not_verified(tmp_path: Path) -> None:
     """The verification says which version is gone, and does not compare with another."""
     world = World(
@@ -136,6 +134,7 @@ def test_a_moment_that_is_collected_is_not_verified(tmp_path: Path) -> None:
     world.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("epochs", [1, 9])
 def test_groups_that_are_woken_never_read_less_than_the_changes(
     epochs: int, tmp_path: Path
@@ -166,6 +165,7 @@ def test_a_correction_is_looked_up_from_there(world: World) -> None:
     assert verified(world, "shop").status == "undecided"
 
 
+@pytest.mark.soak
 def test_a_roll_back_takes_back_what_was_looked_up(world: World) -> None:
     """Runs look up anew what they read again; groups that are woken come to the same."""
     play(world)

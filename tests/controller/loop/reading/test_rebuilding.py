@@ -112,6 +112,7 @@ def test_no_time_is_told_that_has_no_snapshot(world: World) -> None:
     assert under_way(world)["sum"].as_it_was_ms is None
 
 
+@pytest.mark.soak
 def test_the_tables_as_they_were_stay_until_the_rebuild_is_done(tmp_path: Path) -> None:
     """No collection takes them, however short the retention; once it is done, one does."""
     brief = Retention(versions_min=1, seconds=0, attempt_seconds=0)

@@ -18,7 +18,6 @@ from cbp.model.flow.snapshot import Snapshot
 from tests.controller.diamond import KEPT, by_deltalake, by_polars, bystander, check, started
 from tests.controller.world import World
 from tests.planned_faults import Crash
-from tests.sampling import sampled
 
 WORDS = ("a", "b", "c")
 
@@ -30,8 +29,9 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.parametrize("policy", sampled([{"epochs": 3, "seconds": 60}, None], every=2))
-@pytest.mark.parametrize("read", sampled([by_polars, by_deltalake], every=2))
+@pytest.mark.part(every=4)
+@pytest.mark.parametrize("policy", [{"epochs": 3, "seconds": 60}, None])
+@pytest.mark.parametrize("read", [by_polars, by_deltalake])
 def test_within_publications_only_whole_states_are_seen(world: World, policy: Any, read: Any):
     """At every log entry that is put, a reader in another process sees one publication."""
     started(world, policy)
@@ -55,7 +55,8 @@ def test_within_publications_only_whole_states_are_seen(world: World, policy: An
     assert {newest for _, newest in seen} == {True, False}
 
 
-@pytest.mark.parametrize("passage", sampled(range(1, 7), every=2))
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("passage", range(1, 7))
 def test_a_publication_that_died_is_in_no_snapshot(world: World, passage: int):
     """After a crash between two log entries, before any recovery, the one before is shown."""
     started(world, {"epochs": 2, "seconds": 60})

@@ -223,6 +223,7 @@ def test_a_correction_gives_no_key_two_records(world: World) -> None:
     assert rows(world, "state/newest.newest") == before
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("split", ["increments", "at_once"])
 def test_what_follows_a_correction_is_verified_from_there(world: World, split: Any) -> None:
     """A record that was there before may go after it: changes since then sum up below zero."""
@@ -236,6 +237,7 @@ def test_what_follows_a_correction_is_verified_from_there(world: World, split: A
     assert statuses["flows/newest.newest"] == ("changes", "undecided")
 
 
+@pytest.mark.soak
 def test_the_change_data_feed_has_corrections_and_roll_backs(world: World) -> None:
     """What they change are changes of their versions, each key at most once, and nothing else."""
     views = {"newest.newest": ["word"], "counts.counts": ["n"]}
@@ -261,6 +263,7 @@ def test_the_change_data_feed_has_corrections_and_roll_backs(world: World) -> No
     assert feed[back]
 
 
+@pytest.mark.soak
 def test_a_view_that_is_rebuilt_loses_its_records_in_its_feed(world: World) -> None:
     """Each of them once, also where the files had lost rows; then they come again."""
     path = f"{world.store.dataflow('views').folder}/state/newest.newest"

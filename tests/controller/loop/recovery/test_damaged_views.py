@@ -22,6 +22,7 @@ DOCUMENT: dict[str, Any] = {
 LINES = b'{"url": "/"}\n{"url": "/docs"}\n{"url": "/"}\n'
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("damage", [flip, remove])
 def test_a_back_fill_mends_a_view(damage: Callable[[Path], None], tmp_path: Path) -> None:
     """Readers of changes miss what the damaged file held; the table is right again."""

@@ -19,7 +19,6 @@ from controller.app import Service
 from controller.store.errors import DatabaseDamagedError
 from tests.controller.damaged_service import Damaged, counted
 from tests.controller.damaging import cut, flip, remove, zero
-from tests.sampling import sampled
 
 FILES = 5
 LOG = "tables/one/sources/visits/_log/*.json"
@@ -88,7 +87,8 @@ def end(damaged: Damaged, service: Service, *names: str) -> None:
         assert damaged.counts(service, name) == counted(FILES), damaged.troubles(service, name)
 
 
-@pytest.mark.parametrize("damage", sampled([flip, remove, be_a_folder, be_a_fifo], every=2))
+@pytest.mark.part(every=2)
+@pytest.mark.parametrize("damage", [flip, remove, be_a_folder, be_a_fifo])
 def test_a_damaged_record_of_a_roll_back_holds_its_dataflow_only(
     damage: Damage, damaged: Damaged
 ) -> None:
@@ -125,8 +125,9 @@ def test_a_damaged_entry_of_a_source_is_found_while_the_database_is_whole(
         end(damaged, service)
 
 
-@pytest.mark.parametrize("damage", sampled([flip, remove, be_a_folder], every=2))
-@pytest.mark.parametrize("waits", sampled([True, False], every=2))
+@pytest.mark.part(every=8)
+@pytest.mark.parametrize("damage", [flip, remove, be_a_folder])
+@pytest.mark.parametrize("waits", [True, False])
 def test_with_the_database_and_the_end_of_a_source_log_nothing_is_lost_in_silence(
     waits: bool, damage: Damage, damaged: Damaged, capsys: pytest.CaptureFixture[str]
 ) -> None:
@@ -192,9 +193,8 @@ def test_with_the_database_and_the_record_of_a_roll_back_lost_the_others_come_ba
         end(damaged, service, "one")
 
 
-@pytest.mark.parametrize(
-    "damage", sampled([cut, garble, be_a_folder, be_a_fifo, be_a_loop], every=2)
-)
+@pytest.mark.part(every=6)
+@pytest.mark.parametrize("damage", [cut, garble, be_a_folder, be_a_fifo, be_a_loop])
 def test_a_damaged_database_is_named_and_rebuilt_by_one_command(
     damage: Damage, damaged: Damaged, capsys: pytest.CaptureFixture[str]
 ) -> None:

@@ -17,7 +17,6 @@ from tests.controller.crashes import CRASHES, play, rows
 from tests.controller.lost import SourceLogs
 from tests.controller.world import DIAMOND, ONE, World
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -44,9 +43,9 @@ def test_the_script_does_something(unbroken: dict[str, Any]) -> None:
     assert len(unbroken["diamond join.pairs"]) == 4
 
 
-@pytest.mark.part(every=5)
+@pytest.mark.part(every=15)
 @pytest.mark.parametrize("point", POINTS)
-@pytest.mark.parametrize("every", sampled([1, 2, 3], every=3))
+@pytest.mark.parametrize("every", [1, 2, 3])
 def test_crashes_at_any_passage_of_a_point_change_nothing(
     point: str, every: int, tmp_path: Path, unbroken: dict[str, Any]
 ) -> None:
@@ -59,18 +58,16 @@ def test_crashes_at_any_passage_of_a_point_change_nothing(
     world.close()
 
 
+@pytest.mark.part(every=4)
 @pytest.mark.service
 @pytest.mark.parametrize(
     ("point", "every"),
-    sampled(
-        [
-            ("sql_commit.before", 2),
-            ("sql_commit.after", 2),
-            ("sql_commit.after", 1),
-            ("intention.after", 1),
-        ],
-        every=2,
-    ),
+    [
+        ("sql_commit.before", 2),
+        ("sql_commit.after", 2),
+        ("sql_commit.after", 1),
+        ("intention.after", 1),
+    ],
 )
 def test_crashes_on_postgresql_change_nothing(
     point: str,
@@ -89,8 +86,9 @@ def test_crashes_on_postgresql_change_nothing(
     world.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.service
-@pytest.mark.parametrize("every", sampled([3, 7], every=2))
+@pytest.mark.parametrize("every", [3, 7])
 def test_deaths_inside_a_transaction_on_postgresql_change_nothing(
     every: int,
     tmp_path: Path,
@@ -115,24 +113,21 @@ def test_deaths_inside_a_transaction_on_postgresql_change_nothing(
     world.close()
 
 
-@pytest.mark.part(every=2)
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize(
     "point",
-    sampled(
-        [
-            "data_file.after",
-            "job.after",
-            "data_sync.before",
-            "data_file.before",
-            "intention.after",
-            "data_sync.after",
-            "log_entry.after",
-            "log_entry.before",
-            "sql_commit.before",
-            "sql_commit.after",
-        ],
-        every=2,
-    ),
+    [
+        "data_file.after",
+        "job.after",
+        "data_sync.before",
+        "data_file.before",
+        "intention.after",
+        "data_sync.after",
+        "log_entry.after",
+        "log_entry.before",
+        "sql_commit.before",
+        "sql_commit.after",
+    ],
 )
 def test_the_direct_engine_is_recovered_too(point: str, tmp_path: Path) -> None:
     """The same with real tables: what readers see is what translators say, crashes or not."""

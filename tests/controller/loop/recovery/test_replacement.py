@@ -169,6 +169,7 @@ def test_a_verification_replays_replacements(shelf: Shelf, request_: Request) ->
     assert verified(shelf.world, "shelf", request_).status == "equal"
 
 
+@pytest.mark.soak
 def test_a_roll_back_goes_behind_a_replacement_and_forward_again(shelf: Shelf) -> None:
     """What had read it reads it again."""
     replace_tuesday(shelf)
@@ -181,6 +182,7 @@ def test_a_roll_back_goes_behind_a_replacement_and_forward_again(shelf: Shelf) -
         shelf.require_right()
 
 
+@pytest.mark.soak
 def test_a_replacement_that_a_roll_back_drops_is_undone(shelf: Shelf) -> None:
     """The earlier file counts again; and it can be replaced once more."""
     replace_tuesday(shelf)
@@ -208,6 +210,7 @@ def test_a_roll_back_leaves_out_a_replacement_or_refuses(shelf: Shelf) -> None:
     shelf.require_right()
 
 
+@pytest.mark.soak
 def test_a_lost_database_brings_replacements_back(shelf: Shelf, tmp_path: Path) -> None:
     """From the folders: what waited and what was applied, and what replaced what."""
     replace_tuesday(shelf)

@@ -24,7 +24,6 @@ from controller.store.base import open_scratch
 from tests.controller.lost import lose_the_store
 from tests.controller.rollbacks import back, number, plan, play, tables
 from tests.controller.world import DIAMOND, FUSED, ONE, World
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -36,9 +35,8 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
-@pytest.mark.parametrize(
-    "document", sampled([{**DIAMOND, "publish": {"epochs": 3}}, FUSED, DIAMOND], every=3)
-)
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize("document", [{**DIAMOND, "publish": {"epochs": 3}}, FUSED, DIAMOND])
 def test_back_and_on_again_is_as_if_nothing_had_been(world: World, document: Any) -> None:
     """Rolled back to every moment in turn, the replay gives the same epochs, flows and state."""
     name = document["name"]
@@ -227,6 +225,7 @@ def test_a_lost_store_finds_the_newest_generation(world: World, tmp_path: Path) 
     new.close()
 
 
+@pytest.mark.soak
 def test_every_moment_that_is_listed_is_one_to_go_back_to(world: World) -> None:
     """Each is accepted by a plan, by its number and by its epoch, and means the same position."""
     world.controller.register(DIAMOND)

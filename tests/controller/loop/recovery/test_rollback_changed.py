@@ -122,6 +122,7 @@ def test_a_roll_back_behind_a_change_outlives_the_store(world: World, tmp_path: 
     new.close()
 
 
+@pytest.mark.soak
 def test_a_stage_that_came_behind_a_roll_back_is_collected_and_shown(tmp_path: Path) -> None:
     """Its tables have no mark of the generation, and count by it all the same."""
     tiny = Retention(versions_min=1, versions_max=1, seconds=0, attempt_seconds=0)

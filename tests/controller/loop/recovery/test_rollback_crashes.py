@@ -24,7 +24,6 @@ from tests.controller.framings import ByKey, ByStretch
 from tests.controller.rollbacks import back, number, play, tables
 from tests.controller.world import DIAMOND, ONE, Deferred, World
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -80,11 +79,11 @@ def played(request: pytest.FixtureRequest, tmp_path_factory: pytest.TempPathFact
     return Played(tmp_path_factory.mktemp("played"), request.param)
 
 
-@pytest.mark.part(every=3)
+@pytest.mark.part(every=12)
 @pytest.mark.parametrize("point", POINTS)
 @pytest.mark.parametrize(
     ("played", "passage"),
-    sampled([(FRAMED, 2), (DIAMOND, 2), (DIAMOND, 4), (FRAMED, 1)], every=4),
+    [(FRAMED, 2), (DIAMOND, 2), (DIAMOND, 4), (FRAMED, 1)],
     indirect=["played"],
     ids=["framed-2", "diamond-2", "diamond-4", "framed-1"],
     scope="module",

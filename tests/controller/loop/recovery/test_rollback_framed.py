@@ -107,6 +107,7 @@ def _made(world: World, flow: str) -> list[Any]:
     return [one for one in world.store.punctuations("two").items if one.flow == flow]
 
 
+@pytest.mark.soak
 def test_later_closes_are_dropped_with_the_arrivals(world: World, tmp_path: Path) -> None:
     """They close nothing any more, even if asked again, and stay dropped when the store is lost."""
     pictures = play(world)

@@ -13,7 +13,6 @@ from cbp.engine.interface.garbage_collector import Retention
 from controller.loop import LoopLimits
 from tests.controller.rollbacks import back, plan
 from tests.controller.world import ONE, World
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -58,10 +57,10 @@ def words(world: World) -> list[str]:
     return sorted(row["word"] for row in rows)
 
 
-@pytest.mark.part(every=5)
+@pytest.mark.part(every=15)
 @pytest.mark.parametrize("drop_later", [False, True])
 @pytest.mark.parametrize("way", WAYS)
-@pytest.mark.parametrize("position", sampled([0, 1, 2, 3], every=3))
+@pytest.mark.parametrize("position", [0, 1, 2, 3])
 def test_a_position_is_one_thing_however_it_is_named(
     world: World, position: int, way: str, drop_later: bool
 ) -> None:

@@ -126,6 +126,7 @@ def test_a_writer_of_the_old_generation_is_refused(world: World) -> None:
         world.engine.publisher.publish(record.folder, [late], timestamp_ms=late.prepared_ms)
 
 
+@pytest.mark.soak
 def test_a_past_that_is_not_kept_is_refused(tmp_path: Path) -> None:
     """Collected tables or trimmed records: nothing is changed, and the reason is given."""
     one = LoopLimits(records_kept=1)

@@ -50,6 +50,7 @@ def test_a_roll_back_loses_nothing(world: World) -> None:
     assert damages(world) == []
 
 
+@pytest.mark.part(every=2)
 def test_a_record_that_is_lost_after_a_roll_back_is_missed(world: World) -> None:
     """The tables show its epoch, which belongs to the generation before the roll-back."""
     back(world, str(position(world)), pause=True)

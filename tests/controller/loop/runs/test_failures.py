@@ -93,6 +93,7 @@ def test_a_stage_is_paused_after_three_tries_and_the_others_go_on(
     assert tries[0].error["error_code"] == code
 
 
+@pytest.mark.part(every=3)
 @pytest.mark.parametrize(
     "error",
     [

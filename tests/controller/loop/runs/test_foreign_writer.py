@@ -27,7 +27,6 @@ from controller.cli import main
 from tests.change_feeds import apply_feed, feed_by_delta_rs, records_at
 from tests.controller.crashes import rows
 from tests.controller.world import ONE, World, only_stage
-from tests.sampling import sampled
 
 pytestmark = pytest.mark.usefixtures("without_syncs")
 
@@ -164,7 +163,8 @@ class Newest(Translate):
         out.newest(key.word, [row.n for row in (*group.newest, *group.items)][-1])
 
 
-@pytest.mark.parametrize("write", sampled([insert, optimize, restore], every=3))
+@pytest.mark.part(every=3)
+@pytest.mark.parametrize("write", [insert, optimize, restore])
 def test_the_feed_of_a_view_undoes_what_a_foreign_writer_wrote(
     write: Callable[[str], None], tmp_path: Path, cbp: Cbp
 ) -> None:

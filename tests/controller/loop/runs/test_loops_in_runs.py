@@ -157,6 +157,7 @@ def test_a_crash_loses_nothing(world: World, point: str, passage: int) -> None:
     assert sizes["nodes"] == 15
 
 
+@pytest.mark.soak
 @pytest.mark.timeout(180)
 def test_a_worker_that_is_killed_in_a_superstep_begins_again(
     tmp_path: Path, monkeypatch: pytest.MonkeyPatch

@@ -290,6 +290,7 @@ def test_a_rebuild_begins_with_nothing_set_aside(world: World) -> None:
     assert (aside(world), sums(world)) == ([], {"a": 20, "b": 3, "c": 1})
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("split", ["increments", "at_once"])
 def test_a_verification_repeats_what_was_set_aside(world: World, split: Any) -> None:
     """Which calls failed depends on how input was cut, so the recorded epochs are repeated."""

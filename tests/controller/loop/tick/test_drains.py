@@ -17,7 +17,6 @@ from tests.controller.served import served
 from tests.controller.small_app import TOKEN
 from tests.controller.world import DIAMOND, ONE, World, only_stage, until
 from tests.planned_faults import Crash, PlannedFaults
-from tests.sampling import sampled
 
 
 def desired(world: World, name: str = "one") -> str:
@@ -99,9 +98,10 @@ def test_a_resume_wins_and_a_paused_stage_is_waited_for(world: World) -> None:
     assert (desired(world), only_stage(world).epoch) == ("drained", 1)
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize(
     "point",
-    sampled(["intention.after", "sql_commit.before", "job.after", "sql_commit.after"], every=2),
+    ["intention.after", "sql_commit.before", "job.after", "sql_commit.after"],
 )
 def test_a_kill_in_the_middle_changes_nothing(point: str, tmp_path: Path) -> None:
     """After a restart the drain goes on, to the tables of an unbroken run; once done it stays."""

@@ -48,6 +48,7 @@ def world(tmp_path: Path) -> Iterator[World]:
     made.close()
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("rebuild", [True, False], ids=["rebuilt", "added"])
 def test_what_an_earlier_version_wrote_is_not_made_again_from_scratch(world: World, rebuild: bool):
     """Nor what is behind it: both are repeated, or left out by the reference engine with why."""
