@@ -314,7 +314,9 @@ class Service:
 
     def _keep_warm(self, begin: Callable[[], None]) -> None:
         while not self._stop.is_set():
-            begin()
+            # A process that cannot start now, for want of memory for example, is tried again.
+            with _going_on("processes", event="warm.failed"):
+                begin()
             self._stop.wait(WARM_SECONDS)
 
     def _warm_readers(self) -> None:
@@ -396,9 +398,9 @@ class Service:
 
 
 @contextmanager
-def _going_on(part: str) -> Iterator[None]:
-    """Log an error of one part of a stop, and go on with the next part."""
+def _going_on(part: str, *, event: str = "stop.failed") -> Iterator[None]:
+    """Log an error of one part, by default of a stop, and go on with the next part."""
     try:
         yield
-    except Exception:  # last resort of a stop
-        _log.exception("stop.failed", part=part)
+    except Exception:  # last resort
+        _log.exception(event, part=part)

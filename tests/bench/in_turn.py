@@ -29,7 +29,7 @@ WARMUP = 2
 """Rounds that do not count."""
 
 Seconds = tuple[float, float]
-"""Of the tasks of a round, and of its whole run with the publication."""
+"""Seconds that the tasks of a round took, and its whole run with the publication."""
 
 
 class Candidate(Protocol):

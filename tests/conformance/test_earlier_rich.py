@@ -148,7 +148,7 @@ def shows_what_was_written(service: Service, written: dict[str, Any]) -> None:
 
 
 def knows_what_was_done(service: Service) -> None:
-    """Who corrected, who rolled back, what was closed, and what is in quarantine."""
+    """Corrections, roll-backs, closes and quarantine are read, with the names of operators."""
     (corrected,) = service.controller.amendments.corrections(NAME)
     assert (corrected.note.who, corrected.note.why) == ("me", "was miscounted")
     (back,) = service.controller.amendments.rollbacks(NAME)

@@ -1,4 +1,4 @@
-"""Who lets tables be built beside in a simulation, and what must become of that.
+"""The operator who has tables built beside in a simulation, and what must become of them.
 
 P5  a build that was accepted goes on after every death, and one that was ended does not
 P9  what is built is what is there: tables that do not depend on when runs began are equal

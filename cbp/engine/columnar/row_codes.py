@@ -82,9 +82,9 @@ def column_codes(column: pa.Array) -> Int64s:
 def stable_order(values: npt.NDArray[Any]) -> Int64s:
     """Return the stable ascending order of whole numbers of 64 bits.
 
-    What has room beside its place is packed with it into one number: sorting numbers is several
-    times as fast as sorting their places. Of wider numbers the high bits are packed; those that
-    differ in the others only are put in order afterwards.
+    A number and its place are packed into one number where both fit: sorting numbers is several
+    times as fast as sorting their places. If a number is too wide, its high bits are packed with
+    its place, and numbers that differ only in their low bits are put in order afterwards.
     """
     many = len(values)
     if many < _FEW:

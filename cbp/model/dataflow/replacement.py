@@ -55,6 +55,8 @@ def hindrances(
     stages: Mapping[str, StageNode],
     sinks: Mapping[str, SinkNode] = MappingProxyType({}),
     altered: Collection[str] = (),
+    *,
+    taken_back: bool = False,
 ) -> Iterator[Hindrance]:
     """Yield why readers of a source cannot follow the replacement of one of its files.
 
@@ -65,23 +67,33 @@ def hindrances(
         sinks: All sinks of the dataflow.
         altered: Stages whose tables are not computed from all input by their present code: a
             version began them later, or an operator corrected their state.
+        taken_back: Whether it was taken in while a stage read records without their signs. Then its
+            increment takes records back, and all readers recompute groups, also those of signs.
     """
     if source.format == "delta":
         yield Hindrance(f"sources.{source.name}", "it follows a table, which says what changed")
-    if is_signed(source, stages):
+    if is_signed(source, stages) and not taken_back:
         return
     for name, node in stages.items():
-        if source.name in node.wiring.values() and (why := _why_not(node, sources, altered)):
+        if source.name not in node.wiring.values():
+            continue
+        adds_up = taken_back and all(one.changes == "signed" for one in node.translator.inputs)
+        if why := _why_not(node, sources, altered, promised=node.any_order or adds_up):
             yield Hindrance(f"stages.{name}", why)
     for name, sink in sinks.items():
         if sink.flow == source.name:
             yield Hindrance(f"sinks.{name}", "it publishes the source, and nothing is taken back")
 
 
-def _why_not(node: StageNode, sources: Collection[str], altered: Collection[str]) -> str:
-    """Return what keeps a stage from recomputing groups, in words; `""` if nothing does."""
+def _why_not(
+    node: StageNode, sources: Collection[str], altered: Collection[str], *, promised: bool
+) -> str:
+    """Return what keeps a stage from recomputing groups, in words; `""` if nothing does.
+
+    `promised`: whether its answer depends on nothing but the records.
+    """
     spec = node.translator
-    if not node.any_order:
+    if not promised:
         return (
             "the document does not say `any_order: true` of it, so its answer may depend on the "
             "order in which records arrived"

@@ -279,7 +279,8 @@ def _from_retained(
         )
         return _empty(node, input_), Mistake("input_not_retained", where, message)
     if any(i.gone for i in increments):
-        for one in hindrances(after.sources[flow], after.sources, {node.name: node}):
+        read_by = {node.name: node}
+        for one in hindrances(after.sources[flow], after.sources, read_by, taken_back=True):
             message = (
                 f"files of {flow!r} were replaced, so retained increments take records back, and "
                 f"{one.why}; begin with the next increment"

@@ -391,9 +391,13 @@ def _correct(
         )
     if applied is not None:
         (answer,) = applied.wait_for_claims([answer], hidden=as_json)
-        applied.wait_for_stages(hidden=as_json)
+        _wait_for_stages(applied, [answer], hidden=as_json)
+    if answer["status"] == "quarantined":
+        raise FilesRefusedError(dataflow, {name: _why(answer, whole=True)}, [answer])
     if as_json:
         print_json(answer)
+    elif answer["status"] == "duplicate":
+        print_text(f"{name} of {source} is as {file} is: claim {answer['id']}, nothing changes")
     else:
         what = "is taken back" if file is None else f"is replaced by {file}"
         print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")

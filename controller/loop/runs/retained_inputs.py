@@ -83,13 +83,16 @@ class RetainedInputs:
     def _require_followed(
         self, record: DataflowRecord, dataflow: Dataflow, source: str, only: str = ""
     ) -> None:
-        """Refuse a source with a reader that cannot follow; `only`: if it is this stage."""
+        """Refuse a source with a reader that cannot follow.
+
+        `only`: if it is this stage, whose run reads what was taken back already.
+        """
         node = dataflow.sources.get(source)
         altered = self._altered(record, dataflow)
         every = dataflow.sources, dataflow.stages, dataflow.sinks, altered
         readers = {
             one.reader: one.why
-            for one in (() if node is None else hindrances(node, *every))
+            for one in (() if node is None else hindrances(node, *every, taken_back=bool(only)))
             if not only or one.reader == f"stages.{only}"
         }
         if readers:

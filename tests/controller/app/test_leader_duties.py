@@ -156,3 +156,17 @@ def test_a_process_is_kept_ready_until_the_stop(tmp_path: Path) -> None:
     service._keep_warm(lambda: looked.append(None))
     assert len(looked) == 3
     service.stop()
+
+
+def test_a_process_that_cannot_start_is_tried_again(tmp_path: Path) -> None:
+    """An error ends neither the checks nor the service."""
+    service = Service(settings_of(tmp_path))
+    service._stop, tried = Pauses(3), list[None]()
+
+    def fails() -> None:
+        tried.append(None)
+        raise OSError("no memory for a process")
+
+    service._keep_warm(fails)
+    assert len(tried) == 3
+    service.stop()

@@ -48,13 +48,22 @@ class Signed(Able):
     rows = Input(SCHEMA, route_by="k", changes="signed")
 
 
-def why(translator: Translate, *, any_order: bool = True) -> list[tuple[str, str]]:
+class Kept(Signed):
+    """Adds them up in state that is kept."""
+
+    counts = View("k BIGINT, times BIGINT", key="k", keep=True)
+
+
+def why(
+    translator: Translate, *, any_order: bool = True, taken_back: bool = False
+) -> list[tuple[str, str]]:
     """Return the readers that cannot follow, with the reasons."""
     builder = DataflowBuilder("d")
     rows = builder.source("rows", SCHEMA)
     builder.stage("s", translator, rows=rows, any_order=any_order)
     made = builder.build()
-    found = hindrances(made.sources["rows"], made.sources, made.stages, made.sinks)
+    every = made.sources, made.stages, made.sinks
+    found = hindrances(made.sources["rows"], *every, taken_back=taken_back)
     return [(one.reader, one.why) for one in found]
 
 
@@ -88,3 +97,12 @@ def test_signs_count_if_all_that_read_them_do() -> None:
     assert not is_signed(both.sources["rows"], both.stages)
     found = hindrances(both.sources["rows"], both.sources, both.stages)
     assert [one.reader for one in found] == ["stages.s"]
+
+
+def test_what_was_taken_back_before_is_recomputed_by_readers_of_signs_too() -> None:
+    """They need no promise for it, but all that they wrote has to be replaced."""
+    assert why(Signed(), any_order=False, taken_back=True) == []
+    assert why(Kept(), any_order=False) == []
+    ((reader, reason),) = why(Kept(), any_order=False, taken_back=True)
+    assert reader == "stages.s"
+    assert "'counts' is more than what" in reason

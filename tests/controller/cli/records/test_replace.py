@@ -9,6 +9,7 @@ from pathlib import Path
 
 import pytest
 
+from cbp.clock import Clock
 from controller.access.access import Access
 from controller.api import create_api
 from controller.cli.main import main
@@ -42,6 +43,17 @@ class Called:
     err: str
 
 
+class Working(Clock):
+    """A clock whose waits take in and apply what came."""
+
+    def __init__(self, shelf: Shelf) -> None:
+        self._shelf = shelf
+
+    def wait(self, seconds: float) -> None:
+        """Let the service work."""
+        self._shelf.take_in()
+
+
 def call(shelf: Shelf, capsys: pytest.CaptureFixture[str], *given: str) -> Called:
     """Call a command against the shelf's service."""
     settings = Settings(root=shelf.root, token=TOKEN)
@@ -54,7 +66,7 @@ def call(shelf: Shelf, capsys: pytest.CaptureFixture[str], *given: str) -> Calle
         standing=lead_alone,
     )
     with pytest.raises(SystemExit) as ended:
-        main(list(given), session=Session(settings, AppTransport(api)))
+        main(list(given), session=Session(settings, AppTransport(api), clock=Working(shelf)))
     return Called(int(ended.value.code or 0), *capsys.readouterr())
 
 
@@ -105,3 +117,25 @@ def test_a_stage_that_cannot_follow_is_named(
     assert list(error["details"]["stages"]) == ["stages.sum"]
     assert shelf.world.store.next_index("shelf", "a") == 1
     shelf.close()
+
+
+def test_a_corrected_file_that_is_refused_replaces_nothing(
+    shelf: Shelf, tmp_path: Path, capsys: pytest.CaptureFixture[str]
+) -> None:
+    """The command ends with 1, says why, and no word of it says that the file was replaced."""
+    wrong = tmp_path / "wrong.jsonl"
+    wrong.write_text('{"word": "a", "n": 1}\n{"word": 5x}\n')
+    named = ("replace", "shelf", "a", "monday")
+    refused = call(shelf, capsys, *named, str(wrong), "--reason", "a slip", "--wait")
+    assert refused.status == 1
+    assert "is replaced" not in refused.out
+    assert "files_refused" in refused.err
+    assert "line 2" in refused.err
+    shelf.require_right()
+    same = tmp_path / "same.jsonl"
+    same.write_text('{"word": "a", "n": 1}\n{"word": "b", "n": 2}\n')
+    done = call(shelf, capsys, *named, str(same), "--reason", "a slip")
+    assert done.status == 0, done.err
+    assert "nothing changes" in done.out
+    shelf.take_in()
+    shelf.require_right()

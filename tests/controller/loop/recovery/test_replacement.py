@@ -11,6 +11,7 @@ from typing import Any
 
 import pytest
 
+from cbp import Input, Translate, View
 from cbp.errors import (
     ChangeRefusedError,
     DataflowInvalidError,
@@ -425,4 +426,56 @@ def test_readers_of_signs_are_given_the_difference(tmp_path: Path) -> None:
     newest = shelf.world.store.increment("shelf", "a", 4).increment
     assert not newest.gone
     assert verified(shelf.world, "shelf").status == "equal"
+    shelf.close()
+
+
+class Counted(Translate):
+    """How often each number is there; its signs are data."""
+
+    moved = Input("n BIGINT, sign INT", route_by="n")
+    counts = View("n BIGINT, words BIGINT", key="n")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Add the signs."""
+        words = sum(row.words for row in group.counts) + sum(row.sign for row in group.moved)
+        if words:
+            out.counts(key.n, words)
+
+
+class Kept(Counted):
+    """The same, from signs, in state that is kept."""
+
+    moved = Input("n BIGINT, sign INT", route_by="n", changes="signed")
+    counts = View("n BIGINT, words BIGINT", key="n", keep=True)
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Add the signs."""
+        known = group.counts.get()
+        words = sum(row.sign for row in group.moved) + (known.words if known else 0)
+        if words:
+            out.counts(key.n, words)
+        elif known:
+            out.counts.delete()
+
+
+def test_a_reader_of_signs_begins_with_what_was_taken_back_or_is_refused(tmp_path: Path) -> None:
+    """What went while nobody read the signs is no record for it; kept state is not recomputed."""
+    counted = {"translator": "counted", "inputs": {"moved": "a"}, "buckets": 2, "any_order": True}
+    document = {**SIGNED, "stages": {"counted": counted}}
+    shelf = Shelf(tmp_path, document, {"counted": Counted, "kept": Kept})
+    named = shelf.named()
+    shelf.drop_folder.upload(
+        *named, "a", "monday", io.BytesIO(b'{"n": 1, "sign": 1}\n{"n": 2, "sign": 1}\n')
+    )
+    shelf.take_in()
+    right = io.BytesIO(b'{"n": 2, "sign": 1}\n')
+    shelf.drop_folder.replacements.ask(*named, "a", "monday", right, Author("me", "why"))
+    shelf.take_in()
+    choice = Choice(retained=frozenset({"per"}))
+    kept = {**SIGNED, "stages": {"per": {**SIGNED["stages"]["per"], "translator": "kept"}}}
+    with pytest.raises(ChangeRefusedError, match="'counts' is more than what"):
+        shelf.world.controller.change(kept, choice=choice)
+    shelf.world.controller.change(SIGNED, choice=choice)
+    shelf.take_in()
+    assert shelf.per_sum() == {2: 1}
     shelf.close()
