@@ -2,6 +2,7 @@
 
 from __future__ import annotations
 
+import gc
 import sys
 from _collections_abc import dict_items
 from pathlib import Path
@@ -17,9 +18,15 @@ class CountedModules(dict[str, Any]):
     """The modules of a process, and how often all of them were gone through."""
 
     scans = 0
+    counts: CountedModules | None = None
+
+    def copy(self) -> CountedModules:
+        copied = CountedModules(self)
+        copied.counts = self
+        return copied
 
     def items(self) -> dict_items[str, Any]:
-        self.scans += 1
+        (self.counts or self).scans += 1
         return super().items()
 
 
@@ -70,3 +77,25 @@ def test_a_module_that_is_loaded_later_is_noted(
     assert loaded.changed(["shop.text"]) == ()
     file.write_text("one = 22\n")
     assert loaded.changed(["shop.text"]) == (str(file),)
+
+
+def test_modules_may_be_imported_while_they_are_gone_through(
+    monkeypatch: pytest.MonkeyPatch,
+) -> None:
+    """Another thread has its turn in the middle, as in a collection of garbage."""
+    modules = dict(sys.modules)
+    monkeypatch.setattr(sys, "modules", modules)
+    loaded, before = LoadedFiles(), gc.get_threshold()
+
+    def import_one(*_: object) -> None:
+        modules[f"later_{len(modules)}"] = ModuleType("later")
+
+    gc.callbacks.append(import_one)
+    gc.set_threshold(1)
+    try:
+        loaded.see({"controller.registry.loaded"})
+    finally:
+        gc.set_threshold(*before)
+        gc.callbacks.remove(import_one)
+    assert loaded.changed(["controller.registry.loaded"]) == ()
+    assert any(name.startswith("later_") for name in modules)
