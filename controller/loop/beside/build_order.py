@@ -31,8 +31,6 @@ from cbp.model.version.shape import DataflowShape
 from controller.loop.records.description_log import FOLDER, Description
 from controller.store.base import DataflowRecord
 
-__all__ = ["BuildOrder", "read_order", "remove_order", "write_order"]
-
 _EFFECT = "build_order"
 
 _log = structlog.get_logger(__name__)

@@ -33,8 +33,6 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Schema
 from controller.allowed_folders import AllowedFolders
 
-__all__ = ["Seeds"]
-
 _LOG = "_delta_log"
 
 
