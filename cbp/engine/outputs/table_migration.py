@@ -253,7 +253,7 @@ class Rewriter:
                 what = f"records that do not fit its columns now ({exc}): rename the output"
                 raise TableForeignError(table.path, what) from exc
             if new is None or new.rows != file.rows:
-                message = f"{table.path}/{file.path} has not the {file.rows} records it had"
+                message = f"{table.path}/{file.path} does not have the {file.rows} records it had"
                 raise InvariantError(message, path=file.path)
             made.append(replace(file, path=new.path, size=new.size, modified_ms=self.now_ms))
         return self._synced(table.path, made)

@@ -57,7 +57,7 @@ class TimeOrder:
         return self._sort(int(np.count_nonzero(self._times <= until_us)) + self._ahead)
 
     def _sort(self, many: int) -> tuple[Int64s, Int64s]:
-        """Return the earliest rows, so many of them, and keep them; threads may do it twice."""
+        """Return and keep at least `many` of the earliest rows; two threads may do it at once."""
         rows = np.arange(len(self._times))
         if many < len(rows):
             rows = np.argpartition(self._times, many)[:many]
