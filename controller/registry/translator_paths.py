@@ -170,7 +170,7 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _imports_cbp(path: Path) -> bool:
-    """Tell whether a file imports `cbp`; one that is not Python counts, so that its error is shown."""
+    """Return whether a file imports `cbp`, or is not Python: then its error is shown."""
     try:
         status = path.stat()
         return _parses_as_ours(path, status.st_ino, status.st_size, status.st_mtime_ns)
