@@ -12,8 +12,8 @@ cbp rejects clicks urls
 cbp rejects clicks urls --text >mended.jsonl
 cbp drop clicks urls mended.jsonl                  # once the lines are mended
 
-The text is what the service keeps of a record, so stderr says which texts are not the whole truth:
-those that were cut, and those with bytes that are no text, which are spelled out as `\xff`.
+The text is what the service keeps of a record, so stderr says which texts are not complete:
+those that were cut, and those with bytes that are not text, which are spelled out as `\xff`.
 """
 
 from __future__ import annotations
