@@ -378,6 +378,7 @@ def _base(
     for position in chain(newest, [origin]):
         if (
             position.version == origin.version
+            and position.stages.keys() <= point.epochs.keys()  # not while its folder is removed
             and all(
                 stage.epoch <= point.epochs[name]
                 and (stage.epoch == point.epochs[name] or (log.oldest(name) or 0) <= stage.epoch)
