@@ -50,18 +50,6 @@ from controller.loop.verification.errors import (
 )
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
-__all__ = [
-    "AT_ONCE_MAX",
-    "Cut",
-    "Recomputation",
-    "Side",
-    "Watched",
-    "above",
-    "below",
-    "output_tables",
-    "punctuations_since",
-]
-
 AT_ONCE_MAX = 500
 """How many increments of a source become one if all input comes at once."""
 
@@ -119,6 +107,8 @@ class Recomputation:
         id: Prefix of the ids of its runs.
         changed: Stages that a version or a correction changed; they are left out.
         reference_records_max: Records of input up to which the reference engine is used.
+        built: Whether the tables were swapped in: epochs count on from those before, so only
+            tables at rest can be compared.
     """
 
     id: str
@@ -134,6 +124,7 @@ class Recomputation:
     snapshots: Snapshots
     files: Files
     reference_records_max: int
+    built: bool = False
 
     def cut(self, watched: Watched) -> Cut:
         """Return what to compare: any snapshot if time does not matter, else one at rest.
@@ -144,7 +135,7 @@ class Recomputation:
         name = self.record.name
         waits = timeless(self.dataflow) >= self.dataflow.stages.keys() - self.changed
         never = {leader: 0 for leader in self.units if leader in self.changed}
-        anywhere = waits and self.request.split == "increments"
+        anywhere = waits and self.request.split == "increments" and not self.built
         while True:
             position = self.store.position(name)
             snapshot = self.snapshots.take(name)

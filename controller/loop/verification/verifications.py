@@ -19,7 +19,7 @@ Invariants: tests/controller/loop/verification/test_verification.py.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Iterable, Mapping, Sequence
+from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -88,6 +88,8 @@ class _Job:
     Attributes:
         begun: What was shown of it at first.
         settle_seconds: How long it waits before it looks again whether the dataflow is at rest.
+        built: If the tables were swapped in, and are recomputed from scratch all the same: stage ->
+            its first epoch since.
         why: Why `stop` was set.
         run: Id of the run under way; `""` if there is none.
         patience: Gives the job up if it does not end when it is asked to; then it is set.
@@ -97,6 +99,7 @@ class _Job:
     begun: Verification
     table: JobTable[Verification]
     settle_seconds: float
+    built: Mapping[str, int] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     why: Status = "cancelled"
@@ -204,14 +207,13 @@ class Verifications:
         """
         record, dataflow = self._catalog.find(name)
         self._catalog.require_same(record)
-        altered = self._descriptions.anew(record) | self._corrected(record)
-        altered |= self._set_aside(record, dataflow)
+        built, altered = self._altered(record, dataflow)
         changed = behind(dataflow, altered | reading_runs(dataflow))
         collected = {
             flow: self._engine.increments.horizon(record.folder, flow)
             for flow in output_tables(dataflow)
         }
-        tables = _open(comparisons(dataflow, request.split, changed, collected))
+        tables = _open(_comparisons(dataflow, request, changed, collected, built))
 
         def refuse(other: str, known: Verification) -> None:
             raise VerificationBusyError(other, known.dataflow)
@@ -221,7 +223,7 @@ class Verifications:
             id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
         )
         self._table.begin(id_, begun, refuse)
-        job = self._job = _Job(begun, self._table, self._settle_seconds)
+        job = self._job = _Job(begun, self._table, self._settle_seconds, built)
         job.tell_progress = partial(self._announce, name, id_)
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
@@ -229,13 +231,45 @@ class Verifications:
         self._executor.submit(self._guarded, job, record, dataflow, changed)
         return job.shown
 
-    def _corrected(self, record: DataflowRecord) -> set[str]:
-        """Return the stages with corrections that no roll-back has undone."""
+    def _altered(
+        self, record: DataflowRecord, dataflow: Dataflow
+    ) -> tuple[Mapping[str, int] | None, set[str]]:
+        """Return the stages that cannot be recomputed from scratch, but for what they read.
+
+        The first value is that of `_Job.built`: what was before the last swap is of no account if
+        all input can still be read.
+        """
+        since = self._descriptions.since_built(record)
+        if since is None or not all(self._complete(record, one) for one in dataflow.sources):
+            corrected = self._corrected(record, {})
+            altered = self._descriptions.anew(record) | corrected
+            return None, {*altered, *self._set_aside(record, dataflow)}
+        begin, altered = since
+        stages = begin.position.stages
+        units = self._catalog.units(record).items()
+        built = {
+            name: stages[leader].epoch
+            for leader, unit in units
+            if leader in stages
+            for name in unit.names
+        }
+        corrected = self._corrected(record, built)
+        return built, {*altered, *corrected, *self._set_aside(record, dataflow)}
+
+    def _complete(self, record: DataflowRecord, source: str) -> bool:
+        """Return whether the first increment of a source is kept, if any came."""
+        oldest = self._store.oldest_increments(record.name, source, limit=1)
+        first = oldest[0].increment.index if oldest else 0
+        return not first and (bool(oldest) or not self._store.next_index(record.name, source))
+
+    def _corrected(self, record: DataflowRecord, first: Mapping[str, int]) -> set[str]:
+        """Return the stages with corrections from these epochs on that no roll-back has undone."""
         generations = self._open_log(record.folder).generations
         return {
             one.leader
             for one in read_notes(self._files, record.folder)
             if home_of(generations, one.leader, one.epoch) == one.generation
+            and one.epoch >= first.get(one.leader, 0)
         }
 
     def _set_aside(self, record: DataflowRecord, dataflow: Dataflow) -> set[str]:
@@ -378,12 +412,13 @@ class Verifications:
             self._snapshots,
             self._files,
             self._reference_records_max,
+            job.built is not None,
         )
         cut = recomputation.cut(job)
         # More may have been collected since the request.
         collected = recomputation.collected(cut)
         repetition = self._repetition(job, record, dataflow, changed)
-        every = list(comparisons(dataflow, job.shown.request.split, changed, collected))
+        every = _comparisons(dataflow, job.shown.request, changed, collected, job.built)
         every = [
             replace(one, left_out=cut.not_run.get(one.stage, one.left_out))
             for one in repetition.chosen(every, cut, collected)
@@ -483,6 +518,26 @@ class Verifications:
             )
             job.show_tables()
         return any(verdict.status == "differs" for verdict in job.verdicts.values())
+
+
+def _comparisons(
+    dataflow: Dataflow,
+    request: Request,
+    changed: Collection[str],
+    collected: Mapping[str, int],
+    built: Mapping[str, int] | None,
+) -> list[Comparison]:
+    """Return the comparisons of a job; `built` as in `_Job`.
+
+    The records that a swap brought are older than every increment, so it hides all before it.
+    """
+    if built is not None:
+        collected = {
+            flow: first
+            for flow, first in collected.items()
+            if first > built.get(flow.partition(".")[0], 0)
+        }
+    return list(comparisons(dataflow, request.split, changed, collected, built=built is not None))
 
 
 def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:
