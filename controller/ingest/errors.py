@@ -301,7 +301,7 @@ class BucketGoneError(OperatingError):
 
 
 class BucketDeniedError(OperatingError):
-    """The key may not list or read a bucket, or is no valid key."""
+    """The key may not list or read a bucket, or is not a valid key."""
 
     code = "bucket_denied"
 

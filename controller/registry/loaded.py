@@ -59,7 +59,8 @@ class LoadedFiles:
 
     def _scan(self, packages: set[str]) -> None:
         """Note the files of the loaded modules of packages that are not noted yet."""
-        loaded = (len(sys.modules), next(reversed(sys.modules), ""))
+        modules = sys.modules.copy()  # other threads import meanwhile
+        loaded = (len(modules), next(reversed(modules), ""))
         if loaded != self._loaded:
             self._loaded = loaded
             self._scanned.clear()
@@ -67,7 +68,7 @@ class LoadedFiles:
         if not packages:
             return
         self._scanned |= packages
-        for name, module in list(sys.modules.items()):
+        for name, module in modules.items():
             if name not in self._seen and _package(name) in packages:
                 path = _path(getattr(module, "__file__", None))
                 self._seen[name] = _Seen(path, file_signature(path))

@@ -129,7 +129,7 @@ class ProcessWatch:
     def _see_modules(self) -> list[str]:
         """Return the functions and classes that were replaced; remember what modules have now."""
         changed, self._loaded = [], len(sys.modules)
-        for name, module in list(sys.modules.items()):
+        for name, module in sys.modules.copy().items():
             now = getattr(module, "__dict__", None)
             if now is None or name == "__main__":  # the worker's own program
                 continue
@@ -175,7 +175,7 @@ def watch_process() -> ProcessWatch:
 
 
 def process_watch() -> ProcessWatch | None:
-    """Return the watch of this process; `None` in a process that is no worker."""
+    """Return the watch of this process; `None` in a process that is not a worker."""
     return _watch
 
 

@@ -132,7 +132,7 @@ class Description:
         """Read what `to_json` wrote.
 
         Raises:
-            InvariantError: If it is no description, or has another format.
+            InvariantError: If it is not a description, or has another format.
         """
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             message = f"a description cannot be read: expected one of format {FORMAT}"

@@ -49,8 +49,6 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
-__all__ = ["Past", "PastPosition", "Tell", "records_of", "untold"]
-
 Tell = Callable[[str, int, int, str], None]
 """Takes a step in words, how much of it is done, of how much, and what that counts."""
 
@@ -378,6 +376,7 @@ def _base(
     for position in chain(newest, [origin]):
         if (
             position.version == origin.version
+            and position.stages.keys() <= point.epochs.keys()  # not while its folder is removed
             and all(
                 stage.epoch <= point.epochs[name]
                 and (stage.epoch == point.epochs[name] or (log.oldest(name) or 0) <= stage.epoch)

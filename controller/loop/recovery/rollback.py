@@ -63,8 +63,6 @@ from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["RollbackPlan", "Rollbacks"]
-
 _LIST_MOMENTS = "`cbp rollback {} --moments` lists where it can go"
 
 _log = structlog.get_logger(__name__)

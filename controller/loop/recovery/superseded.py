@@ -22,8 +22,6 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from controller.store.base import Store
 
-__all__ = ["file_names", "require_chains", "stay_dropped", "superseded_in", "without_increments"]
-
 
 def stay_dropped(
     position: Position, generations: Sequence[Generation]

@@ -50,18 +50,6 @@ from controller.loop.verification.errors import (
 )
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
-__all__ = [
-    "AT_ONCE_MAX",
-    "Cut",
-    "Recomputation",
-    "Side",
-    "Watched",
-    "above",
-    "below",
-    "output_tables",
-    "punctuations_since",
-]
-
 AT_ONCE_MAX = 500
 """How many increments of a source become one if all input comes at once."""
 

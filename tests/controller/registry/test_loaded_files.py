@@ -14,12 +14,21 @@ from controller.registry.loaded import LoadedFiles
 
 
 class CountedModules(dict[str, Any]):
-    """The modules of a process, and how often all of them were gone through."""
+    """The modules of a process, and how often all of a copy of them were gone through."""
 
-    scans = 0
+    def __init__(self, modules: dict[str, Any], scanned: list[None] | None = None) -> None:
+        super().__init__(modules)
+        self._scanned = list[None]() if scanned is None else scanned
+
+    @property
+    def scans(self) -> int:
+        return len(self._scanned)
+
+    def copy(self) -> CountedModules:
+        return CountedModules(self, self._scanned)
 
     def items(self) -> dict_items[str, Any]:
-        self.scans += 1
+        self._scanned.append(None)
         return super().items()
 
 
@@ -70,3 +79,20 @@ def test_a_module_that_is_loaded_later_is_noted(
     assert loaded.changed(["shop.text"]) == ()
     file.write_text("one = 22\n")
     assert loaded.changed(["shop.text"]) == (str(file),)
+
+
+class ImportedMeanwhile(dict[str, Any]):
+    """The modules of a process in which another thread imports whenever they are gone through."""
+
+    def items(self) -> Any:
+        for number, item in enumerate(super().items()):
+            self[f"imported_meanwhile_{number}"] = ModuleType("imported_meanwhile")
+            yield item
+
+
+def test_other_threads_may_import_meanwhile(monkeypatch: pytest.MonkeyPatch) -> None:
+    """The modules of the process are seen as they are at one moment."""
+    monkeypatch.setattr(sys, "modules", ImportedMeanwhile(sys.modules))
+    loaded = LoadedFiles()
+    loaded.see({__name__})
+    assert loaded.changed({__name__}) == ()
