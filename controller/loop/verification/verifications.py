@@ -64,7 +64,7 @@ from controller.loop.verification.errors import (
     VerificationBusyError,
     VerificationInterruptedError,
 )
-from controller.loop.verification.recomputation import Recomputation, Side, output_tables
+from controller.loop.verification.recomputation import Recomputation, Side, Subject, output_tables
 from controller.loop.verification.repetition import Repetition, Retained
 from controller.loop.verification.results import as_json, result_of
 from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
@@ -217,6 +217,8 @@ class Verifications:
             raise VerificationBusyError(other, known.dataflow)
 
         id_ = f"v{self._random_hex(6)}"
+        units = self._catalog.units(record)
+        subject = Subject(id_, record, dataflow, units, changed, request)
         begun = Verification(
             id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
         )
@@ -226,7 +228,7 @@ class Verifications:
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
         self._keep(replace(job.shown, status="failed", error=_described(cut_off)))
-        self._executor.submit(self._guarded, job, record, dataflow, changed)
+        self._executor.submit(self._guarded, job, subject)
         return job.shown
 
     def _corrected(self, record: DataflowRecord) -> set[str]:
@@ -315,15 +317,13 @@ class Verifications:
 
     # one verification
 
-    def _guarded(
-        self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
-    ) -> None:
+    def _guarded(self, job: _Job, subject: Subject) -> None:
         timer = _after(job.shown.request.seconds_max, self._end, job, "timed_out")
         status: Status = "failed"
         error: dict[str, object] | None = None
         scratch = scratch_folder(self._root, job.shown.id)
         try:
-            status = self._verify(job, record, dataflow, changed, scratch)
+            status = self._verify(job, subject, scratch)
         except _EndedError:
             status = job.why
         except Exception as cause:  # author's code and engines may raise anything
@@ -331,13 +331,13 @@ class Verifications:
                 status = job.why
             else:
                 error = _described(cause)
-                _log.warning("verification.failed", dataflow=record.name, exc_info=cause)
+                _log.warning("verification.failed", dataflow=subject.record.name, exc_info=cause)
         timer.cancel()
         self._clean(scratch)
         differing = [v.table for v in job.verdicts.values() if v.status == "differs"]
         if differing and status in ("equal", "undecided", "timed_out", "cancelled"):
             status = "differs"
-        suspect = first_stage(dataflow, differing)
+        suspect = first_stage(subject.dataflow, differing)
         if not job.shown.ended:
             result = replace(job.shown, status=status, suspect=suspect, error=error)
             try:
@@ -348,7 +348,9 @@ class Verifications:
         if job.patience is not None:
             job.patience.cancel()
         job.tell_progress()
-        _log.info("verification.ended", dataflow=record.name, status=status, suspect=suspect)
+        _log.info(
+            "verification.ended", dataflow=subject.record.name, status=status, suspect=suspect
+        )
 
     def _clean(self, scratch: str) -> None:
         try:
@@ -356,21 +358,9 @@ class Verifications:
         except CbpError as error:  # another instance leads now, and removes it at its next start
             _log.warning("verification.scratch_left", folder=scratch, error=error.as_dict())
 
-    def _verify(
-        self,
-        job: _Job,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        changed: frozenset[str],
-        scratch: str,
-    ) -> Status:
+    def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
         recomputation = Recomputation(
-            job.shown.id,
-            record,
-            dataflow,
-            self._catalog.units(record),
-            changed,
-            job.shown.request,
+            subject,
             self._store,
             self._engine,
             self._open_log,
@@ -382,8 +372,11 @@ class Verifications:
         cut = recomputation.cut(job)
         # More may have been collected since the request.
         collected = recomputation.collected(cut)
-        repetition = self._repetition(job, record, dataflow, changed)
-        every = list(comparisons(dataflow, job.shown.request.split, changed, collected))
+        repetition = Repetition(
+            subject, self._engine, self._open_log, self._descriptions, self._retained
+        )
+        dataflow, request = subject.dataflow, subject.request
+        every = list(comparisons(dataflow, request.split, subject.changed, collected))
         every = [
             replace(one, left_out=cut.not_run.get(one.stage, one.left_out))
             for one in repetition.chosen(every, cut, collected)
@@ -413,7 +406,7 @@ class Verifications:
 
         first = made(1)
         differs = self._compare(job, dataflow, wanted, first, recomputation.tables(cut))
-        if not differs and not job.shown.request.twice:
+        if not differs and not request.twice:
             return without_difference
         # Two recomputations of one input separate wrong tables from unstable translators.
         earlier, job.verdicts = job.verdicts, {}
@@ -426,22 +419,6 @@ class Verifications:
             job.verdicts = {**job.verdicts, **earlier}
             job.show_tables()
         return "differs" if differs else without_difference
-
-    def _repetition(
-        self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
-    ) -> Repetition:
-        return Repetition(
-            job.shown.id,
-            record,
-            dataflow,
-            self._catalog.units(record),
-            changed,
-            self._engine,
-            self._open_log,
-            self._descriptions,
-            self._retained,
-            job.shown.request,
-        )
 
     def _compare(
         self,
