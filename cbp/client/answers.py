@@ -136,7 +136,8 @@ class Claim:
     """One file that arrived.
 
     Attributes:
-        status: `claiming`, `claimed`, `accepted`, `duplicate`, `quarantined` or `discarded`.
+        status: `claiming`, `claimed`, `accepted`, `duplicate`, `quarantined`, `withdrawn` (it was
+            accepted, and a roll-back dropped its increment), `readmitted` or `discarded`.
         index: Number of its increment; `None` if it has none.
         rejected: Its records that were put aside, and so are not in the increment.
         reason: Why it is in quarantine.

@@ -49,6 +49,7 @@ from controller.cli.maintenance import (
     support_bundle,
 )
 from controller.cli.records import (
+    add_columns,
     drop,
     edit,
     flows,
@@ -193,6 +194,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "intentions": recover.intentions_command,
     },
 }
+quarantine.quarantine_app.command("add-columns")(add_columns.add_columns_command)
 _SUBCOMMANDS = {
     "quarantine": ("Bring data in", quarantine.quarantine_app),
     "sinks": ("Read results", sinks.sinks_app),

@@ -115,7 +115,13 @@ def given_path(path: Path) -> GivenPath:
 
 
 def is_taken(top: str, path: Path | None) -> bool:
-    """Tell whether another module than this file has a top-level name."""
+    """Tell whether another module than this file has a top-level name, or Python itself.
+
+    Code of Python's own modules is not compared between versions, so a file of such a name is not
+    taken, even where `sys.path` has it before Python's module.
+    """
+    if top in sys.stdlib_module_names:
+        return True
     loaded = sys.modules.get(top)
     if loaded is not None:
         return str(path) != getattr(loaded, "__file__", None)

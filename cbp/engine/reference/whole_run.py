@@ -45,7 +45,7 @@ def call_run(
     """
     tables = {one.name: table_of(inputs[one.name], one.schema) for one in spec.inputs}
     readers = {one.name: _Reached(one, spec, states[one.name]) for one in spec.kept}
-    operations = call_once(stage, spec, tables, readers, context)
+    operations, _ = call_once(stage, spec, tables, readers, context)
     return {one.name: _by_key(one, spec, operations[one.name]) for one in spec.kept}
 
 

@@ -5,7 +5,7 @@ arrived records -> one table an input -> author -> ReachedState -> files, change
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -20,6 +20,7 @@ from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.run_files import RunFiles
 from cbp.engine.task.bucket_work import count_arrived, flow_runs
 from cbp.engine.task.writers import TaskWriters, count_look_ups
+from cbp.model.run.account import READ, WAY
 
 
 @dataclass
@@ -54,8 +55,9 @@ class RunWork:
             spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask)
             for spec in plan.spec.kept
         }
-        operations = call_once(plan.stage, plan.spec, inputs, states, plan.context)
+        operations, way = call_once(plan.stage, plan.spec, inputs, states, plan.context)
         self.writers.counts["groups"] = 1
+        self._count_ways(way, states)
         touched = set[int]()
         for name, state in states.items():
             files = self._files(name)
@@ -65,6 +67,14 @@ class RunWork:
                 touched |= self._finish(name, half, files)
                 count_look_ups(self.writers.counts, half)
         return touched
+
+    def _count_ways(self, way: str, states: Mapping[str, ReachedState]) -> None:
+        """Note how the call went; see `cbp.model.run.account.ways`."""
+        counts = self.writers.counts
+        if way:
+            counts[f"{WAY}{way}"] = 1
+        for name, state in states.items():
+            counts.update((f"{READ}{name}.{what}", many) for what, many in state.reads.items())
 
     def _halves(self, name: str) -> Halves:
         plan, cache = self.writers.plan, self.writers.cache()

@@ -106,6 +106,9 @@ class Subject:
     Attributes:
         id: Id of the verification; prefix of the ids of its runs.
         changed: Stages that a version or a correction changed, and all their readers.
+        built: If the tables were swapped in, and are recomputed from scratch all the same: stage ->
+            its first epoch since. Epochs count on from those before, so only tables at rest can be
+            compared.
     """
 
     id: str
@@ -114,6 +117,7 @@ class Subject:
     units: Mapping[str, PhysicalStage]
     changed: frozenset[str]
     request: Request
+    built: Mapping[str, int] | None = None
 
 
 @dataclass(frozen=True, slots=True)
@@ -142,7 +146,7 @@ class Recomputation:
         subject, name = self.subject, self.subject.record.name
         waits = timeless(subject.dataflow) >= subject.dataflow.stages.keys() - subject.changed
         never = {leader: 0 for leader in subject.units if leader in subject.changed}
-        anywhere = waits and subject.request.split == "increments"
+        anywhere = waits and subject.request.split == "increments" and subject.built is None
         while True:
             position = self.store.position(name)
             snapshot = self.snapshots.take(name)

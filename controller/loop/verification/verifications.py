@@ -204,21 +204,20 @@ class Verifications:
         """
         record, dataflow = self._catalog.find(name)
         self._catalog.require_same(record)
-        altered = self._descriptions.anew(record) | self._corrected(record)
-        altered |= self._set_aside(record, dataflow)
+        built, altered = self._altered(record, dataflow)
         changed = behind(dataflow, altered | reading_runs(dataflow))
         collected = {
             flow: self._engine.increments.horizon(record.folder, flow)
             for flow in output_tables(dataflow)
         }
-        tables = _open(comparisons(dataflow, request.split, changed, collected))
 
         def refuse(other: str, known: Verification) -> None:
             raise VerificationBusyError(other, known.dataflow)
 
         id_ = f"v{self._random_hex(6)}"
         units = self._catalog.units(record)
-        subject = Subject(id_, record, dataflow, units, changed, request)
+        subject = Subject(id_, record, dataflow, units, changed, request, built)
+        tables = _open(_comparisons(subject, collected))
         begun = Verification(
             id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
         )
@@ -231,13 +230,45 @@ class Verifications:
         self._executor.submit(self._guarded, job, subject)
         return job.shown
 
-    def _corrected(self, record: DataflowRecord) -> set[str]:
-        """Return the stages with corrections that no roll-back has undone."""
+    def _altered(
+        self, record: DataflowRecord, dataflow: Dataflow
+    ) -> tuple[Mapping[str, int] | None, set[str]]:
+        """Return the stages that cannot be recomputed from scratch, but for what they read.
+
+        The first value is that of `Subject.built`: what was before the last swap does not count if
+        all input can still be read.
+        """
+        since = self._descriptions.since_built(record)
+        if since is None or not all(self._complete(record, one) for one in dataflow.sources):
+            corrected = self._corrected(record, {})
+            altered = self._descriptions.anew(record) | corrected
+            return None, {*altered, *self._set_aside(record, dataflow)}
+        begin, altered = since
+        stages = begin.position.stages
+        units = self._catalog.units(record).items()
+        built = {
+            name: stages[leader].epoch
+            for leader, unit in units
+            if leader in stages
+            for name in unit.names
+        }
+        corrected = self._corrected(record, built)
+        return built, {*altered, *corrected, *self._set_aside(record, dataflow)}
+
+    def _complete(self, record: DataflowRecord, source: str) -> bool:
+        """Return whether the first increment of a source is kept, if any came."""
+        oldest = self._store.oldest_increments(record.name, source, limit=1)
+        first = oldest[0].increment.index if oldest else 0
+        return not first and (bool(oldest) or not self._store.next_index(record.name, source))
+
+    def _corrected(self, record: DataflowRecord, first: Mapping[str, int]) -> set[str]:
+        """Return the stages with corrections from these epochs on that no roll-back has undone."""
         generations = self._open_log(record.folder).generations
         return {
             one.leader
             for one in read_notes(self._files, record.folder)
             if home_of(generations, one.leader, one.epoch) == one.generation
+            and one.epoch >= first.get(one.leader, 0)
         }
 
     def _set_aside(self, record: DataflowRecord, dataflow: Dataflow) -> set[str]:
@@ -376,7 +407,7 @@ class Verifications:
             subject, self._engine, self._open_log, self._descriptions, self._retained
         )
         dataflow, request = subject.dataflow, subject.request
-        every = list(comparisons(dataflow, request.split, subject.changed, collected))
+        every = _comparisons(subject, collected)
         every = [
             replace(one, left_out=cut.not_run.get(one.stage, one.left_out))
             for one in repetition.chosen(every, cut, collected)
@@ -460,6 +491,23 @@ class Verifications:
             )
             job.show_tables()
         return any(verdict.status == "differs" for verdict in job.verdicts.values())
+
+
+def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Comparison]:
+    """Return the comparisons of a verification.
+
+    The records that a swap brought are older than every increment, so it hides all before it.
+    """
+    built, split = subject.built, subject.request.split
+    if built is not None:
+        collected = {
+            flow: first
+            for flow, first in collected.items()
+            if first > built.get(flow.partition(".")[0], 0)
+        }
+    return list(
+        comparisons(subject.dataflow, split, subject.changed, collected, built=built is not None)
+    )
 
 
 def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:

@@ -9,8 +9,9 @@ A run has one task, which owns all buckets. Signed hashes ascend only within a h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -56,12 +57,15 @@ class ReachedState:
         spec: The state.
         translator: Its translator, which declares the key.
         hash_mask: The bits of a hash that count.
+        reads: How its author read it: `whole` reads of all records, `keys` that were asked for, and
+            `records` that were given.
     """
 
     spec: StateSpec
     translator: TranslatorSpec
     halves: Halves
     hash_mask: int
+    reads: Counter[str] = field(default_factory=Counter)
 
     @property
     def size(self) -> int:
@@ -78,6 +82,7 @@ class ReachedState:
             tables.append(call.take(positions))
             places.append(rows[found])
         rows = np.concatenate(places)
+        self.reads.update(keys=keys.num_rows, records=len(rows))
         order = stable_order(rows)
         return rows[order], pa.concat_tables(tables).take(pa.array(order))
 
@@ -86,6 +91,7 @@ class ReachedState:
         tables = [self._empty]
         for call, rows in self._calls(keys):
             tables.append(call.take(call.found(np.arange(len(rows)))[1]))
+        self.reads.update(keys=keys.num_rows, records=sum(map(len, tables)))
         return pa.concat_tables(tables)
 
     def all(self) -> pa.Table:
@@ -99,6 +105,7 @@ class ReachedState:
                     table = state.whole(at).take(rows, names).cast(self._empty.schema)
                     state.bytes_read += table.nbytes
                     tables.append(table)
+        self.reads.update(whole=1, records=sum(map(len, tables)))
         return pa.concat_tables(tables)
 
     def settle(

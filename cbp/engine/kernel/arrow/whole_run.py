@@ -5,6 +5,7 @@ tables of inputs -> author -> puts and deletions of any key -> `ReachedState.set
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -23,6 +24,9 @@ from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
 Operations = dict[str, list[ReachedOperation]]
+
+_WAY = re.compile(r"[a-z][a-z -]{0,39}")
+"""What a call may return: its way, in a few words."""
 
 
 class RunTables:
@@ -82,8 +86,8 @@ def call_once(
     inputs: Mapping[str, pa.Table],
     readers: Mapping[str, ReachedReader],
     context: RunContext,
-) -> Operations:
-    """Call the author, and return what was put and deleted, by state.
+) -> tuple[Operations, str]:
+    """Call the author; return what was put and deleted, by state, and the way that the call went.
 
     Args:
         stage: The stage, for errors.
@@ -98,10 +102,12 @@ def call_once(
         given["run"] = context
     out = Outputs({state.name: _Puts(spec, state, taken[state.name]) for state in spec.kept})
     try:
-        refuse_returned(spec.translate(RunTables(given), out))
+        way = spec.translate(RunTables(given), out)
+        if not (isinstance(way, str) and _WAY.fullmatch(way)):
+            refuse_returned(way)
     except BaseException as exc:
         if not is_authors(exc):
             raise
         shown = {name: first_rows(table) for name, table in inputs.items()}
         raise author_error(exc, spec, stage=stage, inputs=shown) from exc
-    return taken
+    return taken, str(way or "")
