@@ -562,7 +562,7 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
 
 
 def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
-    """Refuse what is no address of these schemes; the message does not repeat it."""
+    """Refuse what is not an address of these schemes; the message does not repeat it."""
     if value is None:
         return None
     try:

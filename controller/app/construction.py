@@ -66,7 +66,7 @@ def drop_folder_for(
         on_accept: Called when an increment was accepted.
         on_close: Called with dataflow, source and key when a marker closes a frame.
         faults: Called at every durable effect.
-        limits: Limits that are no settings; `None` means the defaults.
+        limits: Limits that are not settings; `None` means the defaults.
     """
     return DropFolder(
         store=store,
@@ -192,7 +192,7 @@ def environment_for(
         answerers: Threads that call author's code for answers.
         removers: Threads that remove folders.
         faults: Called at every durable effect.
-        limits: Bounds of the controller that are no settings.
+        limits: Bounds of the controller that are not settings.
     """
     return Environment(
         store=store,

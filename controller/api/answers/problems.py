@@ -138,6 +138,7 @@ STATUS: Mapping[str, int] = {
     "source_failed": 500,
     "upload_too_large": 413,
     "file_decided": 409,
+    "file_retracted": 409,
     "readmit_refused": 409,
     "intake_stopped": 503,
     "delta_place_refused": 409,
