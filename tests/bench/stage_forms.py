@@ -1,11 +1,14 @@
 """What each ready stage on views costs groupwise and on columns: one more record of many groups.
 
     python -m tests.bench.stage_forms --groups 100000 --rounds 5
+    python -m tests.bench.stage_forms --groups 10 --before 10000 --left --stages join_inner,best
 
-Each group has a few records before. A round gives every group one more record, which is one run;
-both forms run in turn in one process, on tables of their own, and must give equally many changes.
-A figure is the median over the rounds of the processor's seconds in the tasks of a run, which
-include what both forms have in common: records are read, routed and written.
+Each group has some records before, which come in one run. A round gives every group one more
+record, which is one run, too; with `--left` the first input alone has many records and gets more:
+every other has one in each group. Both forms run in turn in one process, on tables of their own,
+and must give equally many changes. A figure is the median over the rounds of the processor's
+seconds in the tasks of a run, which include what both forms have in common: records are read,
+routed and written.
 """
 
 from __future__ import annotations
@@ -14,6 +17,7 @@ import argparse
 import statistics
 import tempfile
 from collections.abc import Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime, timedelta
 from pathlib import Path
 from types import MappingProxyType
@@ -46,10 +50,10 @@ STAGE = "stage"
 Row = dict[str, Any]
 
 
-def value(column: str, group: int, number: int) -> Any:
-    """Return the value of a column in one record of a group."""
+def value(column: str, group: int, number: int, *, span: int) -> Any:
+    """Return the value of a column in one record of a group, which has fewer than `span`."""
     values: Mapping[str, Any] = {
-        "id": 100 * group + number,
+        "id": span * group + number,
         "pair": f"pair {group:09d}",
         "at": BEGIN + timedelta(seconds=3 * number),
         "since": BEGIN + timedelta(seconds=3 * number),
@@ -62,24 +66,46 @@ def value(column: str, group: int, number: int) -> Any:
     return values[column]
 
 
+@dataclass(frozen=True, slots=True)
+class Sizes:
+    """How much there is of what.
+
+    Attributes:
+        groups: Number of groups.
+        before: Records of each group before the first round.
+        rounds: Number of rounds.
+        left: Whether only the first input has that many records, and gets more.
+    """
+
+    groups: int
+    before: int
+    rounds: int
+    left: bool = False
+
+
 class Candidate:
     """One form of a stage on its own tables, of which every group has some records."""
 
-    def __init__(self, stage: Declared, folder: Path, groups: int, before: int) -> None:
-        self.dataflow = one_stage(stage)
-        self.groups = groups
+    def __init__(self, stage: Declared, folder: Path, sizes: Sizes) -> None:
+        self.dataflow, self.sizes = one_stage(stage), sizes
         engine = LocalEngine(cache=f"{folder}/cache")
         self.driver = Driver(engine, self.dataflow, folder / "tables")
-        for number in range(before):
-            self.round(number)
+        self.round(0, sizes.before)
 
-    def round(self, number: int) -> tuple[Any, ...]:
-        """Give every group one more record; return the figures that both forms must share."""
-        for source, node in self.dataflow.sources.items():
-            if source == "table" and number:
+    def round(self, first: int, count: int = 1) -> tuple[Any, ...]:
+        """Give every group more records; return the figures that both forms must share."""
+        sizes = self.sizes
+        for at, (source, node) in enumerate(self.dataflow.sources.items()):
+            few = source == "table" or (sizes.left and at)
+            if few and first:
                 continue
-            names = node.schema.names
-            rows = [{n: value(n, g, number) for n in names} for g in range(self.groups)]
+            numbers, names = range(first, first + (1 if few else count)), node.schema.names
+            span = sizes.before + sizes.rounds
+            rows = [
+                {name: value(name, group, number, span=span) for name in names}
+                for group in range(sizes.groups)
+                for number in numbers
+            ]
             self.driver.feed(source, rows)
         self.driver.run_until_idle()
         figures = self.driver.figures[-1]
@@ -106,17 +132,17 @@ def one_stage(stage: Declared) -> Dataflow:
 _TABLES = (("table", ddl(TABLE), "pair"),)
 
 
-def measure(name: str, groups: int, before: int, rounds: int) -> tuple[float, float]:
+def measure(name: str, sizes: Sizes) -> tuple[float, float]:
     """Return the seconds of a round, groupwise and on columns."""
     groupwise, parameters = stages()[name]
     forms = (groupwise, FORMS[groupwise])
     with tempfile.TemporaryDirectory() as folder, task_seconds() as spent:
         candidates = [
-            Candidate(form(**parameters), Path(folder) / f"{at}", groups, before)
+            Candidate(form(**parameters), Path(folder) / f"{at}", sizes)
             for at, form in enumerate(forms)
         ]
         times: tuple[list[float], list[float]] = ([], [])
-        for number in range(before, before + rounds):
+        for number in range(sizes.before, sizes.before + sizes.rounds):
             shared = set()
             for each, mine in zip(candidates, times, strict=True):
                 spent.clear()
@@ -133,12 +159,14 @@ def main() -> None:
     parser.add_argument("--before", type=int, default=2, help="records that a group has")
     parser.add_argument("--rounds", type=int, default=5)
     parser.add_argument("--stages", default=",".join(NAMES))
+    parser.add_argument("--left", action="store_true", help="more records of the first input alone")
     options = parser.parse_args()
+    sizes = Sizes(options.groups, options.before, options.rounds, options.left)
     print("| stage | groupwise, s | on columns, s | ratio |")
     print("| --- | --- | --- | --- |")
     for name in options.stages.split(","):
-        slow, fast = measure(name, options.groups, options.before, options.rounds)
-        print(f"| {name} | {slow:.2f} | {fast:.2f} | {slow / fast:.1f} |", flush=True)
+        slow, fast = measure(name, sizes)
+        print(f"| {name} | {slow:.4f} | {fast:.4f} | {slow / fast:.2f} |", flush=True)
 
 
 if __name__ == "__main__":

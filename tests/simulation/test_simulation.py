@@ -20,10 +20,10 @@ from typing import Any
 import pytest
 
 from cbp.engine.storage.failpoints import POINTS
+from tests.simulation.bench import Bench
 from tests.simulation.many import play_all
 from tests.simulation.plan import plan_of
 from tests.simulation.run import Outcome, simulate
-from tests.simulation.world import Bench
 
 CHOSEN = (1, 9, 11, 18, 21, 33, 37, 59, 61, 67, 70, 74)
 CHOSEN_POWER = (0, 2, 5, 22)

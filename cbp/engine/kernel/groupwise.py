@@ -168,8 +168,11 @@ class GroupwiseRun:
         )
         for stop in window_ends(sizes, len(hashes), most):
             self._read = partial(reader.read, start, stop)
-            self._work(self._read())
-            free_cycles()  # the window itself is freed
+            window = self._read()
+            self._work(window)
+            window.release()
+            del window
+            free_cycles()
             start = stop
 
     def _work(self, window: Window) -> None:

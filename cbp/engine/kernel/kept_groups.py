@@ -118,6 +118,19 @@ class KeptSource:
             group = self._groups[number] = KeptGroup(self, number)
         return group
 
+    def release(self) -> None:
+        """Forget all records, once the window is done; no group is asked after that.
+
+        Groups and their source refer to each other, and automatic collection is off in a task: all
+        windows would stay in memory until its end.
+        """
+        for group in self._groups.values():
+            group.release()
+        self._groups.clear()
+        self.records.clear()
+        self.whole_groups.release()
+        self._listed = self._named = None
+
     def find_named(self, asked: KeptGroup, second: Row) -> bool:
         """Find all records that the window's inputs name, once; return whether this call did.
 
@@ -262,6 +275,10 @@ class KeptGroup:
         self._located.update(zip(seconds, places, strict=True))
         if records is not None:
             self._known.update(zip(seconds, records, strict=True))
+
+    def release(self) -> None:
+        """Forget what is known, so that nothing refers to the group in a cycle."""
+        del self.get, self.locate, self._known, self._located
 
     @property
     def number(self) -> int:

@@ -62,6 +62,10 @@ class WholeGroups:
         self._last = number
         return self._read.get(number)
 
+    def release(self) -> None:
+        """Forget the records, and what finds them."""
+        self._read, self.parts, self.sort_key = {}, _nothing, _nothing
+
     def _read_from(self, first: int) -> dict[int, Sequence[Any]]:
         """Return the records of a group and of the ones after it, as far as they are small."""
         by_file: dict[int, list[tuple[int, Part]]] = {}
@@ -102,3 +106,7 @@ class WholeGroups:
         edges = pairwise([0, *np.cumsum(counts).tolist()])
         numbers = (number for number, _ in wanted)
         return [(number, records[a:b]) for number, (a, b) in zip(numbers, edges, strict=True)]
+
+
+def _nothing(_: object) -> tuple[()]:
+    return ()

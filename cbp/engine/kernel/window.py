@@ -110,6 +110,11 @@ class Window:
     looked_up_by_key: list[KeptSource] = field(default_factory=list)
     arrived: Sequence[tuple[FlowRun, Ranges]] = ()
 
+    def release(self) -> None:
+        """Forget what the groups found by key; they are done."""
+        for source in (*self.kept, *self.looked_up_by_key):
+            source.release()
+
     @property
     def sources(self) -> list[Source]:
         """Inputs, then states that are not kept, then looked-up tables."""

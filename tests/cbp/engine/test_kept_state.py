@@ -5,9 +5,11 @@
 
 from __future__ import annotations
 
+import gc
 import random
 from ast import literal_eval
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +17,7 @@ import pyarrow.parquet as pq
 import pytest
 
 from cbp import DataflowBuilder, Input, Output, State, Translate
+from cbp.engine.kernel.kept_groups import KeptSource
 from cbp.engine.state.lookup import IndexedFile
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.errors import CbpError
@@ -283,3 +286,35 @@ def test_files_of_an_earlier_version_are_read_in_order(hash_mask: int, tmp_path:
     left = [row["part"] for row in before if row["k"] == "b" and row not in asked]
     left.sort(key=lambda part: (part is not None, part != part, part or 0.0))
     assert every["line"] == f"all {[(part, 'b', '', 0, None) for part in left]}"
+
+
+class Windows(Translate):
+    """Reads its state in all ways, and counts the windows whose records are in memory."""
+
+    puts = Input("k INT, n INT", route_by="k")
+    kept = State("k INT, n INT", keep=True, key="k, n")
+    windows = Output("count INT")
+
+    def translate(self, key: Any, group: Any, out: Any) -> None:
+        """Look at what is in memory once a window is done."""
+        before = [row.n for row in group.kept]
+        for row in group.puts:
+            assert group.kept.get(n=row.n) is None
+            out.kept(*row)
+        assert [row.n for row in group.kept.range(reverse=True)] == before[::-1]
+        out.windows(sum(isinstance(one, KeptSource) for one in gc.get_objects()))
+
+
+def test_a_window_is_freed_before_the_next_one(tmp_path: Path) -> None:
+    """Without a collection of cycles, which is off in a task: memory is that of two windows."""
+    builder = DataflowBuilder("windows")
+    puts = builder.source("puts", "k INT, n INT")
+    builder.stage("stage", Windows(), buckets=2, puts=puts)
+    limits = replace(EngineLimits(), window_rows=4)
+    driver = ledger_driver(tmp_path, builder.build(), limits=limits)
+    for n in range(2):
+        driver.feed("puts", [{"k": k, "n": n} for k in range(40)])
+        driver.run_until_idle()
+    counts = [row["count"] for epoch in driver.outputs("stage.windows") for row in epoch]
+    assert len(counts) == 80
+    assert max(counts) <= 2

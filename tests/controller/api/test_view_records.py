@@ -2,12 +2,14 @@
 
 from __future__ import annotations
 
-from collections.abc import Iterator
+from collections.abc import Iterable, Iterator
+from operator import itemgetter
 from pathlib import Path
 from typing import Any
 
 import pytest
 
+import cbp.client
 from cbp import Input, Translate, View
 from cbp.client.errors import ServiceProblemError
 from cbp.engine.direct import LocalEngine
@@ -100,13 +102,38 @@ def test_one_record_is_found_by_its_second_key(
     assert call_text(world, capsys, *command).split() == [*NOW[1], "2", "a", "-", "1.0"]
 
 
-def test_one_record_is_found_as_of_an_epoch(world: World) -> None:
-    """The second key selects among what there was."""
+def test_records_are_found_as_of_an_epoch(world: World, capsys: pytest.CaptureFixture[str]) -> None:
+    """By key and page by page, over REST, by the public client and by the command alike."""
     client = Client(world, world.controller)
     first = {"_epoch": 0, "_stage": "best"}
-    for rank, url in ((1, "x"), (2, "y")):
-        (row,) = client.get("state", "best", "top", site="a", rank=rank, **first)["items"]
-        assert row["url"] == url
+    then = [
+        {"rank": 1, "site": "a", "url": "x", "score": 3.0},
+        {"rank": 2, "site": "a", "url": "y", "score": 2.0},
+    ]
+    for record in then:
+        rank = record["rank"]
+        assert client.get("state", "best", "top", site="a", rank=rank, **first)["items"] == [record]
+    every = [*then, {"rank": 1, "site": "b", "url": "x", "score": 9.0}]
+    now = [*NOW, {"rank": 1, "site": "b", "url": "x", "score": 8.0}]
+    with client.session.connect() as rest:
+        public = cbp.client.Client.over(rest)
+        moment: dict[str, Any] = {"epoch": 0, "stage": "best"}
+        assert public.look_up("diamond", "best.top", site="a", rank=2, **moment) == then[1:]
+        assert public.look_up("diamond", "best.top", site="a", rank=2) == NOW[1:]
+        assert by_place(public.state("diamond", "best.top", **moment)) == every
+        assert by_place(public.state("diamond", "best.top")) == now
+    at_first = ("--epoch", "0", "--stage", "best")
+    one = ("state", "diamond", "best.top", "site=a", "rank=2")
+    assert call_json(world, capsys, *one, *at_first)["items"] == then[1:]
+    paged = call_json(world, capsys, *one[:3], *at_first, "--limit", "2")
+    more = call_json(world, capsys, *one[:3], "--cursor", paged["cursor"])
+    assert len(paged["items"]) == 2
+    assert by_place([*paged["items"], *more["items"]]) == every
+
+
+def by_place(rows: Iterable[Any]) -> list[dict[str, Any]]:
+    """Return the records of a top in the order of their keys."""
+    return sorted(map(dict, rows), key=itemgetter("site", "rank"))
 
 
 class Tally(Translate):
