@@ -64,6 +64,8 @@ class Settings(BaseSettings):
             them, one that crashes, calls `os._exit` or takes all memory takes the service with it.
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
+        whole_run_bytes_max: Bytes of the records that one call of a loop on arrays reads and
+            writes; its task needs about six times as much memory. A run of more is refused.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
@@ -272,6 +274,7 @@ class Settings(BaseSettings):
     reader_processes: bool = True
     worker_processes: bool = True
     worker_memory_bytes_max: int = Field(default=0, ge=0)
+    whole_run_bytes_max: int = Field(default=2 << 30, ge=64 << 20)
     page_size_default: int = Field(default=100, ge=1, le=500)
     page_size_max: int = Field(default=500, ge=1, le=500)
     query_seconds: float = Field(default=30.0, ge=1, le=3600)

@@ -23,6 +23,7 @@ from cbp.errors import CbpError
 from controller.cli import demo, dev, guides, new, serve
 from controller.cli.access import audit, link, tokens
 from controller.cli.dataflows import (
+    add_columns,
     backfill,
     control,
     explain,
@@ -49,7 +50,6 @@ from controller.cli.maintenance import (
     support_bundle,
 )
 from controller.cli.records import (
-    add_columns,
     drop,
     edit,
     flows,

@@ -75,7 +75,7 @@ def test_a_log_that_is_gone_is_forgotten(log: Path) -> None:
 
 
 def test_few_logs_are_shown(log: Path) -> None:
-    """Of many processes the last ones: the others were killed by the test."""
+    """Only the last of many processes are shown: the test killed the others."""
     for number in range(2, 9):
         one = log.with_name(f"a-{number}.log")
         watch(one)

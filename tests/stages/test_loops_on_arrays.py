@@ -140,6 +140,32 @@ GRAPHS: dict[str, Callable[[], Edges]] = {
 FEW = 6_000
 
 
+@pytest.mark.parametrize("name", ["components", "pagerank", "clustering"])
+def test_a_node_with_a_tenth_of_all_edges_stalls_nothing(name: str, tmp_path: Path) -> None:
+    """Exact while edges of the hub come and go, in runs that read it by key or with all others."""
+    make, view, scratch = LOOPS[name]
+    dice = np.random.default_rng(3)
+    edges = power_law(4_000, 9_000)
+    spokes = np.stack([np.full(1_000, 4_001), dice.permutation(4_000)[:1_000]], axis=1)
+    edges = np.concatenate([edges, spokes])[dice.permutation(len(edges) + len(spokes))]
+    driver = Driver(
+        LocalEngine(cache=str(tmp_path / "cache")), loop_of(make(False)), tmp_path / "tables"
+    )
+    hub = edges[edges[:, 0] == 4_001]
+    there = edges[:0]
+    for some, gone in ((edges, False), (hub[:40], True), (hub[:9], False), (hub[9:], True)):
+        rows = [{"src": src, "dst": dst, "gone": gone} for src, dst in some.tolist()]
+        driver.feed("edges", rows)
+        driver.run_until_idle()
+        kept = {*map(tuple, there.tolist())} - {*map(tuple, some.tolist())}
+        there = np.array(sorted(kept | ({*map(tuple, some.tolist())} if not gone else set())))
+        actual = dict(tuple(row.values())[:2] for row in driver.state("loop", view))
+        right = scratch(there)
+        assert actual.keys() == right.keys()
+        wrong = sum(abs(actual[node] - right[node]) for node in right)
+        assert wrong <= 2 * ERROR * len(right)
+
+
 def test_a_run_says_which_way_it_went(tmp_path: Path) -> None:
     """All links at once and anew where many came, else by key; the figures say how much was read.
 

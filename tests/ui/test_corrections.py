@@ -4,7 +4,7 @@ from __future__ import annotations
 
 from typing import Any
 
-from playwright.sync_api import expect
+from playwright.sync_api import FilePayload, expect
 
 from tests.system.processes import until
 from tests.ui.served import Served
@@ -43,9 +43,8 @@ def test_a_file_is_corrected_and_tables_are_rebuilt(served: Served, viewer: View
     with page.expect_file_chooser() as chosen:
         dialog.get_by_label("The right file").click()
     right = b'{"url": "/a"}\n{"url": "/c"}\n{"url": "/d"}\n'
-    chosen.value.set_files(
-        [{"name": "right.jsonl", "mimeType": "application/jsonl", "buffer": right}]
-    )
+    file: FilePayload = {"name": "right.jsonl", "mimeType": "application/jsonl", "buffer": right}
+    chosen.value.set_files(file)
     expect(dialog).to_contain_text(
         "1 record would come, 1 would be taken back; 2 groups of count would be computed again."
     )

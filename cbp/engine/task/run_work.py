@@ -13,7 +13,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.kernel.arrow.groups import author_schema
-from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState
+from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState, Room
 from cbp.engine.kernel.arrow.whole_run import call_once
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, parted
@@ -51,11 +51,12 @@ class RunWork:
     def _call(self, inputs: dict[str, pa.Table]) -> set[int]:
         """Call the author, settle all states, and return the buckets of which records changed."""
         plan = self.writers.plan
+        room = Room(plan.stage, plan.limits.whole_run_bytes)
         states = {
-            spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask)
+            spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask, room)
             for spec in plan.spec.kept
         }
-        operations, way = call_once(plan.stage, plan.spec, inputs, states, plan.context)
+        operations, way = call_once(plan.stage, plan.spec, inputs, states, plan.context, room)
         self.writers.counts["groups"] = 1
         self._count_ways(way, states)
         touched = set[int]()

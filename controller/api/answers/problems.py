@@ -80,6 +80,7 @@ STATUS: Mapping[str, int] = {
     "spark_setting_unsafe": 500,
     "spark_unauthenticated": 500,
     "address_space_bounded": 500,
+    "run_too_large": 500,
     "log_conflict": 503,
     "lease_lost": 503,
     "spark_job_failed": 503,

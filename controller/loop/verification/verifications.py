@@ -19,7 +19,7 @@ Invariants: tests/controller/loop/verification/test_verification.py.
 from __future__ import annotations
 
 import threading
-from collections.abc import Callable, Collection, Iterable, Mapping, Sequence
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from concurrent.futures import Executor
 from dataclasses import dataclass, field, replace
 from datetime import datetime
@@ -64,7 +64,7 @@ from controller.loop.verification.errors import (
     VerificationBusyError,
     VerificationInterruptedError,
 )
-from controller.loop.verification.recomputation import Recomputation, Side, output_tables
+from controller.loop.verification.recomputation import Recomputation, Side, Subject, output_tables
 from controller.loop.verification.repetition import Repetition, Retained
 from controller.loop.verification.results import as_json, result_of
 from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
@@ -88,8 +88,6 @@ class _Job:
     Attributes:
         begun: What was shown of it at first.
         settle_seconds: How long it waits before it looks again whether the dataflow is at rest.
-        built: If the tables were swapped in, and are recomputed from scratch all the same: stage ->
-            its first epoch since.
         why: Why `stop` was set.
         run: Id of the run under way; `""` if there is none.
         patience: Gives the job up if it does not end when it is asked to; then it is set.
@@ -99,7 +97,6 @@ class _Job:
     begun: Verification
     table: JobTable[Verification]
     settle_seconds: float
-    built: Mapping[str, int] | None = None
     stop: threading.Event = field(default_factory=threading.Event)
     lock: threading.Lock = field(default_factory=threading.Lock)
     why: Status = "cancelled"
@@ -213,22 +210,24 @@ class Verifications:
             flow: self._engine.increments.horizon(record.folder, flow)
             for flow in output_tables(dataflow)
         }
-        tables = _open(_comparisons(dataflow, request, changed, collected, built))
 
         def refuse(other: str, known: Verification) -> None:
             raise VerificationBusyError(other, known.dataflow)
 
         id_ = f"v{self._random_hex(6)}"
+        units = self._catalog.units(record)
+        subject = Subject(id_, record, dataflow, units, changed, request, built)
+        tables = _open(_comparisons(subject, collected))
         begun = Verification(
             id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
         )
         self._table.begin(id_, begun, refuse)
-        job = self._job = _Job(begun, self._table, self._settle_seconds, built)
+        job = self._job = _Job(begun, self._table, self._settle_seconds)
         job.tell_progress = partial(self._announce, name, id_)
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
         self._keep(replace(job.shown, status="failed", error=_described(cut_off)))
-        self._executor.submit(self._guarded, job, record, dataflow, changed)
+        self._executor.submit(self._guarded, job, subject)
         return job.shown
 
     def _altered(
@@ -236,7 +235,7 @@ class Verifications:
     ) -> tuple[Mapping[str, int] | None, set[str]]:
         """Return the stages that cannot be recomputed from scratch, but for what they read.
 
-        The first value is that of `_Job.built`: what was before the last swap is of no account if
+        The first value is that of `Subject.built`: what was before the last swap does not count if
         all input can still be read.
         """
         since = self._descriptions.since_built(record)
@@ -349,15 +348,13 @@ class Verifications:
 
     # one verification
 
-    def _guarded(
-        self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
-    ) -> None:
+    def _guarded(self, job: _Job, subject: Subject) -> None:
         timer = _after(job.shown.request.seconds_max, self._end, job, "timed_out")
         status: Status = "failed"
         error: dict[str, object] | None = None
         scratch = scratch_folder(self._root, job.shown.id)
         try:
-            status = self._verify(job, record, dataflow, changed, scratch)
+            status = self._verify(job, subject, scratch)
         except _EndedError:
             status = job.why
         except Exception as cause:  # author's code and engines may raise anything
@@ -365,13 +362,13 @@ class Verifications:
                 status = job.why
             else:
                 error = _described(cause)
-                _log.warning("verification.failed", dataflow=record.name, exc_info=cause)
+                _log.warning("verification.failed", dataflow=subject.record.name, exc_info=cause)
         timer.cancel()
         self._clean(scratch)
         differing = [v.table for v in job.verdicts.values() if v.status == "differs"]
         if differing and status in ("equal", "undecided", "timed_out", "cancelled"):
             status = "differs"
-        suspect = first_stage(dataflow, differing)
+        suspect = first_stage(subject.dataflow, differing)
         if not job.shown.ended:
             result = replace(job.shown, status=status, suspect=suspect, error=error)
             try:
@@ -382,7 +379,9 @@ class Verifications:
         if job.patience is not None:
             job.patience.cancel()
         job.tell_progress()
-        _log.info("verification.ended", dataflow=record.name, status=status, suspect=suspect)
+        _log.info(
+            "verification.ended", dataflow=subject.record.name, status=status, suspect=suspect
+        )
 
     def _clean(self, scratch: str) -> None:
         try:
@@ -390,21 +389,9 @@ class Verifications:
         except CbpError as error:  # another instance leads now, and removes it at its next start
             _log.warning("verification.scratch_left", folder=scratch, error=error.as_dict())
 
-    def _verify(
-        self,
-        job: _Job,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        changed: frozenset[str],
-        scratch: str,
-    ) -> Status:
+    def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
         recomputation = Recomputation(
-            job.shown.id,
-            record,
-            dataflow,
-            self._catalog.units(record),
-            changed,
-            job.shown.request,
+            subject,
             self._store,
             self._engine,
             self._open_log,
@@ -412,13 +399,15 @@ class Verifications:
             self._snapshots,
             self._files,
             self._reference_records_max,
-            job.built is not None,
         )
         cut = recomputation.cut(job)
         # More may have been collected since the request.
         collected = recomputation.collected(cut)
-        repetition = self._repetition(job, record, dataflow, changed)
-        every = _comparisons(dataflow, job.shown.request, changed, collected, job.built)
+        repetition = Repetition(
+            subject, self._engine, self._open_log, self._descriptions, self._retained
+        )
+        dataflow, request = subject.dataflow, subject.request
+        every = _comparisons(subject, collected)
         every = [
             replace(one, left_out=cut.not_run.get(one.stage, one.left_out))
             for one in repetition.chosen(every, cut, collected)
@@ -448,7 +437,7 @@ class Verifications:
 
         first = made(1)
         differs = self._compare(job, dataflow, wanted, first, recomputation.tables(cut))
-        if not differs and not job.shown.request.twice:
+        if not differs and not request.twice:
             return without_difference
         # Two recomputations of one input separate wrong tables from unstable translators.
         earlier, job.verdicts = job.verdicts, {}
@@ -461,22 +450,6 @@ class Verifications:
             job.verdicts = {**job.verdicts, **earlier}
             job.show_tables()
         return "differs" if differs else without_difference
-
-    def _repetition(
-        self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
-    ) -> Repetition:
-        return Repetition(
-            job.shown.id,
-            record,
-            dataflow,
-            self._catalog.units(record),
-            changed,
-            self._engine,
-            self._open_log,
-            self._descriptions,
-            self._retained,
-            job.shown.request,
-        )
 
     def _compare(
         self,
@@ -520,24 +493,21 @@ class Verifications:
         return any(verdict.status == "differs" for verdict in job.verdicts.values())
 
 
-def _comparisons(
-    dataflow: Dataflow,
-    request: Request,
-    changed: Collection[str],
-    collected: Mapping[str, int],
-    built: Mapping[str, int] | None,
-) -> list[Comparison]:
-    """Return the comparisons of a job; `built` as in `_Job`.
+def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Comparison]:
+    """Return the comparisons of a verification.
 
     The records that a swap brought are older than every increment, so it hides all before it.
     """
+    built, split = subject.built, subject.request.split
     if built is not None:
         collected = {
             flow: first
             for flow, first in collected.items()
             if first > built.get(flow.partition(".")[0], 0)
         }
-    return list(comparisons(dataflow, request.split, changed, collected, built=built is not None))
+    return list(
+        comparisons(subject.dataflow, split, subject.changed, collected, built=built is not None)
+    )
 
 
 def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:

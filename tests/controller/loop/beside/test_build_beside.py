@@ -445,7 +445,7 @@ def test_a_verification_finds_what_a_swap_brought(
     calm.controller.register(document())
     arrive(calm, 0, 4)
     calm.ticks()
-    right = [Correction({"word": "x"}, {"word": "x", "n": 100})]
+    right = [Correction({"word": "x"}, "set", ({"n": 100},))]
     calm.controller.amendments.correct("d", "sum", "sums", right, who="me", why="wrong")
     calm.ticks()
     assert verified(calm).status == "undecided"

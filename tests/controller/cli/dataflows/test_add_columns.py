@@ -8,8 +8,8 @@ from dataclasses import replace
 
 import pytest
 
-from controller.cli.records import add_columns
-from controller.cli.records.add_columns import proposed_columns
+from controller.cli.dataflows import add_columns
+from controller.cli.dataflows.add_columns import proposed_columns
 from controller.store.base import ClaimRecord
 from tests.controller.api.clicks import NOON
 from tests.controller.api.fake_service import Service
