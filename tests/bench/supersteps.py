@@ -27,6 +27,7 @@ from tests.stages.real_graphs import Edges
 
 ROUNDS = 1_000
 PATH = 744
+PLACE = tempfile.TemporaryDirectory()
 
 
 class Round(Translate):
@@ -93,7 +94,7 @@ def run(
     """Return a driver after one run, and the seconds of the processor that this took."""
     flow = DataflowBuilder("loop")
     flow.stage("loop", stage, buckets=2, **{source: flow.source("given", schema)})
-    folder = Path(tempfile.mkdtemp())
+    folder = Path(tempfile.mkdtemp(dir=PLACE.name))
     driver = Driver(LocalEngine(cache=f"{folder}/cache"), flow.build(), folder / "tables")
     driver.feed("given", rows)
     started = time.process_time()
