@@ -64,6 +64,8 @@ class Settings(BaseSettings):
             them, one that crashes, calls `os._exit` or takes all memory takes the service with it.
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
+        whole_run_bytes_max: Bytes of the records that one call of a loop on arrays reads and
+            writes; its task needs about six times as much memory. A run of more is refused.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
@@ -272,6 +274,7 @@ class Settings(BaseSettings):
     reader_processes: bool = True
     worker_processes: bool = True
     worker_memory_bytes_max: int = Field(default=0, ge=0)
+    whole_run_bytes_max: int = Field(default=2 << 30, ge=64 << 20)
     page_size_default: int = Field(default=100, ge=1, le=500)
     page_size_max: int = Field(default=500, ge=1, le=500)
     query_seconds: float = Field(default=30.0, ge=1, le=3600)
@@ -413,9 +416,8 @@ class Settings(BaseSettings):
         if bool(self.oidc_issuer) is not bool(self.oidc_audience):
             message = "oidc_issuer and oidc_audience need each other; set both, or none"
             raise ValueError(message)
-        if self.oidc_issuer.startswith("http://") and not _is_loopback(
-            urlsplit(self.oidc_issuer).hostname or ""
-        ):
+        issuer = urlsplit(self.oidc_issuer)
+        if issuer.scheme == "http" and not _is_loopback(issuer.hostname or ""):
             message = "oidc_issuer begins with https://; its keys decide who gets in"
             raise ValueError(message)
         for one, other in (("tls_cert", "tls_key"), ("s3_access_key_id", "s3_secret_access_key")):
@@ -559,7 +561,7 @@ def load_settings(file: Path | None = None, **values: Any) -> Settings:
 
 
 def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | None:
-    """Refuse what is no address of these schemes; the message does not repeat it."""
+    """Refuse what is not an address of these schemes; the message does not repeat it."""
     if value is None:
         return None
     try:
@@ -584,10 +586,8 @@ def _placed(path: Path, default: Path) -> Path:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -27,7 +27,7 @@ from stages.net_edges import NetEdges, row_numbers
 from stages.nodes import Nodes, array_of, order_of
 from stages.spanning_forest import spans
 
-__all__ = ["LinkChanges", "LinkTable", "Reader", "reads_whole", "spans"]
+__all__ = ["ANEW", "CHANGED", "WAYS", "LinkChanges", "LinkTable", "Reader", "reads_whole", "spans"]
 
 Array = npt.NDArray[Any]
 Bools = npt.NDArray[np.bool_]
@@ -43,6 +43,15 @@ _KEY_ROWS = 8
 
 _WHOLE_SHARE = 16
 """From one edge for so many records of links on, reading all of them costs less than looking up."""
+
+WAYS = (
+    f"by what changed: reads what it comes to, by key; from one edge for {_WHOLE_SHARE} records of "
+    "links on, all links at once"
+)
+"""What decides how a run reads links; see `TranslateRun.ways`."""
+
+ANEW, CHANGED = "anew", "by what changed"
+"""The ways that runs went, as `translate` returns them."""
 
 
 def reads_whole(records: int, came: int) -> bool:

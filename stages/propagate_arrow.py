@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
-from stages.link_arrays import LinkChanges, LinkTable, Reader
+from stages.link_arrays import ANEW, CHANGED, WAYS, LinkChanges, LinkTable, Reader
 from stages.nodes import Nodes, array_of
 from stages.spanning_forest import ForestSearch, best_of, once, united
 
@@ -68,6 +68,7 @@ class PropagateArrow(TranslateRun):
     """
 
     largest = False
+    ways = f"{WAYS}, and then anew by components where all linked nodes have one value"
 
     def __init__(
         self,
@@ -111,16 +112,18 @@ class PropagateArrow(TranslateRun):
         """Return which values that edges bring are told; by default, all are."""
         return np.ones(len(values), np.bool_)
 
-    def translate(self, tables: Any, out: Any) -> None:
+    def translate(self, tables: Any, out: Any) -> str:
         """Take the edges that came and went, and spread what they change."""
         run = _Spread(self, tables)
         changed = run.links.change(tables.edges, out)
         run.trim(changed)
-        if run.links.is_whole and self._unites():
+        is_anew = run.links.is_whole and self._unites()
+        if is_anew:
             run.unite()
         else:
             run.derive(changed)
         run.write(out)
+        return ANEW if is_anew else CHANGED
 
     def _unites(self) -> bool:
         """Return whether all nodes that are linked have the same value, the best start of them."""

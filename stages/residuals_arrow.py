@@ -31,7 +31,7 @@ import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
-from stages.link_arrays import LinkChanges, LinkTable, Reader
+from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable, Reader
 from stages.nodes import Nodes, array_of
 
 __all__ = ["ERROR_MIN", "ResidualsArrow"]
@@ -74,6 +74,8 @@ class ResidualsArrow(TranslateRun):
         changes: Whether edges are the changes of a view.
     """
 
+    ways = WAYS
+
     def __init__(
         self,
         damping: float = 0.85,
@@ -104,12 +106,13 @@ class ResidualsArrow(TranslateRun):
         """Return what nodes give to each of their links, of which they have one at least."""
         raise NotImplementedError
 
-    def translate(self, tables: Any, out: Any) -> None:
+    def translate(self, tables: Any, out: Any) -> str:
         """Take the edges that came and went, and push what they change until it is small."""
         run = _Pushes(self, tables)
         run.relink(run.links.change(tables.edges, out))
         run.push()
         run.write(out)
+        return CHANGED
 
     def _refuse(self, name: str, value: object, expected: str) -> None:
         where = f"{type(self).__name__}.{name}"

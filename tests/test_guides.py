@@ -15,6 +15,7 @@ import pytest
 from controller.guides import PAGES, Guide, guides
 from controller.server.service_process import ServiceProcess, free_port, settings_of
 from tests.executed_documents import LANGUAGES, blocks, languages, play
+from tests.gate.service_logs import ended, watch
 from tests.machine import folder_in_memory
 
 ON_SPARK = {"read-with-spark"}
@@ -27,7 +28,7 @@ IN_EACH_RUN = {
     "fix-a-quarantined-file",
     "roll-back",
 }
-"""What nearly every user reads; the others are soaks."""
+"""What nearly every user reads: one of these is played by default; the others are soaks."""
 
 
 def _marks(name: str) -> list[pytest.MarkDecorator]:
@@ -48,24 +49,21 @@ def service() -> Iterator[ServiceProcess]:
         settings = settings_of(root, port=free_port(), engine="local")
         command = (sys.executable, "-m", "controller.cli", "serve", "--translators", "../flows")
         service = ServiceProcess(settings, log=folder / "service.log", command=command)
+        watch(service.log)
         try:
             service.wait_until_ready()
             yield service
         finally:
             service.stop()
+            ended(service.log)
 
 
-@pytest.mark.part(every=4)
+@pytest.mark.part(every=7)
 @pytest.mark.parametrize("guide", EACH)
 def test_a_guide_prints_what_it_says(guide: Guide, service: ServiceProcess):
     """Each block runs after the one before it; something in each guide is executed."""
     environment = {"CBP_PORT": str(service.settings.port), "CBP_ROOT": "cbp-data"}
-    try:
-        executed = play(guide.text, service.settings.root.parent, environment)
-    except AssertionError as error:
-        error.add_note("\n".join(service.last_lines()))
-        raise
-    assert executed
+    assert play(guide.text, service.settings.root.parent, environment)
 
 
 @pytest.mark.parametrize("page", sorted(PAGES.glob("*.md")), ids=lambda page: page.stem)

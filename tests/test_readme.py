@@ -19,6 +19,7 @@ from controller.registry import Registry
 from controller.server.service_process import ServiceProcess, free_port, settings_of
 from stages.flows import clustering, crawl_queue, pagerank, set_diff
 from tests.executed_documents import LANGUAGES, Block, blocks, languages, play
+from tests.gate.service_logs import ended, watch
 
 README = Path(__file__).resolve().parents[1] / "README.md"
 APPLICATIONS = README.parent / "stages" / "README.md"
@@ -52,8 +53,10 @@ def service(tmp_path: Path, request: pytest.FixtureRequest) -> Iterator[ServiceP
     settings = settings_of(root, port=free_port(), engine=engine)
     command = sys.executable, "-m", "controller.cli", "serve", "--translators", tmp_path / own.name
     service = ServiceProcess(settings, log=tmp_path / "service.log", command=(*map(str, command),))
+    watch(service.log)
     yield service
     service.stop()
+    ended(service.log)
 
 
 @pytest.mark.system

@@ -136,7 +136,8 @@ class Claim:
     """One file that arrived.
 
     Attributes:
-        status: `claiming`, `claimed`, `accepted`, `duplicate`, `quarantined` or `discarded`.
+        status: `claiming`, `claimed`, `accepted`, `duplicate`, `quarantined`, `withdrawn` (it was
+            accepted, and a roll-back dropped its increment), `readmitted` or `discarded`.
         index: Number of its increment; `None` if it has none.
         rejected: Its records that were put aside, and so are not in the increment.
         reason: Why it is in quarantine.
@@ -328,11 +329,17 @@ class RollbackJob(Job):
 
 @dataclass(frozen=True, slots=True, kw_only=True)
 class RollbackPlan:
-    """The effects of a roll-back; `queued` maps `stage.input` to the increments that wait then."""
+    """The effects of a roll-back; `queued` maps `stage.input` to the increments that wait then.
+
+    Attributes:
+        comes_back: Maps each source to its increments that an earlier roll-back took away, and
+            that are applied again, since this one goes to before it.
+    """
 
     rollback: Rollback
     records_undone: int
     queued: dict[str, int]
+    comes_back: dict[str, list[int]]
     files_total: int
 
 

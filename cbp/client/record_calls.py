@@ -143,7 +143,7 @@ class RecordCalls(Calls):
         """Run one SELECT, in DuckDB's SQL, over a consistent snapshot of all tables of a dataflow.
 
         Raises:
-            RequestRefusedError: If it is no SELECT, or takes too long or too much memory.
+            RequestRefusedError: If it is not a SELECT, or takes too long or too much memory.
         """
         moment = {"at": instant(at), "epoch": epoch, "stage": stage}
         asked = {"sql": sql, "limit": limit, **moment}

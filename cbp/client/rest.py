@@ -151,7 +151,7 @@ class RestClient:
         return self._send("GET", path, params=_given(query))
 
     def text(self, *path: str, **query: Any) -> str:
-        """Send a GET whose answer is no JSON, and return it; arguments as for `get`."""
+        """Send a GET whose answer is not JSON, and return it; arguments as for `get`."""
         return self._answered("GET", path, params=_given(query)).text
 
     def get_file(self, *path: str, query: list[tuple[str, str]]) -> tuple[str, str | None]:

@@ -49,6 +49,7 @@
     |  |- LeaseLostError          this controller does not lead, or no longer
     |  |- DiskFullError           no space left while writing
     |  |- AddressSpaceError       a task can neither map nor hold its spilled records
+    |  |- RunTooLargeError        the call of a whole run would hold too many bytes in memory
     |  |- RunCancelledError       the run was cancelled
     |  |- RunGaveWayError         it was cancelled for another dataflow, and runs again
     |  |- DataflowBusyError       a dataflow is being amended, or a run of it does not end
@@ -149,6 +150,7 @@ from cbp.errors.operating import (
     RollbackImpossibleError,
     RunCancelledError,
     RunGaveWayError,
+    RunTooLargeError,
     SparkJobError,
     SparkLostError,
     SparkSettingError,
@@ -232,6 +234,7 @@ __all__ = [
     "RunCancelledError",
     "RunContextHiddenError",
     "RunGaveWayError",
+    "RunTooLargeError",
     "SetAsideFullError",
     "SparkJobError",
     "SparkLostError",

@@ -207,7 +207,7 @@ class AlignmentError(DecisionInvalidError):
 
 
 class FramingKeyError(DecisionInvalidError):
-    """A FrameBy function returned a value that is no framing key."""
+    """A FrameBy function returned a value that is not a framing key."""
 
     code = "framing_key_invalid"
 
@@ -250,7 +250,7 @@ class RemovalRefusedError(DecisionInvalidError):
 
 
 class DestinationInvalidError(AuthorCodeError):
-    """A RouteBy function returned a value that is no destination."""
+    """A RouteBy function returned a value that is not a destination."""
 
     code = "destination_invalid"
 

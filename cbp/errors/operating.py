@@ -148,6 +148,24 @@ class AddressSpaceError(OperatingError):
         )
 
 
+class RunTooLargeError(OperatingError):
+    """The one call of a whole run reads and writes more bytes than it may hold in memory."""
+
+    code = "run_too_large"
+    retryable = False
+
+    def __init__(self, stage: str, most: int) -> None:
+        super().__init__(
+            f"a run of {stage!r} is one call in one task, and what it reads and writes takes more "
+            f"than {most} bytes; such a task needs about six times as much memory. If the machine "
+            "has that, raise CBP_WHOLE_RUN_BYTES_MAX; else bring the input in smaller files, or "
+            "use a stage that reads by groups",
+            stage=stage,
+            bytes_max=most,
+            setting="CBP_WHOLE_RUN_BYTES_MAX",
+        )
+
+
 class RunCancelledError(OperatingError):
     """The run was cancelled before it was prepared."""
 

@@ -271,6 +271,8 @@ def comparisons(
     split: Split,
     changed: Collection[str] = (),
     collected: Mapping[str, int] = MappingProxyType({}),
+    *,
+    built: bool = False,
 ) -> Iterator[Comparison]:
     """Yield every table with how it is compared, upstream first, outputs last.
 
@@ -280,6 +282,7 @@ def comparisons(
         changed: Stages that were changed by a version or corrected by hand, or that read the
             context of their runs, and all stages behind them.
         collected: Maps each output flow to the first increment that retention has kept.
+        built: Whether the tables were swapped in: their records from before have no epochs.
     """
     settled, free = timeless(dataflow), _split_free(dataflow)
     timed = _timed(dataflow, split, settled)
@@ -299,9 +302,11 @@ def comparisons(
                     pass
                 elif messages:
                     why = "messages depend on how input is split, but their results do not"
-                elif first and (split == "at_once" or stage not in settled):
+                elif first and (built or split == "at_once" or stage not in settled):
                     why = f"its increments before {first} are collected (keep), and which came "
                     why += "before that depends on when runs were started, or on the split"
+                elif output.history and built:
+                    why = "its records from before the last swap have no epochs"
                 elif output.history and split == "at_once":
                     why = "a history has other epochs when all input comes at once"
                 elif output.history and stage not in settled:

@@ -163,6 +163,7 @@ class Compiler:
             self._record_wise,
             reads_run=self._reads_run(declarations, states),
             lookups=lookups,
+            ways=ways if isinstance(ways := getattr(self._stage, "ways", ""), str) else "",
             writes_remote=writes_remote(self._stage),
         )
 

@@ -90,12 +90,16 @@ class TranslateRun(Declared):
             def translate(self, tables, out):
                 known = tables.ages.of(tables.people.select(["name"]))
                 ...
+
+    Attributes:
+        ways: Which ways a run may go, and what decides: a sentence for `cbp explain`.
     """
 
     form: ClassVar[Form] = "run"
+    ways: ClassVar[str] = ""
 
     @abstractmethod
-    def translate(self, tables: Any, out: Any) -> None:
+    def translate(self, tables: Any, out: Any) -> str | None:
         """Turn all records of a run into changes of states and views.
 
         Args:
@@ -111,6 +115,10 @@ class TranslateRun(Declared):
             out: One function per state and view, by name, as in `TranslateArrow`: it puts
                 records of any key, `out.<state>.delete(keys)` deletes some, and the last one of a
                 key counts.
+
+        Returns:
+            The way that this run went, in a few words of small letters, such as `anew`; the
+            explanation of the run says it. `None` if there is nothing to say.
         """
 
 

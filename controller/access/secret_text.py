@@ -55,7 +55,7 @@ def new_secret() -> str:
 
 
 def new_id() -> str:
-    """Return a short random name that is no secret."""
+    """Return a short random name that is not a secret."""
     return "".join(secrets.choice(_LETTERS) for _ in range(8))
 
 

@@ -66,7 +66,7 @@ def drop_folder_for(
         on_accept: Called when an increment was accepted.
         on_close: Called with dataflow, source and key when a marker closes a frame.
         faults: Called at every durable effect.
-        limits: Limits that are no settings; `None` means the defaults.
+        limits: Limits that are not settings; `None` means the defaults.
     """
     return DropFolder(
         store=store,
@@ -192,7 +192,7 @@ def environment_for(
         answerers: Threads that call author's code for answers.
         removers: Threads that remove folders.
         faults: Called at every durable effect.
-        limits: Bounds of the controller that are no settings.
+        limits: Bounds of the controller that are not settings.
     """
     return Environment(
         store=store,
@@ -259,11 +259,13 @@ def engine_for(
     """Return the engine that the settings name; imports Spark only if needed.
 
     Args:
-        settings: `engine`, `cache`, and the settings that begin with `spark_` or `worker_`.
+        settings: `engine`, `cache`, `whole_run_bytes_max`, and the settings that begin with
+            `spark_` or `worker_`.
         faults: Called at every durable effect.
         limits: The engine's limits.
     """
     cache = str(settings.cache)
+    limits = replace(limits, whole_run_bytes=settings.whole_run_bytes_max)
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
         from cbp.engine.workers.executor import WorkerExecutor

@@ -23,6 +23,7 @@ from cbp.errors import CbpError
 from controller.cli import demo, dev, guides, new, serve
 from controller.cli.access import audit, link, tokens
 from controller.cli.dataflows import (
+    add_columns,
     backfill,
     control,
     explain,
@@ -193,6 +194,7 @@ _COMMANDS: dict[str, dict[str, Callable[..., Any]]] = {
         "intentions": recover.intentions_command,
     },
 }
+quarantine.quarantine_app.command("add-columns")(add_columns.add_columns_command)
 _SUBCOMMANDS = {
     "quarantine": ("Bring data in", quarantine.quarantine_app),
     "sinks": ("Read results", sinks.sinks_app),

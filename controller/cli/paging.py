@@ -37,8 +37,8 @@ def read_pages(
 
     Args:
         read: Returns the page at a cursor, and the cursor of the next one; `None` if none follows.
-        cursor: Where the first page begins; `None` for the begin of the list.
-        limit: Most rows, as the user gave it; `None` reads everything.
+        cursor: Where the first page begins; `None` means at the start of the list.
+        limit: The maximum number of rows, if the user gave one; `None` reads everything.
 
     Raises:
         CbpError: What `read` raises; the pages before it are out.

@@ -9,8 +9,6 @@ from cbp.errors.counts import format_count
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_text
 
-__all__ = ["print_input_reach", "print_rollback_reach"]
-
 
 def print_input_reach(service: ServiceClient, dataflow: str, source: str = "") -> None:
     """Print on stderr from when on input is kept, which corrections and rebuilds read.

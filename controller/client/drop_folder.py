@@ -116,7 +116,7 @@ def _linked(part: Path, placed: Path) -> bool:
 def _sha256(waiting: Path) -> str:
     """Return the digest of a file that waits; `""` if it was taken in meanwhile."""
     try:
-        # O_NONBLOCK: do not wait for a FIFO's writer. What is no regular file equals no digest.
+        # O_NONBLOCK: do not wait for a FIFO's writer. What is not a regular file equals no digest.
         with open(os.open(waiting, os.O_RDONLY | os.O_NONBLOCK | os.O_NOFOLLOW), "rb") as file:
             return hashlib.file_digest(file, "sha256").hexdigest()
     except FileNotFoundError:

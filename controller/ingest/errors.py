@@ -66,6 +66,23 @@ class UploadTooLargeError(OperatingError):
         )
 
 
+class FileRetractedError(OperatingError):
+    """A file that was taken back is to be replaced, or taken back again."""
+
+    code = "file_retracted"
+    retryable = False
+
+    def __init__(self, dataflow: str, source: str, name: str, *, at: str, by: str) -> None:
+        asked = f" by {by}" if by else ""
+        super().__init__(
+            f"{name!r} of {dataflow}.{source} was taken back at {at}{asked}: none of its records "
+            "counts, so there is nothing to replace. To bring records under its name again, drop "
+            f"the file: cbp drop {dataflow} {source} FILE",
+            source=source,
+            file=name,
+        )
+
+
 class FileDecidedError(OperatingError):
     """A file is no longer in quarantine, or what was admitted in its place counts."""
 
@@ -284,7 +301,7 @@ class BucketGoneError(OperatingError):
 
 
 class BucketDeniedError(OperatingError):
-    """The key may not list or read a bucket, or is no valid key."""
+    """The key may not list or read a bucket, or is not a valid key."""
 
     code = "bucket_denied"
 

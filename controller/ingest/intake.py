@@ -115,7 +115,7 @@ class Pending:
 
 @dataclass(frozen=True, slots=True)
 class Known:
-    """A file that was read, and equals an earlier one in content or in name: it is no increment."""
+    """A file that equals an earlier one in content or in name, so that it makes no increment."""
 
     claim: ClaimRecord
     path: Path

@@ -82,9 +82,9 @@ class FetchLimits:
         noted_seconds: How long a claimed object waits to be noted.
         waiting_files: How many files may wait in `claimed`, unless its batch has more.
         waiting_bytes: How many bytes may wait there; the last file may exceed it.
-        failed_in_a_row: After so many objects that could not be read the others of a listing are
+        failed_in_a_row: After this many objects that could not be read the others of a listing are
             not tried.
-        index_records: After so many records of the index they are made one.
+        index_records: This many records of the index are merged into one.
         index_gone: So many objects that are gone stay in the index, and as many as are there.
     """
 

@@ -105,9 +105,8 @@ class FileRejectedError(CbpError):
             return self
         message = (
             f"{self.message}. A sample of the file has columns that the source's schema lacks: "
-            f"{', '.join(columns)}. Add them to the schema and register it; then `cbp quarantine "
-            f"readmit DATAFLOW {source} --all --code {self.rule} --reason TEXT` takes in such "
-            "files, unchanged"
+            f"{', '.join(columns)}. `cbp quarantine add-columns DATAFLOW {source}` declares them, "
+            "once you confirm it, and takes in such files, unchanged"
         )
         arguments = self.arguments() | {"message": message, "new_columns": tuple(columns)}
         return FileRejectedError(**arguments)

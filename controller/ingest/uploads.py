@@ -21,7 +21,7 @@ from typing import BinaryIO
 
 from cbp.errors import NotFoundError, OperatingError
 from cbp.model.dataflow.dataflow import Dataflow
-from controller.ingest.errors import UploadTooLargeError, device_errors
+from controller.ingest.errors import FileRetractedError, UploadTooLargeError, device_errors
 from controller.ingest.folder.claims import Claims, upload_name
 from controller.ingest.folder.folder_check import require_folders
 from controller.ingest.folder.source_place import SourcePlace, evidence
@@ -234,6 +234,7 @@ class ReplacementRequests:
 
         Raises:
             NotFoundError: There is no such source, or no file of this name counts.
+            FileRetractedError: The file of this name was taken back.
             OperatingError: As for an upload.
         """
         place = self._open_place(record, dataflow, source)
@@ -268,7 +269,11 @@ class ReplacementRequests:
         """Return the claim of the file that counts under a name; raises `NotFoundError`."""
         path = evidence(name)
         claim = self._store.named_claims(place.dataflow, place.name, [path]).get(path)
-        if claim is None or (claim.same_as or {}).get("by") == RETRACTED:
+        if claim is None:
             hint = f"`cbp claims {place.dataflow}` lists what was taken in"
             raise NotFoundError(kind="file", name=f"{place.name}/{name}", hint=hint)
+        if (claim.same_as or {}).get("by") == RETRACTED:
+            at = f"{claim.created_at:%Y-%m-%d %H:%M:%S} UTC"
+            by = str((claim.same_as or {}).get("who", ""))
+            raise FileRetractedError(place.dataflow, place.name, name, at=at, by=by)
         return claim

@@ -129,7 +129,7 @@ class Environment:
         run_seconds_max: Time limit of a run, and of framing one increment; 0 means no limit.
         runnable_seconds_max: Time limit of one call of an author's Runnable; 0 means no limit.
         dataflows_max: Dataflows that may be registered.
-        limits: Limits that are no settings.
+        limits: Limits that are not settings.
         refused: Returns what the settings do not allow in a new version of a dataflow.
         seed_folders: Where files may be that a rebuild reads in place of input that is gone.
     """

@@ -225,6 +225,10 @@ class Controller:
         """Return a registered dataflow, compiled; raises `NotFoundError`."""
         return self._catalog.find(name)[1]
 
+    def compiled(self, record: DataflowRecord) -> Dataflow:
+        """Return the dataflow of a record that was read already; raises `DataflowInvalidError`."""
+        return self._catalog.compiled(record)
+
     def pause(self, name: str) -> None:
         """Start no more runs of a dataflow; when those under way have ended, it is published.
 

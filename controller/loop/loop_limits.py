@@ -1,7 +1,7 @@
 """The limits of a controller's loop: how long it waits, how much it keeps, when it warns.
 
 A controller is assembled with one `LoopLimits`, which hands each limit to the part that needs it.
-They are no settings: nobody has to choose them. Tests make them small, so that little reaches them.
+They are not settings: nobody has to choose them. Tests make them small, so that they are reached.
 """
 
 from __future__ import annotations

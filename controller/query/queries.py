@@ -201,7 +201,7 @@ def _values(name: str, column: pa.ChunkedArray) -> list[Any]:
     try:
         return list(column.to_pylist(maps_as_pydicts="lossy"))
     except (OverflowError, TypeError, ValueError) as error:
-        # a time that is infinite, or outside of the years 1 to 9999; a map whose key is no scalar
+        # a time that is infinite or outside of the years 1 to 9999; a map whose key is not a scalar
         raise QueryInvalidError(NOT_HELD.format(f"a value of column {name!r}")) from error
 
 

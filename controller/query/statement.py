@@ -14,7 +14,7 @@ from typing import Any
 from controller.query.errors import QueryInvalidError, QueryRefusedError
 
 TABLE_FUNCTIONS = frozenset({"generate_series", "range", "repeat", "unnest"})
-"""Functions that may stand where a table does; all others read something of the engine's own."""
+"""Functions that may be named in place of a table; all others read what is the engine's own."""
 
 _FUNCTIONS_REFUSED = frozenset(
     {
@@ -33,7 +33,7 @@ def tables_of(parsed: Mapping[str, Any], known: Collection[str]) -> list[str]:
 
     Raises:
         QueryRefusedError: If it is not one SELECT over these tables.
-        QueryInvalidError: If it is no SQL.
+        QueryInvalidError: If it is not SQL.
     """
     if parsed.get("error"):
         message = str(parsed.get("error_message", ""))

@@ -211,7 +211,7 @@ class _Folder:
                 yield name, f"{root}.py", thing
 
     def underived(self, name: str) -> DefinitionError | None:
-        """Return what is wrong with a class of this name that is no translator, if there is one."""
+        """Return what is wrong with a class of this name that is not a translator, if any."""
         for root, module in self._modules.items():
             class_ = vars(module).get(name)
             if isinstance(class_, type) and class_.__module__ == root:

@@ -62,7 +62,7 @@ def project_points(folder: Path) -> Mapping[str, str]:
     """Return the entry points `cbp.translators` of a project's `pyproject.toml`; empty if none.
 
     Raises:
-        DefinitionError: Rule `translators_path_invalid` if the file is no TOML.
+        DefinitionError: Rule `translators_path_invalid` if the file is not TOML.
     """
     try:
         values = tomllib.loads((folder / PROJECT).read_text(encoding="utf-8"))
@@ -115,7 +115,13 @@ def given_path(path: Path) -> GivenPath:
 
 
 def is_taken(top: str, path: Path | None) -> bool:
-    """Tell whether another module than this file has a top-level name."""
+    """Tell whether another module than this file has a top-level name, or Python itself.
+
+    Code of Python's own modules is not compared between versions, so a file of such a name is not
+    taken, even where `sys.path` has it before Python's module.
+    """
+    if top in sys.stdlib_module_names:
+        return True
     loaded = sys.modules.get(top)
     if loaded is not None:
         return str(path) != getattr(loaded, "__file__", None)
@@ -170,7 +176,7 @@ def _python_files(folder: Path) -> list[Path]:
 
 
 def _imports_cbp(path: Path) -> bool:
-    """Tell whether a file imports `cbp`; one that is no Python does, so that its error is shown."""
+    """Return whether a file imports `cbp`, or is not Python: then its error is shown."""
     try:
         status = path.stat()
         return _parses_as_ours(path, status.st_ino, status.st_size, status.st_mtime_ns)

@@ -153,7 +153,7 @@ class Registry:
             DefinitionError: Rule `translator_unknown` with the nearest names,
                 `translator_ambiguous` if two packages have it, `translator_failed` if its code
                 raised, `parameters_invalid` naming the accepted ones, `translator_invalid` if it
-                is no translator.
+                is not a translator.
         """
         factory, _ = self._load(name)
         place = place_of(factory)

@@ -31,7 +31,7 @@ def read_events(text: str) -> Iterator[yaml.Event]:
     Raises:
         DataflowInvalidError: Rule `document_too_large`, if there are more directives than
             `DIRECTIVES_MAX`, or more levels than `DEPTH_MAX`.
-        yaml.YAMLError: If the text is no YAML.
+        yaml.YAMLError: If the text is not YAML.
     """
     if len(_DIRECTIVE.findall(text)) > DIRECTIVES_MAX:
         message = f"has more than {DIRECTIVES_MAX} lines that begin with '%'"

@@ -94,7 +94,7 @@ class BoundedProtocol(H11Protocol):
         self._refuse("503 Service Unavailable", _FULL, **{"Retry-After": "5"})
 
     def send_400_response(self, msg: str) -> None:
-        """Refuse what is no request of HTTP, which the application never sees."""
+        """Refuse what is not a request of HTTP, which the application never sees."""
         self._refuse("400 Bad Request", _INVALID)
 
     def _refuse(self, status: str, document: Mapping[str, Any], **more: str) -> None:

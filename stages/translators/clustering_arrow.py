@@ -23,7 +23,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbp import TranslateRun, View
-from stages.link_arrays import LinkChanges, LinkTable, Reader, spans
+from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable, Reader, spans
 from stages.nodes import Nodes, array_of
 
 __all__ = ["ClusteringArrow"]
@@ -51,6 +51,8 @@ class ClusteringArrow(TranslateRun):
         changes: Whether edges are the changes of a view.
     """
 
+    ways = WAYS
+
     def __init__(self, node: str = "BIGINT", changes: bool = False) -> None:
         self.key = f"node {node}"
         self.edges, self.links = LinkTable.declare(node, "", changes=changes)
@@ -58,7 +60,7 @@ class ClusteringArrow(TranslateRun):
             f"node {node}, co DOUBLE, degree BIGINT, triangles BIGINT", key="node", keep=True
         )
 
-    def translate(self, tables: Any, out: Any) -> None:
+    def translate(self, tables: Any, out: Any) -> str:
         """Count the triangles that links take away and bring."""
         nodes = Nodes()
         links = LinkTable(tables.links, nodes)
@@ -72,6 +74,7 @@ class ClusteringArrow(TranslateRun):
             for corners in around.triangles(pairs, are_gone=sign < 0):
                 np.add.at(triangles, corners, sign)
         _write(nodes, Reader(tables.nodes, nodes), degree, triangles, out)
+        return CHANGED
 
 
 def _pairs(changed: LinkChanges) -> tuple[Int64s, Int64s]:

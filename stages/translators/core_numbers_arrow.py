@@ -22,7 +22,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbp import TranslateRun, View
-from stages.link_arrays import LinkChanges, LinkTable
+from stages.link_arrays import ANEW, CHANGED, WAYS, LinkChanges, LinkTable
 from stages.node_values import NONE, NodeValues
 from stages.nodes import Nodes, array_of
 
@@ -49,21 +49,28 @@ class CoreNumbersArrow(TranslateRun):
         changes: Whether edges are the changes of a view.
     """
 
+    ways = (
+        f"{WAYS}; anew where the links that changed, from both of their ends, are a "
+        f"{_ALL_SHARE}th of all or more"
+    )
+
     def __init__(self, node: str = "BIGINT", changes: bool = True) -> None:
         self.key = f"node {node}"
         self.edges, self.links = LinkTable.declare(node, "", changes=changes)
         self.nodes = View(f"node {node}, core BIGINT", key="node", keep=True)
 
-    def translate(self, tables: Any, out: Any) -> None:
+    def translate(self, tables: Any, out: Any) -> str:
         """Lower and raise the numbers that links which came and went change."""
         run = _Cores(tables)
         changed = run.links.change(tables.edges, out)
-        if _ALL_SHARE * len(changed.node) >= tables.links.size:
+        is_anew = _ALL_SHARE * len(changed.node) >= tables.links.size
+        if is_anew:
             run.know_all()
             run.derive(np.arange(len(run.nodes)))
         else:
             run.change(changed)
         run.values.write(out.nodes)
+        return ANEW if is_anew else CHANGED
 
 
 class _Cores:

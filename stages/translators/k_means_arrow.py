@@ -22,6 +22,7 @@ import pyarrow as pa
 
 from cbp import Input, State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
+from stages.link_arrays import ANEW
 from stages.nodes import array_of
 
 __all__ = ["KMeansArrow"]
@@ -56,6 +57,8 @@ class KMeansArrow(TranslateRun):
         changes: Whether points are the changes of a view.
     """
 
+    ways = "anew: reads all points, and begins again"
+
     def __init__(
         self,
         columns: str = "x, y",
@@ -84,7 +87,7 @@ class KMeansArrow(TranslateRun):
         )
         self.members = View(f"id {id}, centre {id}", key="id", keep=True)
 
-    def translate(self, tables: Any, out: Any) -> None:
+    def translate(self, tables: Any, out: Any) -> str:
         """Keep the points, and move the centres until they are means."""
         ids, points = self._kept(tables, out)
         first = _far_apart(points, self.k)
@@ -97,6 +100,7 @@ class KMeansArrow(TranslateRun):
             out.centres, tables.centres, {"centre": names[some], **columns, "size": sizes[some]}
         )
         _replace(out.members, tables.members, {"id": ids, "centre": names[nearest]})
+        return ANEW
 
     def _kept(self, tables: Any, out: Any) -> tuple[Array, Floats]:
         """Keep what came; return ids, ascending, and coordinates of all points."""

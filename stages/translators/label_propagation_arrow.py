@@ -22,7 +22,7 @@ import numpy.typing as npt
 
 from cbp import State, TranslateRun, View
 from cbp.errors import DefinitionError, Mistake
-from stages.link_arrays import LinkTable
+from stages.link_arrays import CHANGED, WAYS, LinkTable
 from stages.node_values import NONE, NodeValues
 from stages.nodes import Nodes
 
@@ -47,6 +47,8 @@ class LabelPropagationArrow(TranslateRun):
         changes: Whether edges are the changes of a view.
     """
 
+    ways = WAYS
+
     def __init__(self, rounds: int = 5, node: str = "BIGINT", changes: bool = True) -> None:
         if not 1 <= rounds <= 100:
             where = f"{type(self).__name__}.rounds"
@@ -58,7 +60,7 @@ class LabelPropagationArrow(TranslateRun):
         self.held = State(f"node {node}, {columns}", keep=True, key="node")
         self.nodes = View(f"node {node}, label {node}", key="node", keep=True)
 
-    def translate(self, tables: Any, out: Any) -> None:
+    def translate(self, tables: Any, out: Any) -> str:
         """Compute each round again where something around a node is different."""
         nodes = Nodes()
         links = LinkTable(tables.links, nodes)
@@ -72,6 +74,7 @@ class LabelPropagationArrow(TranslateRun):
             moved = run.compute(number, np.union1d(ends, moved))
         run.values.write(out.held)
         run.values.write(out.nodes, label=self.rounds[-1])
+        return CHANGED
 
 
 class _Rounds:

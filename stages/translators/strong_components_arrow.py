@@ -17,7 +17,7 @@ import numpy as np
 import numpy.typing as npt
 
 from cbp import TranslateRun, View
-from stages.link_arrays import LinkChanges, LinkTable
+from stages.link_arrays import CHANGED, WAYS, LinkChanges, LinkTable
 from stages.node_values import NONE, NodeValues
 from stages.nodes import Nodes
 from stages.strong_components import strong_components
@@ -42,16 +42,19 @@ class StrongComponentsArrow(TranslateRun):
         changes: Whether edges are the changes of a view.
     """
 
+    ways = WAYS
+
     def __init__(self, node: str = "BIGINT", changes: bool = True) -> None:
         self.key = f"node {node}"
         self.edges, self.links = LinkTable.declare(node, "", changes=changes)
         self.nodes = View(f"node {node}, label {node}", key="node", keep=True)
 
-    def translate(self, tables: Any, out: Any) -> None:
+    def translate(self, tables: Any, out: Any) -> str:
         """Label what the edges that came and went may have joined or parted."""
         run = _Labels(tables)
         run.relabel(run.links.change(tables.edges, out))
         run.values.write(out.nodes)
+        return CHANGED
 
 
 class _Labels:

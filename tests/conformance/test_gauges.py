@@ -84,6 +84,17 @@ def test_the_stages_of_all_dataflows_are_those_of_each(chain: Store) -> None:
     assert len(chain.all_stages()) == 3
 
 
+def test_what_is_queued_and_what_is_paused_is_found_without_the_rest(chain: Store) -> None:
+    """Names of dataflows with an increment in any queue; of stages only those that are paused."""
+    chain.register(a_dataflow("other"), {"s": {"i": "x"}})
+    assert chain.queued() == set()
+    assert chain.paused_stages() == {}
+    arrive(chain, records=3)
+    chain.pause_stage("d", "t", "by hand")
+    assert chain.queued() == {"d"} == {q.dataflow for q in chain.gauges().queues if q.increments}
+    assert chain.paused_stages() == {"d": {"t": "by hand"}}
+
+
 def test_the_oldest_increment_that_waits_is_that_of_any_queue(chain: Store) -> None:
     """Each dataflow has its own; one with empty queues has none."""
     chain.register(a_dataflow("other"), {"s": {"i": "x"}})

@@ -126,7 +126,7 @@ class Shelf:
         **more: Any,
     ) -> None:
         self.root, self.document = root, document
-        self.world = World(root, engine=engine, verifier=Inline(), **more)
+        self.world = World(root, engine=engine, **{"verifier": Inline(), **more})
         self.world.translators |= {**TRANSLATORS, **translators}
         self.counts: dict[str, list[Row]] = {}
         self.asked = 0

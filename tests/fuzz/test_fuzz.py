@@ -1,6 +1,6 @@
 """Files that nobody wrote: accepted as another reader reads them, or refused with a code.
 
-So it is with 10,000 damaged files of every format, in bounded time (1,500 by default).
+So it is with 10,000 damaged files of every format, in bounded time (900 by default).
 """
 
 from __future__ import annotations
@@ -31,7 +31,7 @@ from tests.fuzz.service import play_stepped
 from tests.fuzz.structured import FORMATS, LOG_SCHEMA, structured_case
 
 CASES = 10_000
-DAMAGED = [range(1_500), *(range(first, first + 2_500) for first in range(0, CASES, 2_500))]
+DAMAGED = [range(900), *(range(first, first + 2_500) for first in range(0, CASES, 2_500))]
 SERVED = 80
 PLANTED = 60
 STRUCTURED = 210
@@ -211,16 +211,16 @@ def test_what_was_found_is_refused_and_the_next_file_is_read(name: str, tmp_path
 
 
 def test_files_through_processes_settle_as_in_a_thread(tmp_path: Path) -> None:
-    """Two hundred cases through a drop folder: each is accepted or in quarantine, none is stuck."""
+    """Files through a drop folder: each is accepted or in quarantine, none is stuck."""
     pool, seen = ReaderPool(), 0
     try:
         for format_ in ("jsonl", "csv", "parquet"):
-            cases = [c for c in map(case_of, range(500)) if c.format == format_ and not c.options]
+            cases = [c for c in map(case_of, range(300)) if c.format == format_ and not c.options]
             drop = Drop(tmp_path / format_, SCHEMA, format_, reader=pool, limits=LIMITS)
-            for number, case in enumerate(cases[:64]):
+            for number, case in enumerate(cases[:24]):
                 drop.put(f"{number:04d}", case.data)
             report = drop.scan()
-            expected = [judge(case, tmp_path / "file")[0] for case in cases[:64]]
+            expected = [judge(case, tmp_path / "file")[0] for case in cases[:24]]
             settled = report.accepted + report.quarantined + report.duplicates
             assert settled == len(expected)
             codes = sorted(reason["code"] for reason in drop.reasons())
@@ -228,7 +228,7 @@ def test_files_through_processes_settle_as_in_a_thread(tmp_path: Path) -> None:
             seen += settled
     finally:
         pool.close()
-    assert seen > 100
+    assert seen > 60
 
 
 @pytest.mark.part(every=2)

@@ -20,12 +20,16 @@ from tests.gate.verdict import (
     Outcome,
     Quarantine,
     Verdict,
+    causes,
     closing_line,
+    counted,
     judge,
     parse_quarantine,
     run_before,
     second_run,
     seconds_of_files,
+    shared_causes,
+    shown_of,
     slowest,
 )
 
@@ -80,7 +84,7 @@ def play(project: Path, kept: Path, arguments: Sequence[str], quarantine: Quaran
     again = second_run(exit_code, first)
     second = None
     if again:
-        print(f"\ngate: {len(again)} failed; they are run once more, alone", flush=True)
+        print(f"\ngate: {counted(first)}; what failed is run once more, alone", flush=True)
         _, second = _run(project, kept / "second", ["-m", "", *again])
     verdict = judge(exit_code, first, second)
     _report(verdict, quarantine, first, kept)
@@ -120,12 +124,17 @@ def _report(
     print()
     for test, reason in quarantine.reasons.items():
         print(f"quarantine: {test} ({reason})")
+    for cause in shared_causes(first):
+        print(f"one cause: {cause}")
     for test in verdict.flaky:
         print(f"flaky: {test}")
         print(f"  failed in process {first[test].process}, passed alone; both outputs: {kept}")
     for test in (*verdict.flaky, *verdict.failed):
         for before in run_before(test, first):
             print(f"  ran before {test.rpartition('::')[2]}: {before}")
+    for tests in causes(first):
+        for line in shown_of(first[tests[0]].text):
+            print(f"  {tests[0].rpartition('::')[2]}: {line}")
     for test in verdict.failed:
         print(f"FAILED {test}")
     if not verdict.green:

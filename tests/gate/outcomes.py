@@ -1,7 +1,7 @@
 """A plugin of pytest that writes what became of each test to a file.
 
 `tests/conftest.py` registers it. The file has one JSON object a line: test, result, process,
-seconds, text. The last line of a test counts.
+seconds, text, set_up. The last line of a test counts.
 """
 
 from __future__ import annotations
@@ -33,12 +33,16 @@ class Recorder:
         self._grouped = grouped
         self._seconds: dict[str, float] = {}
         self._failed: dict[str, str] = {}
+        self._set_up: dict[str, str] = {}
 
     def pytest_runtest_logreport(self, report: pytest.TestReport) -> None:
         """Note one phase of a test (set-up, call or tear-down)."""
         test = report.nodeid.rpartition("@")[0] if self._grouped else report.nodeid
         self._seconds[test] = self._seconds.get(test, 0.0) + report.duration
         if report.failed:
+            # Only the first failure of a test: another one beside it has a cause of its own.
+            error = _error(report) if report.when == "setup" and test not in self._failed else ""
+            self._set_up[test] = error
             self._failed[test] = self._failed.get(test, "") + _text(report)
         result: str = "failed" if test in self._failed else report.outcome
         if report.when == "setup" and result == "passed":
@@ -52,6 +56,7 @@ class Recorder:
             "process": node.gateway.id if node is not None else "main",
             "seconds": round(self._seconds[test], 3),
             "text": self._failed.get(test, ""),
+            "set_up": self._set_up.get(test, ""),
         }
         self._file.write(json.dumps(line) + "\n")
         self._file.flush()
@@ -59,6 +64,14 @@ class Recorder:
     def pytest_unconfigure(self) -> None:
         """Close the file."""
         self._file.close()
+
+
+def _error(report: pytest.TestReport) -> str:
+    """Return what was raised, and where if that is known; the same for tests of one fixture."""
+    crash = getattr(report.longrepr, "reprcrash", None)
+    if crash is None:
+        return report.longreprtext
+    return f"{crash.message}\n{crash.path}:{crash.lineno}"
 
 
 def _text(report: pytest.TestReport) -> str:

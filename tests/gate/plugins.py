@@ -15,12 +15,16 @@ import pytest
 
 from tests.gate.leftovers import Leftovers
 from tests.gate.outcomes import FILE, Recorder
+from tests.gate.service_logs import ServiceLogs
 
 __all__ = ["pytest_configure"]
 
 
 def pytest_configure(config: pytest.Config) -> None:
-    """Record what becomes of tests, if the gate asks for it; find what files leave behind."""
+    """Record what becomes of tests, if the gate asks for it; find what files leave behind.
+
+    Reports of failures get the ends of the logs of services.
+    """
     # Taken away, so that a pytest that a test starts does not write over the same file.
     path, runs = os.environ.pop(FILE, None), hasattr(config, "workerinput")
     shared = bool(getattr(config.option, "numprocesses", None))
@@ -29,6 +33,7 @@ def pytest_configure(config: pytest.Config) -> None:
     if runs or not shared:
         config.add_cleanup(_own_temporary_folder())
         config.pluginmanager.register(Leftovers(), "cbp-leftovers")
+        config.pluginmanager.register(ServiceLogs(), "cbp-service-logs")
 
 
 def _own_temporary_folder() -> Callable[[], None]:

@@ -45,6 +45,27 @@ def test_flaky():
     mark.touch()
     assert not first, "the first time it fails"
 """
+NOT_SET_UP = """
+from pathlib import Path
+
+import pytest
+
+from tests.gate.service_logs import watch
+
+@pytest.fixture(scope="module")
+def service():
+    mark = Path(__file__).with_name("served")
+    first = not mark.exists()
+    mark.touch()
+    log = Path(__file__).with_name("service.log")
+    watch(log)
+    log.write_text("it said why")
+    assert not first, "answered 500"
+
+@pytest.mark.parametrize("number", range(6))
+def test_served(service, number):
+    pass
+"""
 BROKEN = "def test_broken():\n    assert 1 == 2\n"
 LEAVER = """
 import pytest
@@ -123,14 +144,26 @@ def test_sound_tests_are_green_and_on_record(project: Project) -> None:
 
 
 def test_a_planted_flake_is_green_and_named(project: Project) -> None:
-    """It fails beside others and passes alone; both outputs are kept, and pytest's form ends it."""
+    """It fails beside others and passes alone; both outputs are kept, and pytest's form ends it.
+
+    A fixture of a file that was not made once is one cause of six failures, and each of them
+    shows what the service had said.
+    """
     project.write("flaky", FLAKY)
+    project.write("not_set_up", NOT_SET_UP)
     code, lines = project.play()
     assert code == 0
+    assert "gate: 7 tests failed of 2 causes; what failed is run once more, alone" in lines
+    (cause,) = [line for line in lines if line.startswith("one cause: ")]
+    assert cause.startswith("one cause: 6 tests of test_not_set_up.py were not set up: ")
+    assert "answered 500" in cause
+    assert lines.count("it said why") == 6
+    assert "  test_served[0]: E   AssertionError: answered 500" in lines
+    assert "flaky: test_not_set_up.py::test_served[5]" in lines
     assert "flaky: test_flaky.py::test_flaky" in lines
     assert "the first time it fails" in (project.kept / "first.log").read_text(encoding="utf-8")
-    assert "1 passed" in (project.kept / "second.log").read_text(encoding="utf-8")
-    assert lines[-1].strip("= ").startswith("4 passed, 1 skipped, 1 flaky in ")
+    assert "7 passed" in (project.kept / "second.log").read_text(encoding="utf-8")
+    assert lines[-1].strip("= ").startswith("10 passed, 1 skipped, 7 flaky in ")
 
 
 @pytest.mark.parametrize(

@@ -5,14 +5,19 @@ from __future__ import annotations
 import pytest
 
 from tests.gate.verdict import (
-    FLAKY_MAX,
+    CAUSES_MAX,
     TESTS_FAILED,
+    TESTS_MAX,
+    TRACEBACK,
     Outcome,
+    causes,
     closing_line,
     judge,
     parse_quarantine,
     run_before,
     second_run,
+    shared_causes,
+    shown_of,
 )
 
 PASSED, FAILED, SKIPPED = Outcome("passed"), Outcome("failed"), Outcome("skipped")
@@ -40,13 +45,58 @@ def test_only_a_pass_excuses_a_failure(second: dict[str, Outcome]) -> None:
     assert (verdict.green, verdict.failed) == (False, ("b",))
 
 
-def test_many_failures_are_red_at_once() -> None:
-    """More than five failures are taken for a fault of the product."""
-    few = {str(number): FAILED for number in range(FLAKY_MAX)}
-    assert len(second_run(TESTS_FAILED, few)) == FLAKY_MAX == 5
+def test_many_causes_are_red_at_once() -> None:
+    """More than five causes of failures are taken for a fault of the product."""
+    few = {str(number): FAILED for number in range(CAUSES_MAX)}
+    assert len(second_run(TESTS_FAILED, few)) == CAUSES_MAX == 5
     many = {**few, "one more": FAILED}
     assert second_run(TESTS_FAILED, many) == []
-    assert not judge(TESTS_FAILED, many).green
+    verdict = judge(TESTS_FAILED, many)
+    assert not verdict.green
+    assert verdict.reason.startswith("6 tests failed of 6 causes; ")
+
+
+def not_set_up(error: str) -> Outcome:
+    return Outcome("failed", set_up=error)
+
+
+def test_a_fixture_that_fails_is_one_cause_of_all_its_tests() -> None:
+    """Tests of one file with one error in their set-ups are run again, all of them, and named."""
+    tests = [f"a.py::test_a[{number}]" for number in range(CAUSES_MAX + 1)]
+    first = {
+        **dict.fromkeys(tests, not_set_up("answered 500\nserved.py:7")),
+        "a.py::test_b": PASSED,
+    }
+    assert causes(first) == [tests]
+    assert second_run(TESTS_FAILED, first) == tests
+    assert shared_causes(first) == ["6 tests of a.py were not set up: answered 500"]
+    verdict = judge(TESTS_FAILED, first, dict.fromkeys(tests, PASSED))
+    assert (verdict.green, verdict.flaky) == (True, tuple(tests))
+    assert not judge(TESTS_FAILED, first, {**dict.fromkeys(tests, PASSED), tests[3]: FAILED}).green
+
+
+def test_other_failures_have_a_cause_each() -> None:
+    """Another file, another error, or a failure in the test itself is a cause of its own."""
+    outcomes = {
+        "a.py::test_a": not_set_up("x"),
+        "a.py::test_b": not_set_up("y"),
+        "b.py::test_a": not_set_up("x"),
+        "a.py::test_c": FAILED,
+        "a.py::test_d": FAILED,
+        "a.py::test_e": not_set_up("x"),
+    }
+    assert [len(one) for one in causes(outcomes)] == [2, 1, 1, 1, 1]
+    assert second_run(TESTS_FAILED, outcomes) == list(outcomes)
+    assert second_run(TESTS_FAILED, {**outcomes, "a.py::test_f": FAILED}) == []
+
+
+def test_one_cause_of_very_many_failures_is_red_at_once() -> None:
+    """To run them all alone would take long, and what so many ask for is broken."""
+    tests = {f"a.py::test_a[{number}]": not_set_up("x") for number in range(TESTS_MAX + 1)}
+    assert second_run(TESTS_FAILED, tests) == []
+    assert judge(TESTS_FAILED, tests).reason.startswith("61 tests failed of 1 cause; ")
+    tests.popitem()
+    assert len(second_run(TESTS_FAILED, tests)) == TESTS_MAX
 
 
 @pytest.mark.parametrize("exit_code", [1, 2, 3, 4, 5, -9])
@@ -61,6 +111,27 @@ def test_failures_in_a_run_that_broke_get_no_second_chance(exit_code: int) -> No
     outcomes = {"a": FAILED}
     assert second_run(exit_code, outcomes) == []
     assert not judge(exit_code, outcomes).green
+
+
+def test_few_lines_of_a_failure_say_why() -> None:
+    """What was raised, and what the service wrote down: a log of a run may show its end only."""
+    text = "\n".join(
+        [
+            "[setup]",
+            "    assert answer.is_success",
+            *(f"E   line {n}" for n in range(9)),
+            "--- end of page-1.log ---",
+            f"before\n{TRACEBACK}\n  old\nOldError",
+            f"{TRACEBACK}\n  guard.py:7 run\nKeyError: 'x'",
+            "",
+        ]
+    )
+    shown = shown_of(text)
+    assert shown == [*(f"E   line {n}" for n in range(4)), "  guard.py:7 run", "KeyError: 'x'"]
+    assert shown_of("[call]\nE   assert 1 == 2\n--- Captured stdout ---\nx\n") == [
+        "E   assert 1 == 2"
+    ]
+    assert len(shown_of(text + "more\n" * 99)) < 30
 
 
 def test_what_ran_before_in_the_same_process_is_known() -> None:

@@ -2,7 +2,7 @@
 
 A test that failed gets one more run, in a new process, with no other test beside it. One that
 passes then depends on the machine: it is named as flaky and does not hold a change back, unless
-there are many.
+there are many causes of such failures.
 """
 
 from __future__ import annotations
@@ -10,13 +10,20 @@ from __future__ import annotations
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 
-FLAKY_MAX = 5
-"""More failures than this are taken for a fault of the product: none gets a second run."""
+CAUSES_MAX = 5
+"""More causes of failures than this are taken for a fault of the product: no second run."""
+
+TESTS_MAX = 60
+"""The same for failed tests, whatever their causes; a file has some forty tests at most."""
 
 TESTS_FAILED = 1
 """Exit code of pytest for "some tests failed"; higher ones say that the run itself broke."""
 
+TRACEBACK = "Traceback (most recent call last):"
+"""How a traceback begins, in the text of a failure, too."""
+
 _BEFORE = 5
+_RAISED, _LOG_LINES, _CHARACTERS = 4, 20, 400
 
 
 @dataclass(frozen=True)
@@ -28,12 +35,14 @@ class Outcome:
         process: Name of the test process, `gw0` for instance; `main` without pytest-xdist.
         seconds: Of set-up, call and tear-down together.
         text: What pytest printed of the failure, with captured output.
+        set_up: The error with which its set-up failed, if nothing else of it failed; else empty.
     """
 
     result: str
     process: str = "main"
     seconds: float = 0.0
     text: str = ""
+    set_up: str = ""
 
 
 @dataclass(frozen=True)
@@ -65,10 +74,60 @@ def failed_tests(outcomes: Mapping[str, Outcome]) -> list[str]:
     return [test for test, outcome in outcomes.items() if outcome.result == "failed"]
 
 
+def causes(outcomes: Mapping[str, Outcome]) -> list[list[str]]:
+    """Return the failed tests, those of one cause together, by the first one of each.
+
+    A fixture that cannot be made fails every test that asks for it: tests of one file whose
+    set-ups failed with the same error are one cause. Each other test is one by itself.
+    """
+    found: dict[tuple[str, str], list[str]] = {}
+    for test in failed_tests(outcomes):
+        error = outcomes[test].set_up
+        cause = (test.partition("::")[0], error) if error else (test, "")
+        found.setdefault(cause, []).append(test)
+    return list(found.values())
+
+
+def shown_of(text: str) -> list[str]:
+    """Return what to show of a failure where only few lines are read.
+
+    What was raised, and the traceback in the log of a service, which says why.
+
+    Args:
+        text: As `Outcome` has it.
+    """
+    report, _, logs = text.partition("\n--- end of ")
+    lines = report.splitlines()
+    raised = [f"E   {line[1:].strip()}" for line in lines if line.startswith("E  ")]
+    _, began, after = logs.rpartition(TRACEBACK)
+    said = after.splitlines()[1:_LOG_LINES] if began else []
+    return [line[:_CHARACTERS] for line in (*raised[:_RAISED], *said)]
+
+
 def second_run(exit_code: int, outcomes: Mapping[str, Outcome]) -> list[str]:
     """Return the tests to run once more; none if the first run decides already."""
     failed = failed_tests(outcomes)
-    return failed if exit_code == TESTS_FAILED and len(failed) <= FLAKY_MAX else []
+    few = len(failed) <= TESTS_MAX and len(causes(outcomes)) <= CAUSES_MAX
+    return failed if exit_code == TESTS_FAILED and few else []
+
+
+def counted(outcomes: Mapping[str, Outcome]) -> str:
+    """Return how many tests failed, and for how many causes: `6 tests failed of 1 cause`."""
+    tests, number = len(failed_tests(outcomes)), len(causes(outcomes))
+    return (
+        f"{tests} test{'s' if tests != 1 else ''} failed"
+        f" of {number} cause{'s' if number != 1 else ''}"
+    )
+
+
+def shared_causes(outcomes: Mapping[str, Outcome]) -> list[str]:
+    """Return a line for each cause that several tests have: file, number and error."""
+    return [
+        f"{len(tests)} tests of {tests[0].partition('::')[0]} were not set up:"
+        f" {outcomes[tests[0]].set_up.splitlines()[0]}"
+        for tests in causes(outcomes)
+        if len(tests) > 1
+    ]
 
 
 def judge(
@@ -90,7 +149,10 @@ def judge(
         reason = f"pytest ended with {exit_code}, which no failed test explains"
         return Verdict(green=False, failed=failed, reason=reason)
     if second is None:
-        reason = f"{len(failed)} tests failed; only up to {FLAKY_MAX} get a second run"
+        reason = (
+            f"{counted(first)}; there is a second run up to {CAUSES_MAX} causes"
+            f" and {TESTS_MAX} tests"
+        )
         return Verdict(green=False, failed=failed, reason=reason)
     # Only a pass counts: skipped, or not run at all, says nothing about the failure.
     passed = tuple(test for test in failed if test in second and second[test].result == "passed")

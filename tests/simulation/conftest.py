@@ -6,8 +6,8 @@ from collections.abc import Iterator
 
 import pytest
 
+from tests.simulation.bench import Bench
 from tests.simulation.many import bench_root
-from tests.simulation.world import Bench
 
 
 @pytest.fixture(scope="session")

@@ -17,8 +17,8 @@ from pathlib import Path
 from rich.console import Console
 from rich.progress import BarColumn, MofNCompleteColumn, Progress, TextColumn, TimeRemainingColumn
 
+from tests.simulation.bench import Bench
 from tests.simulation.run import Outcome, simulate
-from tests.simulation.world import Bench
 
 __all__ = ["bench_root", "main", "play_all"]
 

@@ -6,8 +6,8 @@ from collections.abc import Callable
 
 import pytest
 
+from tests.simulation.bench import Bench
 from tests.simulation.run import simulate
-from tests.simulation.world import Bench
 
 __all__ = ["SEEDS_MAX", "Plant", "finding_seed"]
 

@@ -11,6 +11,7 @@ from typing import Any
 from cbp.errors import CbpError, DataflowBusyError, LeaseLostError, LogConflictError
 from tests.planned_faults import Crash
 from tests.simulation.asides import ASIDES
+from tests.simulation.bench import Bench
 from tests.simulation.builder import Builder
 from tests.simulation.builds import BUILDS
 from tests.simulation.check import Checker
@@ -25,7 +26,7 @@ from tests.simulation.plan import Plan, plan_of
 from tests.simulation.prioritizer import Prioritizer
 from tests.simulation.sinker import Sinker
 from tests.simulation.standstill import Standstill
-from tests.simulation.world import LEASE_SECONDS, NAME, Bench, World
+from tests.simulation.world import LEASE_SECONDS, NAME, World
 
 __all__ = ["Outcome", "simulate"]
 

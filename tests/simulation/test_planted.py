@@ -6,6 +6,7 @@ import pytest
 
 from tests.sampling import sampled
 from tests.simulation import operations, plan, planting
+from tests.simulation.bench import Bench
 from tests.simulation.faults_planted import (
     BUILDS,
     CRASHES,
@@ -24,7 +25,6 @@ from tests.simulation.faults_planted import (
     what_is_given_back_stays,
 )
 from tests.simulation.planting import SEEDS_MAX, Plant
-from tests.simulation.world import Bench
 
 
 def finding_seed(

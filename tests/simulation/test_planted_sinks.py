@@ -11,8 +11,8 @@ from controller.sinks import SinkPublishing
 from controller.sinks.delta_table import DeltaAppend
 from controller.sinks.increment_files import IncrementFiles
 from tests.simulation import operations, plan
+from tests.simulation.bench import Bench
 from tests.simulation.planting import SEEDS_MAX, Plant, finding_seed
-from tests.simulation.world import Bench
 
 
 def notes_come_first(patch: pytest.MonkeyPatch) -> None:

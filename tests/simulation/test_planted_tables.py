@@ -26,8 +26,8 @@ from controller.ingest.folder.table_feed import FeedPosition, save_position
 from controller.ingest.uploads import Uploads
 from controller.loop.tick import run_starts
 from tests.simulation import operations, plan
+from tests.simulation.bench import Bench
 from tests.simulation.planting import SEEDS_MAX, Plant, finding_seed
-from tests.simulation.world import Bench
 
 
 def moments_are_those_of_the_end(patch: pytest.MonkeyPatch) -> None:

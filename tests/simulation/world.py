@@ -7,42 +7,27 @@ and what SQLite has committed.
 
 from __future__ import annotations
 
-import functools
-import inspect
 import io
-import json
 import os
 import random
 import shutil
-from collections.abc import Callable, Iterable, Iterator
-from concurrent.futures import Executor, Future, wait
-from contextlib import contextmanager, suppress
-from dataclasses import dataclass
+from collections.abc import Callable
+from contextlib import suppress
 from datetime import UTC, datetime, timedelta
 from functools import partial
 from pathlib import Path
-from types import SimpleNamespace
 from typing import Any
-
-import pytest
-import structlog
-from sqlalchemy import Connection, literal
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.delta.log import DeltaLog
 from cbp.engine.direct import DirectEngine
 from cbp.engine.interface.garbage_collector import Retention
 from cbp.engine.interface.runs import RunPlan
-from cbp.engine.run.executor import LocalExecutor
 from cbp.engine.state.index_cache import index_cache
-from cbp.engine.storage import parquet_writer as sink
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import LocalFiles
 from cbp.engine.storage.table_names import state_table
-from cbp.engine.task.reports import TaskReport
-from cbp.engine.task.task_plan import TaskPlan
 from cbp.errors import NotFoundError
-from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.nodes import ONE_FILE, FileBatch, StageNode
 from cbp.model.flow.retention import FlowRetention
 from cbp.model.schedule.lease import Role
@@ -64,20 +49,14 @@ from controller.loop import (
     RetryPolicy,
 )
 from controller.loop.housekeeping.input_retention import SEVEN_DAYS, Keep
-from controller.loop.recovery import past_position as past
-from controller.loop.runs import in_flight as underway
-from controller.registry import Registry
-from controller.store.base import Store, open_store
-from controller.store.methods import leases
+from tests.simulation.bench import Bench, Clock
 from tests.simulation.disk import Disk
+from tests.simulation.executors import Here, Tasks, Waiting
 from tests.simulation.faults import Strikes
 from tests.simulation.followed_tables import SOURCE, FollowedTable
 from tests.simulation.model import Broken, Deliveries, Record
 from tests.simulation.plan import Plan
 from tests.simulation.replaced_files import REPLACED_SOURCE
-from tests.simulation.stages import TRANSLATORS
-
-__all__ = ["NAME", "Bench", "World"]
 
 NAME = "sim"
 # Everything that can go goes at once, so that a collection that takes too much is seen.
@@ -95,221 +74,6 @@ LIMITS = EngineLimits(
     output_fanout=FANOUT,
 )
 """Few deletes of a task stand in its record, the others in a file."""
-
-
-class Job(Future[Any]):
-    """A piece of work that is under way."""
-
-    def __init__(self, work: Callable[[], Any], jobs: list[Job]) -> None:
-        super().__init__()
-        self._work, self._jobs = work, jobs
-        jobs.append(self)
-
-    def end(self) -> None:
-        """Do it."""
-        self._jobs.remove(self)
-        self.set_result(self._work())
-
-
-class Waiting(Executor):
-    """Runs are under way until a step ends one, or somebody waits for them."""
-
-    def __init__(self) -> None:
-        self.jobs: list[Job] = []
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        return Job(lambda: fn(*args, **kwargs), self.jobs)
-
-    def end(self, number: int) -> bool:
-        """End the n-th run of those under way; tell whether there is any."""
-        if not self.jobs:
-            return False
-        self.jobs[number % len(self.jobs)].end()
-        return True
-
-
-class Here(Executor):
-    """Verifies at once, and returns when that has ended."""
-
-    def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        future = Future[Any]()
-        future.set_result(fn(*args, **kwargs))
-        return future
-
-
-def _wait(futures: list[Future[Any]], timeout: float | None = None) -> Any:
-    """Stand in for waiting: what is waited for ends."""
-    for one in futures:
-        if isinstance(one, Job) and not one.done():
-            one.end()
-    return wait(futures, timeout=0)
-
-
-class Tasks(LocalExecutor):
-    """A cluster: runs tasks, now and then twice, and hands in the rows of one of the two.
-
-    Attributes:
-        twice: Whether the next tasks are executed twice.
-        before: Called with this and the plan of a run before its tasks are executed.
-        meanwhile: What goes on while the next tasks are executed, if anything does.
-    """
-
-    def __init__(self, rng: random.Random, before: Callable[[Tasks, RunPlan], None]) -> None:
-        super().__init__()
-        self._rng, self.before = rng, before
-        self.twice = False
-        self.meanwhile: Callable[[], None] | None = None
-
-    def execute(self, plan: RunPlan, work: TaskPlan) -> list[TaskReport]:
-        """See `Executor.execute`."""
-        self.before(self, plan)
-        meanwhile, self.meanwhile = self.meanwhile, None
-        if meanwhile is not None:
-            meanwhile()
-        if not self.twice or work.spec.record_wise:
-            return super().execute(plan, work)
-        self.twice = False
-        actual: list[TaskReport] = []
-        for part in range(work.tasks):
-            attempts = [list(self._kind(work, part, n).run_arranged()) for n in ("0", "1")]
-            actual += attempts[self._rng.randrange(2)]
-        return actual
-
-
-class Serial:
-    """Stands in for the threads that wait for the disk."""
-
-    def map(self, function: Callable[[Any], Any], items: Any) -> list[Any]:
-        return [function(item) for item in sorted(items)]
-
-
-class Documents(Registry):
-    """Compiles a document once: processes come and go, what is installed stays."""
-
-    def __init__(self) -> None:
-        super().__init__(["cbp"], entry_points=_entry_points)
-        self._compiled: dict[str, Dataflow] = {}
-
-    def compile(self, document: Any, duplicates: Iterable[str] = ()) -> Dataflow:
-        """See `Registry.compile`."""
-        key = json.dumps(document)
-        if key not in self._compiled:
-            self._compiled[key] = super().compile(document, duplicates)
-        return self._compiled[key]
-
-    def compile_registered(self, document: Any) -> Dataflow:
-        """See `Registry.compile_registered`."""
-        return self.compile(document)
-
-
-class Bench:
-    """What the simulations of one process share: a folder, and one open SQLite file.
-
-    The file's content is replaced from simulation to simulation; compiled statements
-    and the connection's set-up are kept, which is most of what opening a store costs.
-
-    Attributes:
-        stores: Two on one file: of the instance that leads, and of one that led before.
-        seconds: The clock by which leases end; it never goes back.
-        on_statement: Told the end of every statement of a transaction that writes.
-    """
-
-    def __init__(self, root: Path) -> None:
-        self.root = root
-        shutil.rmtree(root, ignore_errors=True)
-        (root / "db").mkdir(parents=True)
-        self._file, self._template = root / "db" / "cbp.db", root / "empty.db"
-        url, self.seconds = f"sqlite:///{self._file}", 0.0
-        self.stores: list[Store] = [open_store(url, exclusive=False) for _ in range(2)]
-        self.on_statement: Callable[[], None] = lambda: None
-        self._scratch = open_store(f"sqlite:///{root}/db/scratch.db", exclusive=False)
-        bench, execute = self, Connection.execute
-
-        def _execute(connection: Connection, *args: Any, **more: Any) -> Any:
-            actual = execute(connection, *args, **more)
-            if connection.get_execution_options().get("cbp_writes"):
-                try:
-                    bench.on_statement()
-                except BaseException:
-                    actual.close()  # a process that ends leaves no cursor open
-                    raise
-            return actual
-
-        self._execute = _execute
-        self.disconnect()
-        shutil.copy(self._file, self._template)
-        self.registry = Documents()
-
-    @contextmanager
-    def patched(self, disk: Disk | None) -> Iterator[None]:
-        """Make the process fit for simulations: no threads, no syncs, early clean-up.
-
-        What is for large increments only is done for small ones too.
-        """
-        with pytest.MonkeyPatch.context() as patch:
-            patch.setattr(os, "fsync", disk.fsync if disk else lambda handle: None)
-            patch.setattr(sink, "_threads", Serial)
-            patch.setattr(Connection, "execute", self._execute)
-            patch.setattr(past, "open_scratch", self._open_scratch)
-            patch.setattr(underway, "wait", _wait)
-            patch.setattr(inspect, "getsourcelines", _source_lines)
-            patch.setattr(leases, "_now_ms", lambda _: literal(int(self.seconds * 1000)))
-            structlog.configure(
-                processors=[_drop], wrapper_class=structlog.make_filtering_bound_logger(50)
-            )
-            try:
-                yield
-            finally:
-                structlog.reset_defaults()
-
-    def disconnect(self) -> None:
-        """Do to SQLite what the end of the process does."""
-        for store in self.stores:
-            store._database._engine.dispose()
-
-    def clear(self) -> Path:
-        """Return the folder of the next simulation's disk, empty."""
-        self.registry = Documents()
-        for name in ("disk", "cache", "shadow", "foreign"):
-            shutil.rmtree(self.root / name, ignore_errors=True)
-            (self.root / name).mkdir()
-        return self.root / "disk"
-
-    def empty(self) -> None:
-        """Give the store an empty database."""
-        self.disconnect()
-        self._empty(self._file)
-
-    def _empty(self, file: Path) -> None:
-        for suffix in ("-wal", "-shm"):
-            Path(f"{file}{suffix}").unlink(missing_ok=True)
-        shutil.copy(self._template, file)
-
-    def _open_scratch(self, url: str) -> Store:
-        """Stand in for `open_scratch` where a roll-back redoes records."""
-        self._scratch.close()
-        self._empty(self.root / "db" / "scratch.db")
-        return self._scratch
-
-    def close(self) -> None:
-        for store in (*self.stores, self._scratch):
-            store.close()
-        shutil.rmtree(self.root, ignore_errors=True)
-
-
-@dataclass(slots=True)
-class Clock:
-    """The clock of one instance.
-
-    Attributes:
-        stands_at: Where it stands still, if it does.
-    """
-
-    bench: Bench
-    stands_at: float | None = None
-
-    def __call__(self) -> float:
-        return self.bench.seconds if self.stands_at is None else self.stands_at
 
 
 class World:
@@ -601,25 +365,9 @@ class World:
         os.close(handle)
 
 
-# Where a translator stands is asked at every registration, and answered by parsing its module.
-_source_lines = functools.cache(inspect.getsourcelines)
-
-
 def _followed(plan: Plan, folder: Path) -> FollowedTable | None:
     source = plan.document["sources"].get(SOURCE)
     if source is None:
         return None
     batch = ONE_FILE if "batch" not in source else FileBatch(**source["batch"])
     return FollowedTable(folder / SOURCE, plan.seed, batch.files)
-
-
-def _entry_points() -> list[Any]:
-    cbp = SimpleNamespace(name="cbp")
-    return [
-        SimpleNamespace(name=n, value=f"tests:{n}", dist=cbp, load=lambda c=c: c)
-        for n, c in TRANSLATORS.items()
-    ]
-
-
-def _drop(logger: Any, method: str, event: Any) -> Any:
-    raise structlog.DropEvent

@@ -39,22 +39,27 @@ def read(spark: Any, shelf: Shelf) -> dict[str, tuple[int, int]]:
     return {row.word: (row.n, row.records) for row in rows}
 
 
-def test_a_corrected_file_is_followed(shelf: Shelf, spark: Any) -> None:
-    """Touched groups are computed anew by a job, and the stage behind follows the signs."""
-    shelf.counts["f"] = [("x", 5), ("w", 1)]
-    shelf.replace("f", *shelf.counts["f"])
-    shelf.take_in()
-    shelf.require_right()
-    assert read(spark, shelf) == shelf.right()
+@pytest.mark.soak
+def test_a_file_that_is_taken_back_is_followed(shelf: Shelf, spark: Any) -> None:
+    """A group without records is gone, from the tables of the stage behind, too."""
     shelf.retract("g")
     del shelf.counts["g"]
     shelf.take_in()
     shelf.require_right()
-    assert read(spark, shelf) == shelf.right() == {"x": (5, 1), "w": (1, 1)}
+    assert read(spark, shelf) == shelf.right() == {"x": (1, 1), "y": (2, 1)}
 
 
-def test_tables_are_built_beside_and_swapped(shelf: Shelf, spark: Any) -> None:
-    """By jobs of their own; a reader sees them by the path of before, and files come on."""
+def test_corrections_are_followed_and_tables_built_beside(shelf: Shelf, spark: Any) -> None:
+    """Touched groups are computed anew by a job, and the stage behind follows the signs.
+
+    Tables are built by jobs of their own; a reader sees them by the path of before, and files
+    come on.
+    """
+    shelf.counts["f"] = [("x", 5), ("w", 1)]
+    shelf.replace("f", *shelf.counts["f"])
+    shelf.take_in()
+    shelf.require_right()
+    assert read(spark, shelf) == shelf.right() == {"x": (15, 2), "w": (1, 1), "z": (3, 1)}
     jobs, document = shelf.world.controller.rebuild_jobs, shelf.document
     job = jobs.start(document, shelf.world.controller.dataflow("shelf"))
     job = jobs.show("shelf", job.id)

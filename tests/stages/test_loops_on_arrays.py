@@ -6,6 +6,7 @@ Half of the edges, a tenth, then few are added, and removed again. Answers from 
 
 from __future__ import annotations
 
+import re
 from collections import Counter
 from collections.abc import Callable, Iterator
 from pathlib import Path
@@ -21,6 +22,8 @@ from networkx.algorithms.link_analysis.pagerank_alg import _pagerank_python
 from cbp import DataflowBuilder
 from cbp.engine.direct import LocalEngine
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.plan.explain import PhysicalLimits, explain
+from cbp.model.run.account import ways
 from cbp.testing import check_split, run_dataflow
 from stages.translators.clustering_arrow import ClusteringArrow
 from stages.translators.components_arrow import ComponentsArrow
@@ -135,6 +138,53 @@ GRAPHS: dict[str, Callable[[], Edges]] = {
     "power-law": lambda: power_law(20_000, 60_000),
 }
 FEW = 6_000
+
+
+@pytest.mark.parametrize("name", ["components", "pagerank", "clustering"])
+def test_a_node_with_a_tenth_of_all_edges_stalls_nothing(name: str, tmp_path: Path) -> None:
+    """Exact while edges of the hub come and go, in runs that read it by key or with all others."""
+    make, view, scratch = LOOPS[name]
+    dice = np.random.default_rng(3)
+    edges = power_law(4_000, 9_000)
+    spokes = np.stack([np.full(1_000, 4_001), dice.permutation(4_000)[:1_000]], axis=1)
+    edges = np.concatenate([edges, spokes])[dice.permutation(len(edges) + len(spokes))]
+    driver = Driver(
+        LocalEngine(cache=str(tmp_path / "cache")), loop_of(make(False)), tmp_path / "tables"
+    )
+    hub = edges[edges[:, 0] == 4_001]
+    there = edges[:0]
+    for some, gone in ((edges, False), (hub[:40], True), (hub[:9], False), (hub[9:], True)):
+        rows = [{"src": src, "dst": dst, "gone": gone} for src, dst in some.tolist()]
+        driver.feed("edges", rows)
+        driver.run_until_idle()
+        kept = {*map(tuple, there.tolist())} - {*map(tuple, some.tolist())}
+        there = np.array(sorted(kept | ({*map(tuple, some.tolist())} if not gone else set())))
+        actual = dict(tuple(row.values())[:2] for row in driver.state("loop", view))
+        right = scratch(there)
+        assert actual.keys() == right.keys()
+        wrong = sum(abs(actual[node] - right[node]) for node in right)
+        assert wrong <= 2 * ERROR * len(right)
+
+
+def test_a_run_says_which_way_it_went(tmp_path: Path) -> None:
+    """All links at once and anew where many came, else by key; the figures say how much was read.
+
+    The plan says from which size on.
+    """
+    dataflow = loop_of(ComponentsArrow(changes=False))
+    driver = Driver(LocalEngine(cache=str(tmp_path / "cache")), dataflow, tmp_path / "tables")
+    for count in (9_000, 1):
+        edges = [{"src": at, "dst": at + count} for at in range(count)]
+        driver.feed("edges", edges)
+        driver.run_until_idle()
+    first, second = (ways(figures) for figures in driver.figures)
+    assert first == ["anew"]
+    way, held, links = second
+    assert way == "by what changed"
+    assert held == "read 3 records of held by 3 keys"  # both ends, and what hangs below one
+    assert re.fullmatch(r"read \d records of links by \d keys", links)
+    (unit,) = explain(dataflow, ("loop",), PhysicalLimits(1)).units
+    assert "from one edge for 16 records of links on, all links at once" in unit.stages[0].ways
 
 
 def history(edges: Edges) -> Iterator[tuple[Edges, bool, Edges]]:

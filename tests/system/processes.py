@@ -18,6 +18,7 @@ import pyspark
 
 from controller.server.service_process import free_port
 from controller.settings import Settings, load_settings
+from tests.gate.service_logs import ended, watch
 
 __all__ = ["Instance", "SparkCluster", "until"]
 
@@ -88,7 +89,8 @@ class Instance:
             umask: That of the shell that starts it; -1: that of this process.
         """
         self.started += 1
-        with (self._logs / f"{self.name}-{self.started}.log").open("wb") as log:
+        watch(self._log)
+        with self._log.open("wb") as log:
             self._process = subprocess.Popen(
                 [sys.executable, "-m", "tests.system.serve", "serve"],
                 env={**os.environ, **self._environment()},
@@ -134,16 +136,23 @@ class Instance:
                 with suppress(ProcessLookupError):
                     os.kill(pid, signal.SIGKILL)
             self._process.wait()
+            ended(self._log)
 
     def stop(self) -> int:
         """Ask it to stop; return its exit status."""
         assert self._process is not None
         self._process.terminate()
-        return self._process.wait(WAIT_SECONDS)
+        status = self._process.wait(WAIT_SECONDS)
+        ended(self._log)
+        return status
 
     def python_workers(self) -> list[int]:
         """Return the Python workers of this driver: those of its own JVM, and resident ones."""
         return [pid for pid in descendants(self.pid) if " cbp.engine.spark." in command_of(pid)]
+
+    @property
+    def _log(self) -> Path:
+        return self._logs / f"{self.name}-{self.started}.log"
 
     def _ready(self) -> dict[str, Any]:
         with suppress(httpx.TransportError):

@@ -25,6 +25,7 @@ from controller.server.service_process import free_port
 from controller.settings import Settings, load_settings
 from controller.store.base import open_store
 from tests.conformance.postgres import PostgresMissingError, postgres_server
+from tests.gate.service_logs import ended, watch
 from tests.machine import needs, needs_postgres_driver
 
 pytestmark = [pytest.mark.system, pytest.mark.timeout(300)]
@@ -88,12 +89,10 @@ def until(found: Callable[[], bool], what: str) -> None:
 def serving(settings: Settings) -> Iterator[ServiceClient]:
     """Run the service; it is killed in the end, not stopped."""
     command = [sys.executable, "-m", "controller.cli", "serve"]
-    child = subprocess.Popen(
-        command,
-        env=environment(settings),
-        stdout=subprocess.DEVNULL,
-        stderr=subprocess.DEVNULL,
-    )
+    service_log = settings.root.with_name(f"{settings.root.name}.log")
+    watch(service_log)
+    with service_log.open("ab") as log:
+        child = subprocess.Popen(command, env=environment(settings), stdout=log, stderr=log)
     ready = f"{settings.url}/api/v1/health/ready"
 
     def is_ready() -> bool:
@@ -110,6 +109,7 @@ def serving(settings: Settings) -> Iterator[ServiceClient]:
     finally:
         child.kill()
         child.wait()
+        ended(service_log)
 
 
 @contextmanager

@@ -31,7 +31,7 @@ _FLOATS = ("DOUBLE", "FLOAT")
 _NULL = (None,)
 
 _REVERSE = "reverse"
-"""The argument of `range` that is no column."""
+"""The argument of `range` that is not a column."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -39,7 +39,7 @@ _EPOCH = datetime(1970, 1, 1, tzinfo=UTC)
 _EPOCH_DAY = date(1970, 1, 1)
 _INT_KINDS = frozenset({"INT", "SMALLINT", "TINYINT"})
 _EXACT = _INT_KINDS | {"BIGINT", "BINARY", "BOOLEAN", "STRING"}
-"""Types of which Python has every value that a column can have; it has not all times."""
+"""Types whose every value has a counterpart in Python; some times have none."""
 
 _Hashes = npt.NDArray[np.uint64]
 

@@ -105,7 +105,7 @@ def _emit_maker(
 def _copying(name: str, type_: DataType | None) -> str:
     """Return the expression that copies an emitted value; `None` if it cannot be changed.
 
-    In a list of numbers nothing but the list can be changed: a value that can be is no number,
+    In a list of numbers nothing but the list can be changed: a value that can be is not a number,
     and is refused. So the list's own `copy` does, at a sixth of the time.
     """
     if type_ is None:

@@ -6,7 +6,7 @@
 
 An entry covers one epoch or several. A reader of the feed takes an entry for one moment, so a key
 has at most one change in it: one insert, one delete, or one pair of updates. A record of a view
-without a key has as many inserts, or deletes, as it is there oftener, or less often.
+without a key has as many inserts, or deletes, as it is there more, or less, often.
 
 Without change files, readers derive changes from the files that an entry adds and removes. That
 suffices where an entry only adds files: all their records are inserted. Elsewhere it does not. A

@@ -15,7 +15,11 @@ from cbp.engine.delta.log import DeltaLog
 from cbp.engine.delta.tables import create_table
 from cbp.engine.interface.runs import RunControl
 from cbp.engine.outputs.table_migration import Rewriter, alter, shown_again
-from cbp.engine.outputs.table_specs import DeclaredTable, declared_tables
+from cbp.engine.outputs.table_specs import (
+    DeclaredTable,
+    declared_set_aside,
+    declared_tables,
+)
 from cbp.engine.outputs.view_filling import ViewFilling
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
@@ -145,7 +149,15 @@ class TableChanges:
             table = self.tables.table(f"{folder}/{declared.name}")
             change = rewriter.rewritten(table, declared, anew=anew)
             changes += [change] if change else []
-        return changes
+        return [*changes, *(self._emptied(folder, dataflow, node) if anew else ())]
+
+    def _emptied(self, folder: str, dataflow: str, node: StageNode) -> list[TableChange]:
+        """Return the change that empties the set-aside table of a stage that has none any more."""
+        name = declared_set_aside(dataflow, node.name).name
+        if node.sets_aside or not self._exists(folder, name):
+            return []
+        live = self.tables.table(f"{folder}/{name}").refresh().live
+        return [TableChange(name, drops=tuple(sorted(live)))] if live else []
 
     def show_built(
         self, folder: str, dataflow: str, node: StageNode, *, built: str, epoch: int, run: str
@@ -168,7 +180,7 @@ class TableChanges:
             changes.append(
                 rewriter.built(path, declared, source, drops=live, epochs=max(epochs, 1))
             )
-        return changes
+        return [*changes, *self._emptied(folder, dataflow, node)]
 
     def show_again(
         self, folder: str, node: StageNode, versions: Mapping[str, int], *, epoch: int
@@ -198,7 +210,8 @@ class TableChanges:
         timestamp_ms: int,
     ) -> None:
         """Put the entries of changed tables; see `TableAdministration.alter`."""
-        declared = {table.name: table for table in declared_tables(dataflow, node)}
+        left = declared_set_aside(dataflow, node.name)
+        declared = {table.name: table for table in (left, *declared_tables(dataflow, node))}
         for change in changes:
             if not self._exists(folder, change.table):
                 # Earlier than the change, so that a reader as of the change sees its records.

@@ -221,7 +221,7 @@ class Emitted:
         """Bind a key to an address; checked at once, so that an error names the author's line.
 
         Raises:
-            TypeError: The value is no key of the stage, or no address.
+            TypeError: The value is not a key of the stage, or no address.
         """
         assert self._key is not None, "only given to authors of stages with addresses"
         self.bindings.append((checked_address(address), bound_key(key, self._key)))

@@ -118,7 +118,7 @@ def _read(file: BatchFile) -> Iterator[pa.Table]:
 
 
 def _surplus(tables: Iterable[pa.Table], limits: EngineLimits) -> Iterator[pa.Table]:
-    """Yield each record as often as one side has it oftener than the other; equal ones adjoin."""
+    """Yield the surplus of either side, record by record; equal ones are adjacent."""
     held: pa.Table | None = None
     surplus = 0
     for table in tables:

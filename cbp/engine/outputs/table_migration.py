@@ -101,9 +101,11 @@ class Rewriter:
         if not _differs(snapshot.metadata, declared):
             return None
         if declared.is_state:
-            adds = self._state(table, snapshot, declared)
+            to = StateTable(table.path, snapshot.metadata.id, {})
+            adds = self._state(to, table, snapshot, declared)
+            _require_all(table.path, adds, snapshot)
         elif _types_grew(table.path, snapshot.metadata, declared):
-            adds = list(self._output(table, snapshot, declared))
+            adds = self._output(table, snapshot, declared)
         else:
             return TableChange(declared.name, data_change=False)
         drops = tuple(sorted(snapshot.live))
@@ -151,35 +153,24 @@ class Rewriter:
         """
         snapshot = source.refresh()
         if declared.is_state:
-            live = live_files(snapshot, declared.name, ())
-            old = StateTable(source.path, snapshot.metadata.id, live)
-            states = (BucketState(old, self.cache, (number,)) for number in sorted(live))
-            pieces = chain.from_iterable(map(live_records, states))
-            adds = self._state_files(StateTable(path, declared.id, {}), pieces, declared)
+            adds = self._state(StateTable(path, declared.id, {}), source, snapshot, declared)
         elif EPOCH in declared.extra:
-            adds = list(self._renumbered(path, source, snapshot, declared, epochs))
+            adds = self._renumbered(path, source, snapshot, declared, epochs)
         else:
-            adds = list(self._set_aside(path, source, snapshot, declared, epochs))
-        if (rows := sum(add.rows for add in adds)) != (read := _records(snapshot)):
-            message = f"{path}: {rows} of {read} records that were built are written"
-            raise InvariantError(message, table=path)
+            adds = self._set_aside(path, source, snapshot, declared, epochs)
+        _require_all(path, adds, snapshot)
         below = self.epoch if EPOCH in declared.extra else 0
         changed = tuple(add.to_json() for add in adds)
         return TableChange(declared.name, changed, tuple(sorted(drops)), below=below)
 
     def _state(
-        self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
+        self, to: StateTable, source: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
     ) -> list[AddFile]:
-        old = StateTable(table.path, snapshot.metadata.id, live_files(snapshot, declared.name, ()))
-        states = (BucketState(old, self.cache, (number,)) for number in sorted(old.live))
-        pieces = chain.from_iterable(map(live_records, states))
-        adds = self._state_files(old, pieces, declared)
-        rows = sum(add.rows for add in adds)
-        read = sum(file.rows - file.dead for files in old.live.values() for file in files)
-        if rows != read:
-            message = f"{table.path}: {rows} of {read} live records were rewritten"
-            raise InvariantError(message, table=table.path)
-        return adds
+        """Write the live records of a state to files of `to`; durable."""
+        live = live_files(snapshot, declared.name, ())
+        old = StateTable(source.path, snapshot.metadata.id, live)
+        states = (BucketState(old, self.cache, (number,)) for number in sorted(live))
+        return self._state_files(to, chain.from_iterable(map(live_records, states)), declared)
 
     def _state_files(
         self, table: StateTable, pieces: Iterable[pa.Table], declared: DeclaredTable
@@ -223,32 +214,16 @@ class Rewriter:
         snapshot: Snapshot,
         declared: DeclaredTable,
         epochs: int,
-    ) -> Iterator[AddFile]:
+    ) -> list[AddFile]:
+        """Copy an output file by file, with earlier epochs; durable."""
         schema, made = _output_schema(declared), list[AddFile]()
         for number, file in enumerate(in_order(snapshot.live.values())):
-            name = rewritten_file(self.epoch, number, self.run)
-            sink = ParquetSink(f"{path}/{name}", schema, faults=self.faults)
-            for batch in live_batches(source.path, file, limits=self.cache.limits):
-                rows = conform(pa.Table.from_batches([batch]), schema)
-                before = pc.subtract(rows.column(EPOCH[0]), epochs)
-                sink.write(rows.set_column(len(schema) - 1, schema.field(EPOCH[0]), before))
-            done = sink.close()
-            if done is None:
+            pieces = self._earlier(source, [file], schema, EPOCH[0], epochs)
+            if (new := self._file(path, number, schema, pieces)) is None:
                 continue
-            low, high = (epoch - epochs for epoch in epochs_of(file))
-            made.append(
-                AddFile(
-                    name,
-                    {},
-                    done.bytes,
-                    done.rows,
-                    file.modified_ms,
-                    min_values={EPOCH[0]: low},
-                    max_values={EPOCH[0]: high},
-                )
-            )
-        sync_files([f"{path}/{file.path}" for file in made], faults=self.faults)
-        yield from made
+            low, high = ({EPOCH[0]: epoch - epochs} for epoch in epochs_of(file))
+            made.append(replace(new, modified_ms=file.modified_ms, min_values=low, max_values=high))
+        return self._synced(path, made)
 
     def _set_aside(
         self,
@@ -257,43 +232,62 @@ class Rewriter:
         snapshot: Snapshot,
         declared: DeclaredTable,
         epochs: int,
-    ) -> Iterator[AddFile]:
-        """Copy what a stage has set aside, as one file; durable."""
-        schema = arrow_schema(declared.schema)
-        at = schema.get_field_index("epoch")
-        name = rewritten_file(self.epoch, 0, self.run)
-        sink = ParquetSink(f"{path}/{name}", schema, faults=self.faults)
-        for _, file in sorted(snapshot.live.items()):
-            for batch in live_batches(source.path, file, limits=self.cache.limits):
-                rows = conform(pa.Table.from_batches([batch]), schema)
-                before = pc.subtract(rows.column("epoch"), epochs)
-                sink.write(rows.set_column(at, schema.field(at), before))
-        if (done := sink.close()) is not None:
-            sync_files([f"{path}/{name}"], faults=self.faults)
-            yield AddFile(name, {}, done.bytes, done.rows, self.now_ms)
+    ) -> list[AddFile]:
+        """Copy what a stage has set aside to one file, with earlier epochs; durable."""
+        schema, files = arrow_schema(declared.schema), sorted(snapshot.live.items())
+        pieces = self._earlier(source, [file for _, file in files], schema, "epoch", epochs)
+        made = self._file(path, 0, schema, pieces)
+        return self._synced(path, [made] if made else [])
 
     def _output(
         self, table: ManagedTable, snapshot: Snapshot, declared: DeclaredTable
-    ) -> Iterator[AddFile]:
-        schema = _output_schema(declared)
-        made: list[AddFile] = []
+    ) -> list[AddFile]:
+        """Write an output anew, file by file, with the types that it has now; durable."""
+        schema, made = _output_schema(declared), list[AddFile]()
         for number, file in enumerate(in_order(snapshot.live.values())):
-            path = rewritten_file(self.epoch, number, self.run)
-            sink = ParquetSink(f"{table.path}/{path}", schema, faults=self.faults)
-            for batch in read_batches(f"{table.path}/{file.path}", limits=self.cache.limits):
-                try:
-                    sink.write(conform(pa.Table.from_batches([batch]), schema))
-                except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as exc:
-                    what = f"records that do not fit its columns now ({exc}): rename the output"
-                    raise TableForeignError(table.path, what) from exc
-            done = sink.close()
-            if done is None or done.rows != file.rows:
-                message = f"{table.path}/{file.path} has not the {file.rows} records it had"
+            batches = read_batches(f"{table.path}/{file.path}", limits=self.cache.limits)
+            pieces = (conform(pa.Table.from_batches([batch]), schema) for batch in batches)
+            try:
+                new = self._file(table.path, number, schema, pieces)
+            except (pa.ArrowInvalid, pa.ArrowTypeError, ValueError) as exc:
+                what = f"records that do not fit its columns now ({exc}): rename the output"
+                raise TableForeignError(table.path, what) from exc
+            if new is None or new.rows != file.rows:
+                message = f"{table.path}/{file.path} does not have the {file.rows} records it had"
                 raise InvariantError(message, path=file.path)
-            new = replace(file, path=path, size=done.bytes, modified_ms=self.now_ms)
-            made.append(new)
-        sync_files([f"{table.path}/{file.path}" for file in made], faults=self.faults)
-        yield from made
+            made.append(replace(file, path=new.path, size=new.size, modified_ms=self.now_ms))
+        return self._synced(table.path, made)
+
+    def _earlier(
+        self,
+        source: ManagedTable,
+        files: Iterable[AddFile],
+        schema: pa.Schema,
+        column: str,
+        epochs: int,
+    ) -> Iterator[pa.Table]:
+        """Yield the live records of some files, with epochs in `column` that are lower."""
+        at = schema.get_field_index(column)
+        for file in files:
+            for batch in live_batches(source.path, file, limits=self.cache.limits):
+                rows = conform(pa.Table.from_batches([batch]), schema)
+                yield rows.set_column(at, schema.field(at), pc.subtract(rows.column(at), epochs))
+
+    def _file(
+        self, folder: str, number: int, schema: pa.Schema, pieces: Iterable[pa.Table]
+    ) -> AddFile | None:
+        """Write records to the n-th new file of a table; `None` if there are none."""
+        name = rewritten_file(self.epoch, number, self.run)
+        sink = ParquetSink(f"{folder}/{name}", schema, faults=self.faults)
+        for piece in pieces:
+            sink.write(piece)
+        done = sink.close()
+        return None if done is None else AddFile(name, {}, done.bytes, done.rows, self.now_ms)
+
+    def _synced(self, folder: str, made: list[AddFile]) -> list[AddFile]:
+        """Return files once they are durable."""
+        sync_files([f"{folder}/{file.path}" for file in made], faults=self.faults)
+        return made
 
 
 def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> TableChange:
@@ -413,8 +407,12 @@ def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
     return any(old[name] != new[name] for name in old.keys() & new.keys())
 
 
-def _records(snapshot: Snapshot) -> int:
-    return sum(add.rows - add.dead for add in snapshot.live.values())
+def _require_all(path: str, adds: Iterable[AddFile], snapshot: Snapshot) -> None:
+    """Raise `InvariantError` unless files have as many records as are live in a table."""
+    rows = sum(add.rows for add in adds)
+    if rows != (read := sum(add.rows - add.dead for add in snapshot.live.values())):
+        message = f"{path}: {rows} of {read} live records were written"
+        raise InvariantError(message, table=path)
 
 
 def _output_schema(declared: DeclaredTable) -> pa.Schema:

@@ -73,9 +73,14 @@ def declared_tables(dataflow: str, node: StageNode) -> Iterator[DeclaredTable]:
             {"cbp.key": ",".join(output.key)},
         )
     if node.sets_aside:
-        name = set_aside_table(node.name)
-        # No output's name has a slash.
-        yield DeclaredTable(name, _table_id(dataflow, node.name, name), SET_ASIDE, (), (), {})
+        yield declared_set_aside(dataflow, node.name)
+
+
+def declared_set_aside(dataflow: str, stage: str) -> DeclaredTable:
+    """Return the table of what a stage sets aside; it stays if the stage no longer does."""
+    name = set_aside_table(stage)
+    # No output's name has a slash.
+    return DeclaredTable(name, _table_id(dataflow, stage, name), SET_ASIDE, (), (), {})
 
 
 def _table_id(dataflow: str, stage: str, name: str) -> str:

@@ -373,7 +373,7 @@ def compare_changes(
 def _net(
     wants: Sequence[Row], has: Sequence[Row], split: Callable[[Row], tuple[Sequence[Any], int]]
 ) -> tuple[list[Row], list[Row]]:
-    """Return the records that one side's changes have oftener than the other's, for both."""
+    """Return the records that one side's changes have more often than the other's, for both."""
     records: dict[Hashable, Row] = {}
     sums: Counter[Hashable] = Counter()
     for direction, side in ((1, wants), (-1, has)):

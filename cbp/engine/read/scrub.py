@@ -9,10 +9,10 @@
                  and, of files of runs, if a record or a log names them
 
 A run that died before its record was put leaves files that no record names. A loss of power may
-have cut them; garbage collection removes them, and they are no damage.
+have cut them; garbage collection removes them, and they are not damage.
 
 A scrub is lazy: the caller that iterates decides how fast it reads. While the service runs, files
-come and go: a file that is gone when it is to be read is no damage, unless it is still needed.
+come and go: a file that is gone when it is to be read is not damage, unless it is still needed.
 
 Guaranteed: nothing is changed, and one damage hides no other.
 Not guaranteed: that a file without checksums, of an earlier version, is what was written; it is

@@ -26,7 +26,7 @@ class LiveFile:
 
     Attributes:
         path: Its full path.
-        dead: Numbers of its rows that are no records of the version, ascending.
+        dead: Numbers of its rows that are not records of the version, ascending.
     """
 
     path: str

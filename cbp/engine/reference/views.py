@@ -50,7 +50,7 @@ def group_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) 
 
 
 def _bag_changes(view: StateSpec, before: Sequence[Row], after: Sequence[Row]) -> Iterator[Row]:
-    """Yield a change for each record that a group has oftener on one side than on the other."""
+    """Yield a change for each record that a group has more often on one side than on the other."""
     at = [view.schema.index(name) for name in view.order]
     types = [view.schema.fields[place].type for place in at]
     surplus: Counter[Hashable] = Counter()

@@ -6,6 +6,7 @@ again, so that it is checked and settled as for any other translator.
 
 from __future__ import annotations
 
+import sys
 from collections.abc import Mapping, Sequence
 from itertools import chain
 from typing import Any
@@ -15,7 +16,7 @@ import pyarrow as pa
 
 from cbp.engine.columnar.kept_records import Deletion, kept_shape
 from cbp.engine.columnar.values import Row, typed_row, unify
-from cbp.engine.kernel.arrow.reached_state import ReachedOperation
+from cbp.engine.kernel.arrow.reached_state import ReachedOperation, Room
 from cbp.engine.kernel.arrow.whole_run import call_once
 from cbp.engine.reference.arrow import table_of
 from cbp.model.dataflow.run_context import RunContext
@@ -45,7 +46,7 @@ def call_run(
     """
     tables = {one.name: table_of(inputs[one.name], one.schema) for one in spec.inputs}
     readers = {one.name: _Reached(one, spec, states[one.name]) for one in spec.kept}
-    operations = call_once(stage, spec, tables, readers, context)
+    operations, _ = call_once(stage, spec, tables, readers, context, Room(stage, sys.maxsize))
     return {one.name: _by_key(one, spec, operations[one.name]) for one in spec.kept}
 
 

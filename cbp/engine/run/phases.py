@@ -70,7 +70,7 @@ def joined(plan: RunPlan, first: PreparedRun, second: PreparedRun) -> PreparedRu
     by_flow = {increment.flow: increment for increment in increments}
     outputs = {key: by_flow[empty.flow] for key, empty in empty_outputs(plan).items()}
     figures = _sums(first.figures, second.figures)
-    # The second phase reads what the first one wrote, which is no input of the run.
+    # The second phase reads what the first one wrote, which is not an input of the run.
     figures |= {name: first.figures.get(name, 0) for name in ("records_in", "bytes_in")}
     due = (one.due_ms for one in (first, second) if one.due_ms is not None)
     changes = (*second.changes, *first.changes)

@@ -40,7 +40,7 @@ def combined(
         table: the input's columns and `_seq`, ascending in `_seq`; so is the result.
 
     Raises:
-        AuthorCodeError: The combiner raised, returned something that is no record of the input,
+        AuthorCodeError: The combiner raised, returned something that is not a record of the input,
             returned more records than it got, or changed the key.
     """
     input_ = spec.inputs[flow]

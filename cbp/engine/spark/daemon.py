@@ -7,8 +7,8 @@ run after a worker died. A worker that is forked from here has them, and shares 
 The imported objects are frozen for the garbage collector. So the collection that Spark's daemon
 does after every task looks only at the task's own objects.
 
-A worker that Spark has ended gets a broken pipe when it reports. That is no error, so the worker
-prints none.
+A worker that Spark has ended gets a broken pipe when it reports. That is not an error, so the
+worker prints none.
 
 A worker that author's code has changed (`cbp.model.author.process_state`) asks Spark not to use it
 again. Functions of an author's own plan in SQL are looked at, too, though nothing names them.

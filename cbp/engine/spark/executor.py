@@ -240,10 +240,10 @@ class SparkExecutor:
         return bodies
 
     def warm(self) -> None:
-        """Do nothing: Spark runs already."""
+        """Do nothing: Spark is running."""
 
     def waits_for(self) -> str:
-        """Return `""`: Spark runs already."""
+        """Return `""`: Spark is running."""
         return ""
 
     def cancel(self, run: str) -> None:

@@ -74,7 +74,7 @@ def dropped_copies(cache: Path) -> list[dict[str, Any]]:
 Int64s = npt.NDArray[np.int64]
 
 ASKS_MAX = 32
-"""After so many look-ups a copy is hot: all of it is checked, and no more tests are needed."""
+"""After this many look-ups a copy is hot: all of it is checked, later look-ups check nothing."""
 
 _READ_BYTES = 256 << 10
 """Bytes read at a time, always into the same memory, so that it stays in the CPU cache."""

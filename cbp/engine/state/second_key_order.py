@@ -27,8 +27,6 @@ from cbp.engine.columnar.row_codec import times_of
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.flow.schema import DataType
 
-__all__ = ["SecondOrder", "ascend"]
-
 Int64s = npt.NDArray[np.int64]
 Bools = npt.NDArray[np.bool_]
 

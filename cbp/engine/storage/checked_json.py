@@ -46,7 +46,7 @@ def digested(data: bytes, path: str) -> bytes:
 def record_numbers(names: Iterable[str]) -> list[int]:
     """Return the numbers of the records in a folder, in the order of `names`.
 
-    Other names are left out: a copy that an operator put beside a record is no record.
+    Other names are left out: a copy that an operator put beside a record is not a record.
     """
     matches = (_NUMBERED.fullmatch(name) for name in names)
     return [int(match[1]) for match in matches if match]
@@ -82,7 +82,7 @@ def parsed(
             if digest != _digest(data):
                 raise FileDamagedError(path, "its digest is wrong")
         if not any(data):
-            raise FileDamagedError(path, f"it is {len(data)} bytes of nothing but zeros")
+            raise FileDamagedError(path, f"all of its {len(data)} bytes are zero")
         value = json.loads(data)
         require_name(value.pop("_name", ""), written_to or path, at=path)
         return parse(value)

@@ -46,6 +46,8 @@ class EngineLimits:
             for some copies of the records.
         call_bytes: Bytes of the records of such a call; for rows below 512 bytes, `call_rows` is
             the limit.
+        whole_run_bytes: Bytes of the records that the one call of a whole run reads and puts; its
+            task needs about six times as much memory. A run of more is refused.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
             record.
         settings_rows: Maximum number of records of a table that every group is given as a whole.
@@ -116,6 +118,7 @@ class EngineLimits:
     large_group_rows: int = 65_536
     call_rows: int = 524_288
     call_bytes: int = 256 << 20
+    whole_run_bytes: int = 2 << 30
     jvm_batch_bytes: int = 64 << 20
     settings_rows: int = 65_536
     remote_bytes: int = 32 << 20

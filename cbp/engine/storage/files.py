@@ -12,7 +12,7 @@ Guaranteed by `Files`:
 Not guaranteed: after an `OperatingError` from a put the outcome is open; put
 again and compare. Files of a killed process stay until `remove_temporaries`.
 
-Delta's own local log store is no substitute: it lets two processes both
+Delta's own local log store is not a substitute: it lets two processes both
 believe that they wrote one entry, and it takes 30 ms where link(2) takes 0.4.
 """
 
@@ -79,7 +79,7 @@ class Files(Protocol):
 
     `what` names the effect for fault injection, one of `failpoints.EFFECTS`.
     Every method raises DiskFullError when the device is full, NotFoundError
-    when a file to be read is absent, FileDamagedError when it is no file (a folder, a FIFO),
+    when a file to be read is absent, FileDamagedError when it is not a file (a folder, a FIFO),
     and OperatingError for any other failure.
     """
 

@@ -5,7 +5,7 @@ arrived records -> one table an input -> author -> ReachedState -> files, change
 
 from __future__ import annotations
 
-from collections.abc import Iterable
+from collections.abc import Iterable, Mapping
 from dataclasses import dataclass
 from functools import partial
 
@@ -13,13 +13,14 @@ import pyarrow as pa
 
 from cbp.engine.columnar.groups import FlowRun
 from cbp.engine.kernel.arrow.groups import author_schema
-from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState
+from cbp.engine.kernel.arrow.reached_state import Halves, ReachedState, Room
 from cbp.engine.kernel.arrow.whole_run import call_once
 from cbp.engine.shuffle.spool import Spool
 from cbp.engine.state.bucket_state import BucketState, parted
 from cbp.engine.state.run_files import RunFiles
 from cbp.engine.task.bucket_work import count_arrived, flow_runs
 from cbp.engine.task.writers import TaskWriters, count_look_ups
+from cbp.model.run.account import READ, WAY
 
 
 @dataclass
@@ -50,12 +51,14 @@ class RunWork:
     def _call(self, inputs: dict[str, pa.Table]) -> set[int]:
         """Call the author, settle all states, and return the buckets of which records changed."""
         plan = self.writers.plan
+        room = Room(plan.stage, plan.limits.whole_run_bytes)
         states = {
-            spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask)
+            spec.name: ReachedState(spec, plan.spec, self._halves(spec.name), plan.hash_mask, room)
             for spec in plan.spec.kept
         }
-        operations = call_once(plan.stage, plan.spec, inputs, states, plan.context)
+        operations, way = call_once(plan.stage, plan.spec, inputs, states, plan.context, room)
         self.writers.counts["groups"] = 1
+        self._count_ways(way, states)
         touched = set[int]()
         for name, state in states.items():
             files = self._files(name)
@@ -65,6 +68,14 @@ class RunWork:
                 touched |= self._finish(name, half, files)
                 count_look_ups(self.writers.counts, half)
         return touched
+
+    def _count_ways(self, way: str, states: Mapping[str, ReachedState]) -> None:
+        """Note how the call went; see `cbp.model.run.account.ways`."""
+        counts = self.writers.counts
+        if way:
+            counts[f"{WAY}{way}"] = 1
+        for name, state in states.items():
+            counts.update((f"{READ}{name}.{what}", many) for what, many in state.reads.items())
 
     def _halves(self, name: str) -> Halves:
         plan, cache = self.writers.plan, self.writers.cache()

@@ -43,7 +43,7 @@ from cbp.errors import CbpError, text_of
 from cbp.model.author.process_state import ProcessWatch, watch_process
 
 LINES_MAX, LINE_CHARACTERS_MAX = 10_000, 8_000
-"""Log lines of one request that are sent, and the characters of one."""
+"""How many log lines of a request are sent, and how many characters of a line."""
 
 PREPARED = (_tasks, numpy.random)
 

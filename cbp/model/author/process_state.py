@@ -175,7 +175,7 @@ def watch_process() -> ProcessWatch:
 
 
 def process_watch() -> ProcessWatch | None:
-    """Return the watch of this process; `None` in a process that is no worker."""
+    """Return the watch of this process; `None` in a process that is not a worker."""
     return _watch
 
 

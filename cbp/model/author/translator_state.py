@@ -209,7 +209,7 @@ def _outline(owner: Any) -> dict[str, Hashable]:
 
 
 def _function_of(value: Any) -> FunctionType | None:
-    """Return the function of a method in a class; `None` if the value is no method."""
+    """Return the function of a method in a class; `None` if the value is not a method."""
     if isinstance(value, staticmethod | classmethod):
         value = value.__func__
     return value if isinstance(value, FunctionType) else None

@@ -145,7 +145,7 @@ def targets(given: Any, flows: Collection[str], *, messages: bool) -> Targets:
 
     Raises:
         TypeError: An address is neither text nor integer.
-        ValueError: An `All` names a flow that does not exist, or a record that is no message
+        ValueError: An `All` names a flow that does not exist, or a record that is not a message
             has an address.
     """
     keys, addresses, alls = [], [], []

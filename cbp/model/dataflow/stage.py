@@ -349,6 +349,7 @@ class TranslatorSpec:
         absent: For a part of a translator (`parts`): inputs that are empty in every call.
         reads_run: Whether its code reads `group.run` (`cbp.model.dataflow.run_context`).
         lookups: Tables of other stages that its groups look up.
+        ways: What its author says of the ways that a whole run may go; a text for people.
         writes_remote: Whether its code names `.remote`, so that a group can have records of others.
         anew: For a run that recomputes its groups (`cbp.engine.run.recomputation`): the author's
             code is given no state, and groups with a record of this input are not called, so that
@@ -370,6 +371,7 @@ class TranslatorSpec:
     absent: tuple[InputSpec, ...] = ()
     reads_run: bool = False
     lookups: tuple[LookupSpec, ...] = ()
+    ways: str = field(default="", compare=False)
     writes_remote: bool = False
     anew: str = ""
 

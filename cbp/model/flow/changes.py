@@ -76,7 +76,7 @@ def split_change(row: Sequence[Any]) -> tuple[Sequence[Any], int]:
 def change_splitter(names: Sequence[str]) -> Callable[[Sequence[Any]], tuple[Sequence[Any], int]]:
     """Return what splits a change with these columns into its record and its sign.
 
-    A record whose sign is null is no change: it stays whole, and counts once.
+    A record whose sign is null is not a change: it stays whole, and counts once.
     """
     if tuple(names[-len(CHANGE_COLUMNS) :]) == CHANGE_COLUMNS:
         return split_change

@@ -143,12 +143,15 @@ class StagePlan:
         tasks_max: Maximum number of tasks of a run.
         runnable: The rule or function that says when it runs. It has no effect on a stage that
             does not lead; there, the leader's counts.
+        ways: Which ways a whole run may go, and what decides, as a text for people; empty if its
+            author says nothing of it.
     """
 
     name: str
     translator: str
     place: str
     form: str
+    ways: str
     buckets: int
     tasks_max: int
     rows_per_task: int
@@ -242,6 +245,7 @@ def _stage(
         translator=spec.name,
         place=spec.place,
         form="record-wise" if spec.record_wise else spec.form,
+        ways=spec.ways,
         buckets=0 if spec.record_wise else node.buckets,
         tasks_max=_tasks_max(node, limits),
         rows_per_task=0 if spec.record_wise else limits.rows_per_task.get(spec.form, 0),

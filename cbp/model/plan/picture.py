@@ -217,7 +217,7 @@ def _short(flow: str) -> str:
 
 
 def _id(name: str) -> str:
-    """Return an id for a node that is no keyword of Mermaid."""
+    """Return an id for a node that is not a keyword of Mermaid."""
     return f"n_{name.replace('.', '__')}"
 
 

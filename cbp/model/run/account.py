@@ -20,6 +20,10 @@ from cbp.model.flow.increment import FramingKey, Increment
 from cbp.model.run.correction import CorrectionNote
 from cbp.model.run.intention import Intention
 
+WAY, READ = "way.", "read."
+"""Beginnings of the names of figures that say how the call of a whole run went, and what of each
+state it read: `way.anew`, `read.links.whole`, `read.links.keys`, `read.links.records`."""
+
 SHOWN_MAX = 10
 """Maximum number of increments that a sentence lists."""
 
@@ -185,6 +189,25 @@ def reason(
     if idle := [spec.name for spec in node.translator.inputs if spec.name not in read_indexes]:
         said.append(f"to the groups, {_names(idle)} looked empty")
     return "; ".join(said)
+
+
+def ways(figures: Mapping[str, float]) -> list[str]:
+    """Return how the call of a whole run went, and what of each state it read, in words.
+
+    Args:
+        figures: Figures of the run; there is nothing to say if it made no such call.
+    """
+    said = [name.removeprefix(WAY) for name in figures if name.startswith(WAY)]
+    states = sorted({name.split(".")[1] for name in figures if name.startswith(READ)})
+    for state in states:
+        whole, keys, records = (
+            int(figures.get(f"{READ}{state}.{what}", 0)) for what in ("whole", "keys", "records")
+        )
+        how = [f"by {format_count(keys, 'key')}"] if keys else []
+        how += ["as a whole"] if whole else []
+        if records:
+            said.append(f"read {format_count(records, 'record')} of {state} {' and '.join(how)}")
+    return said
 
 
 def consumed(

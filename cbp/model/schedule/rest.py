@@ -21,7 +21,7 @@ from cbp.model.schedule.waiting import Kind, Wait
 FOR_EVER = datetime.max.replace(tzinfo=UTC)
 
 TURNS = 300
-"""After so many looks each one of them had its turn."""
+"""Within this many calls each name has a turn."""
 
 _RESTS: Collection[Kind] = ("input", "frame", "timer", "retry", "paused", "stopped")
 

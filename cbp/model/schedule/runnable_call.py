@@ -6,7 +6,7 @@ Every engine and the controller use `consult`, so every decision is checked befo
 - a decision that reads nothing removes nothing;
 - its memo is JSON, so that it is the same after a crash.
 
-A frame of records without a framing key is no rule's business: it is read by itself, at once, since
+No rule decides about a frame of records without a framing key: it is read by itself, at once, since
 its records are only set aside (`cbp.model.dataflow.set_aside`).
 
 A violation is a coded error that names the stage, the function and its file and line.

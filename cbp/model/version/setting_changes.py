@@ -3,8 +3,8 @@
     {"translator": "sum"}  ->  {"translator": "sum", "on_error": "set_aside", "set_aside_max": 100}
         ("on_error: stop -> set_aside", "set_aside_max: 1000 -> 100")
 
-A setting decides how a stage runs, or how files come in; it is no part of what a table means. So no
-choice about the past is asked, and nothing is read again. What decides what a table means is a
+A setting decides how a stage runs, or how files come in; it is not part of what a table means. So
+no choice about the past is asked, and nothing is read again. What decides what a table means is a
 difference (`cbp.model.version.version_change`).
 
 Invariant: a document that only writes a default out changes no setting

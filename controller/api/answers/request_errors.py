@@ -225,7 +225,7 @@ class LedElsewhereError(RequestError):
 def unforeseen_error(cause: Exception) -> CbpError:
     """Return what a client sees of an exception that no route expected.
 
-    What the disk or the system refuses is no mistake of this service, so it is said as it is.
+    What the disk or the system refuses is not a mistake of this service, so it is said as it is.
     """
     if not isinstance(cause, OSError):
         return InternalError()

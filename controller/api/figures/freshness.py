@@ -8,7 +8,8 @@ author's code is called.
 from __future__ import annotations
 
 from collections import defaultdict
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
+from contextlib import suppress
 from dataclasses import dataclass
 from functools import cached_property
 
@@ -18,7 +19,7 @@ from cbp.model.schedule.freshness import Freshness, Left, judge_freshness
 from controller.api.requests.present_state import PresentState
 from controller.ingest.drop_folder import DropFolder
 from controller.loop.controller import Controller
-from controller.store.base import DataflowRecord, StageRecord, Store
+from controller.store.base import DataflowRecord, Store
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -36,18 +37,16 @@ class FreshnessFigures:
         arriving: dict[str, dict[str, int]] = {}
         for record in records:
             try:
-                dataflow = self.controller.dataflow(record.name)
+                dataflow = self.controller.compiled(record)
                 arriving[record.name] = self.drop_folder.arriving(record, dataflow)
                 loaded[record.name] = dataflow
-            except NotFoundError:
-                continue
             except CbpError as error:
                 loaded[record.name] = error.message
         judged = {}
         for record in records:
-            if (dataflow_or_why := loaded.get(record.name)) is not None:
+            with suppress(NotFoundError):
                 files = arriving.get(record.name, {})
-                judged[record.name] = self._judge(record, dataflow_or_why, files)
+                judged[record.name] = self._judge(record, loaded[record.name], files)
         return judged
 
     def _judge(
@@ -55,9 +54,8 @@ class FreshnessFigures:
     ) -> Freshness:
         if isinstance(dataflow, str):
             return judge_freshness(Left({}, {}, {}, {}, broken=dataflow))
-        stages = self._stages[record.name]
         waits = self.present.waits(record.name)
-        held = {one.stage: one.paused_because for one in stages if one.paused_because}
+        held = dict(self._paused.get(record.name, {}))
         held |= {
             stage: wait.words
             for stage, wait in waits.items()
@@ -66,6 +64,8 @@ class FreshnessFigures:
         try:
             quiet = self._is_quiet(record.name, dataflow)
             left = {} if quiet else self.controller.explaining.left_by(record.name, waits)
+        except NotFoundError:
+            raise
         except CbpError as error:
             return judge_freshness(Left({}, {}, {}, {}, broken=error.message))
         return judge_freshness(
@@ -92,16 +92,11 @@ class FreshnessFigures:
     @cached_property
     def _busy(self) -> set[str]:
         """The dataflows with a run under way, or with an increment in a queue."""
-        gauges = self.store.gauges()
-        busy = {queue.dataflow for queue in gauges.queues if queue.increments}
-        return busy | gauges.unreadable | {run.dataflow for run in self.store.intended_runs()}
+        return self.store.queued() | {run.dataflow for run in self.store.intended_runs()}
 
     @cached_property
-    def _stages(self) -> defaultdict[str, list[StageRecord]]:
-        stages = defaultdict[str, list[StageRecord]](list)
-        for stage in self.store.all_stages():
-            stages[stage.dataflow].append(stage)
-        return stages
+    def _paused(self) -> Mapping[str, Mapping[str, str]]:
+        return self.store.paused_stages()
 
     @cached_property
     def _quarantined(self) -> defaultdict[str, dict[str, int]]:

@@ -56,7 +56,7 @@ def parsed(registry: Registry, body: bytes, content_type: str) -> Iterator[Docum
     """Read a document; mistakes that are raised meanwhile get their line and column.
 
     Raises:
-        DataflowInvalidError: If the text is no document.
+        DataflowInvalidError: If the text is not a document.
     """
     text = _text(body)
     try:

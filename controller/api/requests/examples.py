@@ -60,7 +60,7 @@ PARAMETERS: Mapping[str, str] = MappingProxyType(
         "version": "1",
     }
 )
-"""A value for each parameter of a path that is no id, which nobody knows beforehand."""
+"""A value for each parameter of a path that is not an id, which nobody knows beforehand."""
 
 _BODY_PARAMETERS: Mapping[str, Mapping[str, str]] = MappingProxyType(
     {

@@ -93,6 +93,8 @@ def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
     if leads:
         facts.append(f"runs by {stage['runnable']}")
     print_text(f"  {stage['name']}: {'; '.join(facts)}")
+    if stage["ways"]:
+        print_text(f"    goes {stage['ways']}")
     for input_ in stage["inputs"]:
         routed = f" by {input_['route']}" if input_["route"] else ""
         print_text(f"    reads {input_['flow']}{routed}: {input_['words']}")
@@ -107,12 +109,17 @@ def _print_stage(stage: dict[str, Any], *, leads: bool) -> None:
 
 
 def _print_account(answer: dict[str, Any]) -> None:
+    # Imported here: as above.
+    from cbp.model.run.account import ways
+
     run = answer["run"]
     stages = " + ".join(run["stages"])
     print_text(f"run {run['id']}: epoch {run['epoch']} of {run['dataflow']}.{stages}", "bold")
     lanes = ", ".join(run["lanes"])
     print_text(f"{run['status']}, attempt {run['attempt']}{f'; lane: {lanes}' if lanes else ''}")
     print_text(f"why: {answer['why']}")
+    if went := ways(run["figures"]):
+        print_text(f"way: {'; '.join(went)}")
     codes = ", ".join(f"{stage} {code}" for stage, code in answer["codes"].items())
     print_text(f"code: version {answer['version']}{f' ({codes})' if codes else ''}")
     if run["phases"]:

@@ -28,8 +28,6 @@ from controller.cli.session import AsJson, DataflowName, session
 from controller.client.service_client import ServiceClient
 from controller.terminal import clock, print_json, print_table, print_text
 
-__all__ = ["rebuild_command"]
-
 Document = Annotated[
     str | None,
     typer.Argument(

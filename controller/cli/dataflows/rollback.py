@@ -18,6 +18,7 @@ from typing import Annotated, Any
 import typer
 
 from cbp.errors.counts import format_count
+from cbp.errors.message_limits import listed
 from controller.cli.progress import follow_job
 from controller.cli.reach import print_rollback_reach
 from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
@@ -104,7 +105,7 @@ def rollback_command(
             _print_files(answer, as_json=json_)
             return
         plan: dict[str, Any] = {}
-        if dry_run or not (yes or json_) or (drop_later and not json_):
+        if dry_run or not json_:
             plan = service.get("dataflows", dataflow, "rollback", **where)
         if dry_run and json_:
             print_json(plan)
@@ -130,6 +131,7 @@ def rollback_command(
         f"{dataflow} is back at position {answer['position']}; epochs undone: {undone}", "green"
     )
     _print_queued_before(plan)
+    _print_comes_back(plan)
     if pause:
         print_text(f"it is paused; continue with: cbp resume {dataflow}")
 
@@ -166,6 +168,7 @@ def _print_plan(plan: dict[str, Any]) -> None:
     for source, indexes in rollback["left_out"].items():
         print_text(f"left out: {format_count(len(indexes), 'increment')} of {source}", "yellow")
     _print_queued_before(plan)
+    _print_comes_back(plan)
     _print_first_files(plan)
     for one in plan.get("corrections", ()):
         where = f"{one['stage']}.{one['state']}"
@@ -216,6 +219,18 @@ def _print_queued_before(plan: dict[str, Any]) -> None:
             f"{format_count(count, 'increment')} of {source} had arrived before position "
             f"{plan['rollback']['position']}, but had not been read: they are applied again "
             "(leave files out with --without)",
+            "yellow",
+        )
+
+
+def _print_comes_back(plan: dict[str, Any]) -> None:
+    """Print what earlier roll-backs took away, and this one brings back."""
+    for source, indexes in plan.get("comes_back", {}).items():
+        count = format_count(len(indexes), "increment")
+        names = listed([f"{source}/{index}" for index in indexes])
+        print_text(
+            f"{count} of {source} that an earlier roll-back left out or dropped: applied again, "
+            f"since this one goes to before it: {names} (leave files out with --without)",
             "yellow",
         )
 

@@ -209,14 +209,25 @@ def _print_stages(answer: dict[str, Any]) -> None:
             "code (cbp register FILE --plan shows what the new one would change)",
             "yellow",
         )
+    reach = answer.get("reach", {"sources": ()})
+    kept = {one["source"]: _kept_from(one) for one in reach["sources"]}
     print_table(
-        ("source", "format", "equal content", "inputs stay", "up to", "says"),
+        ("source", "format", "equal content", "inputs stay", "up to", "says", "kept from"),
         [
-            (one["name"], one["format"], one["duplicates"], *_keep(one["keep"]))
+            (
+                one["name"],
+                one["format"],
+                one["duplicates"],
+                *_keep(one["keep"]),
+                kept.get(one["name"], "-"),
+            )
             for one in answer["sources"]
         ],
         empty="no sources",
     )
+    if reach["sources"]:
+        oldest = reach["oldest_position"] or 0
+        print_text(f"a roll-back can go back to position {oldest}")
     for folder in answer.get("folders", ()):
         trouble = folder["trouble"]
         for warning in (trouble and trouble["error"]["message"], folder["warning"]):
@@ -308,6 +319,11 @@ def _print_beside(dataflow: str, answer: dict[str, Any]) -> None:
                 f"is refused, and so are corrections that recompute groups (see: cbp gc "
                 f"{dataflow} --reach)"
             )
+
+
+def _kept_from(reach: dict[str, Any]) -> str:
+    """Return from where on a source's input is kept: how far back corrections and rebuilds go."""
+    return "the start" if reach["complete"] else f"increment {reach['first']:,}"
 
 
 def _newer_files(stages: list[dict[str, Any]]) -> dict[str, list[str]]:

@@ -74,7 +74,7 @@ def recover_command(
 
 @contextmanager
 def _umask_of(settings: Settings) -> Iterator[None]:
-    """Write as the service does: the new database is no file for other users."""
+    """Write as the service does: the new database is not a file for other users."""
     before = os.umask(int(settings.umask, 8))
     try:
         yield

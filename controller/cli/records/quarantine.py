@@ -4,6 +4,7 @@ cbp quarantine list clicks urls
 cbp quarantine show clicks urls 01970e...
 cbp quarantine readmit clicks urls 01970e... --file mended.jsonl --reason "text for a number"
 cbp quarantine readmit clicks urls --all --code column_unknown --reason "declared now"
+cbp quarantine add-columns clicks urls
 cbp quarantine discard clicks urls 01970e... --reason "a test"
 
 The command `cbp rejects`: records that were put aside while their file was taken in.
@@ -12,8 +13,8 @@ cbp rejects clicks urls
 cbp rejects clicks urls --text >mended.jsonl
 cbp drop clicks urls mended.jsonl                  # once the lines are mended
 
-The text is what the service keeps of a record, so stderr says which texts are not the whole truth:
-those that were cut, and those with bytes that are no text, which are spelled out as `\xff`.
+The text is what the service keeps of a record, so stderr says which texts are not complete:
+those that were cut, and those with bytes that are not text, which are spelled out as `\xff`.
 """
 
 from __future__ import annotations
@@ -164,7 +165,7 @@ def readmit_command(
         raise typer.BadParameter("takes the place of one file", param_hint="--file")  # noqa: EM101
     applied = Applied(session(context), dataflow, source) if wait else None
     content = None if file is None else body_of(file)
-    decision = _Decision(context, (dataflow, source), "readmit", reason, content)
+    decision = Decision(context, (dataflow, source), "readmit", reason, content)
     if claims and len(claims) == 1:
         answer = decision.take(claims[0])
         if applied is not None:
@@ -173,11 +174,29 @@ def readmit_command(
             )
         _print(answer, as_json=json_)
         return
-    items = _take_many(decision, claims or _waiting(decision, code), hidden=json_)
+    readmit_many(decision, claims or _waiting(decision, code), applied, as_json=json_)
+
+
+def readmit_many(
+    decision: Decision, claims: Sequence[str], applied: Applied | None, *, as_json: bool
+) -> None:
+    """Admit files one by one, wait until they are applied, and print what became of each.
+
+    Args:
+        decision: Admits a file.
+        claims: Ids of the files, oldest first.
+        applied: Waits for them; `None`: do not wait.
+        as_json: Whether `--json` was given.
+
+    Raises:
+        FilesRefusedError: If some are in quarantine again.
+        typer.Exit: Status 1 if the service refused to admit one.
+    """
+    items = _take_many(decision, claims, hidden=as_json)
     made = [one["readmitted"] for one in items if one["error"] is None]
     if applied is not None and made:
-        _follow(applied, made, dataflow, hidden=json_)
-    _print_many(items, "is admitted again", as_json=json_)
+        _follow(applied, made, decision.at[0], hidden=as_json)
+    _print_many(items, "is admitted again", as_json=as_json)
 
 
 def _follow(
@@ -211,7 +230,7 @@ def discard_command(
 ) -> None:
     """Take refused files out of quarantine, unused. They are kept as finished files are."""
     _require_claims(claims, all_=all_, code=code)
-    decision = _Decision(context, (dataflow, source), "discard", reason)
+    decision = Decision(context, (dataflow, source), "discard", reason)
     if claims and len(claims) == 1:
         _print(decision.take(claims[0]), as_json=json_)
         return
@@ -228,11 +247,11 @@ def restore_command(
     json_: AsJson = False,
 ) -> None:
     """Take a decision back: the file is in quarantine again."""
-    _print(_Decision(context, (dataflow, source), "restore").take(claim), as_json=json_)
+    _print(Decision(context, (dataflow, source), "restore").take(claim), as_json=json_)
 
 
 @dataclass(frozen=True, slots=True)
-class _Decision:
+class Decision:
     """What becomes of files of a source: `readmit`, `discard` or `restore`.
 
     Attributes:
@@ -268,23 +287,30 @@ def _require_claims(claims: list[str] | None, *, all_: bool, code: str | None) -
         raise typer.BadParameter("chooses among --all", param_hint="--code")
 
 
-def _waiting(decision: _Decision, code: str | None) -> list[str]:
-    """Return the claims of all files that wait for a decision, oldest first."""
+def _waiting(decision: Decision, code: str | None) -> list[str]:
+    """Return the ids of all files that wait for a decision, oldest first."""
     dataflow, source = decision.at
+    return [one["id"] for one in waiting_claims(decision.context, dataflow, source, code)]
+
+
+def waiting_claims(
+    context: typer.Context, dataflow: str, source: str, code: str | None
+) -> list[dict[str, Any]]:
+    """Return all files that wait for a decision, oldest first; with a code, only those of it."""
     query = {"source": source, "status": "quarantined", "code": code, "limit": 100}
-    claims = list[str]()
-    with session(decision.context).connect() as service:
+    claims = list[dict[str, Any]]()
+    with session(context).connect() as service:
 
         def read(place: str | None) -> tuple[list[dict[str, Any]], str | None]:
             answer = service.get("dataflows", dataflow, "claims", cursor=place, **query)
             return answer["items"], answer["cursor"]
 
         for items in read_pages(read, None, limit=None):
-            claims += [one["id"] for one in items]
+            claims += items
     return claims[::-1]
 
 
-def _take_many(decision: _Decision, claims: Sequence[str], *, hidden: bool) -> list[dict[str, Any]]:
+def _take_many(decision: Decision, claims: Sequence[str], *, hidden: bool) -> list[dict[str, Any]]:
     """Decide on files one by one; a file that is refused stops no other.
 
     Raises:

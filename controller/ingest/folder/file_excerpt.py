@@ -75,7 +75,7 @@ def open_kept(place: SourcePlace, claim: ClaimRecord) -> tuple[str, BinaryIO]:
 
     Raises:
         FileNotFoundError: It is not there.
-        FileRejectedError: It is no regular file, or cannot be read.
+        FileRejectedError: It is not a regular file, or cannot be read.
     """
     name = kept_name(claim.id, claim.path)
     for folder in (place.quarantine, place.finished):

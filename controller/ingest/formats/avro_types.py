@@ -358,7 +358,7 @@ class _Schema:
         if isinstance(schema, str):
             return PRIMITIVES.get(schema) or self._reference(schema, namespace)
         if not isinstance(schema, Mapping):
-            damaged(f"{excerpt(schema)} is no type")
+            damaged(f"{excerpt(schema)} is not a type")
         kind = schema.get("type")
         if isinstance(kind, list | Mapping):
             return self._type(kind, namespace, depth + 1)

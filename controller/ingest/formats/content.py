@@ -248,7 +248,7 @@ _REFUSED = (
     (b"Obj\x01", "Avro"),
 )
 BINARY_MAGIC = tuple(magic for magic, _ in (*_MAGIC, *_REFUSED))
-"""First bytes of files that are no plain text."""
+"""First bytes of files that are not plain text."""
 
 
 def sniff(content: ClaimedContent) -> Compression:

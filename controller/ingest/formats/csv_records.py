@@ -19,7 +19,7 @@ record by record, which names the line. So is a block of which Arrow cannot prom
     a quote that is still open         the record goes on in the next block
     CR without LF                      a line end for Arrow
     a blank line                       Arrow passes over it, or finds a cell, as its options say
-    U+FEFF at the begin of a block     Arrow takes it for the mark of a file
+    U+FEFF at the start of a block     Arrow takes it for the mark of a file
     a delimiter or a quote beyond ASCII
 
 All cells are read as text, since Arrow takes more for a number than we do (0x1f, blanks around it).

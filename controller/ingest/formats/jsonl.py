@@ -161,7 +161,7 @@ def _unique(pairs: list[tuple[str, Any]]) -> dict[str, Any]:
 
 
 def _refuse_constant(word: str) -> NoReturn:
-    message = f"{word} is no JSON number"
+    message = f"{word} is not a JSON number"
     raise ValueError(message)
 
 

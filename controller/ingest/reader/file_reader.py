@@ -202,7 +202,7 @@ def read_files(
         stopping: Returns whether to stop.
         worked: Called with the number of bytes read or decoded since its last call.
         begun: Called with the position of each file before it is read.
-        late: Returns whether to begin no other file; this thread knows no time.
+        late: Returns whether it is too late to begin another file.
     """
     if request.whole:
         return _read_whole(request, stopping, worked, begun)

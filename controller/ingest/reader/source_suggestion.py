@@ -188,7 +188,7 @@ class Suggestion:
     Attributes:
         whole: Whether the sample is the whole file.
         doubts: What the author should look at, beside those of columns.
-        misfits: Lines of the sample that are no records of the format.
+        misfits: Lines of the sample that are not records of the format.
     """
 
     format: str
@@ -229,7 +229,7 @@ def suggest_source(path: Path, *, records: int = SAMPLE_RECORDS) -> Suggestion:
     """Return what a file suggests.
 
     Raises:
-        FileRejectedError: It is no file that a source can have.
+        FileRejectedError: It is not a file that a source can have.
         OSError: It cannot be read.
     """
     limits = IngestLimits()
@@ -380,7 +380,7 @@ def _text(content: ClaimedContent, limits: IngestLimits, records: int) -> Sugges
     made = _of_lines(lines[:records])
     if made.format != "jsonl":
         if encoding != "utf-8":
-            doubt = f"it is no UTF-8: {encoding} is a guess"
+            doubt = f"it is not UTF-8: {encoding} is a guess"
             options = {**made.options, "encoding": encoding}
             made = replace(made, options=options, doubts=(*made.doubts, doubt))
         if open_end:
@@ -423,7 +423,7 @@ def _of_lines(lines: Sequence[str]) -> Suggestion:
 
 
 def _misfits(lines: Sequence[str], fits: Sequence[bool]) -> list[int]:
-    """Return the numbers of the lines that do not fit, from 1; blank lines are no records."""
+    """Return the numbers of the lines that do not fit, from 1; blank lines are not records."""
     numbered = enumerate(zip(lines, fits, strict=True), 1)
     return [number for number, (line, is_fit) in numbered if not is_fit and line.strip()]
 
@@ -438,7 +438,7 @@ def _mostly(misfits: Sequence[int], records: int) -> bool:
 
 
 def _with_misfits(made: Suggestion, misfits: Sequence[int], records: int) -> Suggestion:
-    """Return a suggestion that says which lines are no records, if there are a few."""
+    """Return a suggestion that says which lines are not records, if there are a few."""
     if not misfits or not _mostly(misfits, records):
         return made
     verb = "is" if len(misfits) == 1 else "are"

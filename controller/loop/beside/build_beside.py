@@ -53,8 +53,6 @@ from controller.loop.verification.errors import InputNotRetainedError
 from controller.loop.verification.recomputation import Watched, above, below, punctuations_since
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
-__all__ = ["Build", "Return", "TableDifference", "hindrances_of_build"]
-
 Tables = Mapping[str, tuple[TableChange, ...]]
 
 

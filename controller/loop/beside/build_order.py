@@ -3,7 +3,7 @@
     _description/rebuild/order.json     which version to build, and whether to swap it in
 
 It makes a build outlive the process. The leader that starts next reads it and builds anew: what was
-built so far is thrown away, since its queues were in memory. The swap is no part of the order, but
+built so far is thrown away, since its queues were in memory. The swap is not part of the order, but
 a version like any other: an order of a version that was put is done, wherever a crash happened.
 
 One file is replaced, not put once out of the folder of the term: an order that a former leader
@@ -30,8 +30,6 @@ from cbp.errors import FileDamagedError, NotFoundError
 from cbp.model.version.shape import DataflowShape
 from controller.loop.records.description_log import FOLDER, Description
 from controller.store.base import DataflowRecord
-
-__all__ = ["BuildOrder", "read_order", "remove_order", "write_order"]
 
 _EFFECT = "build_order"
 

@@ -27,8 +27,6 @@ from controller.loop.operations.version_change import Changed
 from controller.loop.records.catalog import Catalog
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["BuildPlans", "everything_of"]
-
 _ABOUT_CHOICE = frozenset({"choice_unknown", "choice_twice", "state_undecided"})
 """Codes of what is wrong with a choice, whatever way it is carried out."""
 

@@ -20,9 +20,6 @@ from cbp.model.version.version_change import Choice
 from controller.loop.beside.build_beside import Build, TableDifference
 from controller.loop.beside.build_order import BuildOrder
 
-__all__ = ["Job", "JobCancelledError", "Planned", "RebuildJob", "Status"]
-
-
 Status = Literal["building", "ready", "swapping", "swapped", "cancelled", "failed"]
 
 

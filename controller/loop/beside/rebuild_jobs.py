@@ -66,8 +66,6 @@ from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.tick.holds import Holds
 from controller.store.base import DataflowRecord, Store
 
-__all__ = ["RebuildJobs"]
-
 KEPT_MAX = 20
 """Jobs that this process remembers."""
 

@@ -33,8 +33,6 @@ from cbp.model.flow.increment import DataFile, Increment
 from cbp.model.flow.schema import Schema
 from controller.allowed_folders import AllowedFolders
 
-__all__ = ["Seeds"]
-
 _LOG = "_delta_log"
 
 
@@ -75,7 +73,7 @@ class Seeds:
         try:
             first = next(self._tables(self.allowed.locate(path)), None)
             if first is None:
-                return f"{path} is no Parquet file, no folder of them, and no Delta table"
+                return f"{path} is neither a Parquet file, nor a folder of them, nor a Delta table"
             lacking = [name for name in schema.names if name not in first.schema.names]
             if lacking:
                 return f"{path} has no column {', '.join(lacking)}"

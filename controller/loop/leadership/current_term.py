@@ -40,7 +40,7 @@ class CurrentTerm:
         _log.error("controller.deposed", reason=reason)
 
     def follow(self, reason: str) -> None:
-        """Start nothing: another controller leads, and that is no error."""
+        """Start nothing: another controller leads, and that is not an error."""
         self.deposed = reason
 
     @contextmanager

@@ -39,7 +39,7 @@ class RollbackJobs(Jobs[Generation]):
 
         Raises:
             NotFoundError: If there is no such dataflow.
-            DefinitionError: Rule `rollback_target_invalid`, if `to` is no name of a point.
+            DefinitionError: Rule `rollback_target_invalid`, if `to` is not a name of a point.
             DataflowBusyError: If it is held, or is rolled back already.
         """
         parse_point(to)

@@ -132,7 +132,7 @@ class Description:
         """Read what `to_json` wrote.
 
         Raises:
-            InvariantError: If it is no description, or has another format.
+            InvariantError: If it is not a description, or has another format.
         """
         if not isinstance(value, Mapping) or value.get("format") != FORMAT:
             message = f"a description cannot be read: expected one of format {FORMAT}"
@@ -237,9 +237,24 @@ class Descriptions:
 
     def anew(self, record: DataflowRecord) -> frozenset[str]:
         """Return the stages that any version but the first changed, or let start again."""
-        stages: set[str] = set()
-        for version in range(2, record.version + 1):
+        return self._changed_since(record, 1)
+
+    def since_built(self, record: DataflowRecord) -> tuple[Begin, frozenset[str]] | None:
+        """Return how the tables were last swapped in, and which stages changed since; or `None`.
+
+        A swap shows what all input gives by the code of its version, so that what was before it no
+        longer counts. One that took a swap back shows what was there.
+        """
+        for version in range(record.version, 1, -1):
             begin = self._read(path_of(record.folder, version)).begin
+            if begin is not None and begin.swapped is not None and not begin.back:
+                return begin, self._changed_since(record, version)
+        return None
+
+    def _changed_since(self, record: DataflowRecord, version: int) -> frozenset[str]:
+        stages: set[str] = set()
+        for later in range(version + 1, record.version + 1):
+            begin = self._read(path_of(record.folder, later)).begin
             stages |= set(begin.anew if begin else ())
         return frozenset(stages)
 

@@ -6,8 +6,8 @@ It names stages, not leaders of stages that run together, so a priority stays wi
 leads itself in a later version. The names of removed stages stay too: a stage that a later version
 adds again has the priority that it had.
 
-It is no record of the dataflow: no result depends on it. So one file is replaced, and a damaged one
-stops nothing: the store then keeps what it has.
+It is not a record of the dataflow: no result depends on it. So one file is replaced, and a damaged
+one stops nothing: the store then keeps what it has.
 
 Guaranteed: `read_priorities` returns what was written last
 (tests/controller/loop/operations/test_priorities.py).

@@ -31,8 +31,6 @@ from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
-__all__ = ["Corrections", "GivenBack"]
-
 _STEPS = {
     "plan": "reads what is set aside",
     "job": "calls the stage's code",

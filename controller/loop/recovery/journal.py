@@ -27,8 +27,6 @@ from cbp.engine.storage.checked_json import digested, read_record
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, FileDamagedError, NotFoundError
 
-__all__ = ["DataflowRecovered", "Journal", "RecoveryNote", "RedoneEpochs"]
-
 NOTES_MAX = 20
 DATAFLOWS_MAX = 100
 INTERRUPTED_MAX = 100

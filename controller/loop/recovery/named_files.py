@@ -21,8 +21,6 @@ from cbp.model.flow.connector import Connector
 from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 
-__all__ = ["Unread", "left_out", "unread_of_sources"]
-
 
 @dataclass(frozen=True, slots=True)
 class Unread:

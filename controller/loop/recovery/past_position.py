@@ -49,8 +49,6 @@ from controller.loop.runs.isolation import Isolation
 from controller.loop.runs.threads import Here
 from controller.store.base import ClaimRecord, DataflowRecord, IncrementRecord, Store, open_scratch
 
-__all__ = ["Past", "PastPosition", "Tell", "records_of", "untold"]
-
 Tell = Callable[[str, int, int, str], None]
 """Takes a step in words, how much of it is done, of how much, and what that counts."""
 

@@ -45,8 +45,6 @@ from controller.loop.runs.planned_run import RecordedRun
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 
-__all__ = ["Recovery", "ignore"]
-
 _log = structlog.get_logger(__name__)
 
 

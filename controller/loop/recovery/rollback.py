@@ -52,6 +52,7 @@ from controller.loop.records.description_log import Descriptions
 from controller.loop.recovery.named_files import Unread, left_out, unread_of_sources
 from controller.loop.recovery.past_position import Past, Tell, records_of, untold
 from controller.loop.recovery.superseded import (
+    coming_back,
     file_names,
     require_chains,
     stay_dropped,
@@ -62,8 +63,6 @@ from controller.loop.recovery.undone_inputs import UndoneInput, undone_inputs
 from controller.loop.runs.finisher import Finisher
 from controller.loop.runs.publisher import Publisher
 from controller.store.base import DataflowRecord, Store
-
-__all__ = ["RollbackPlan", "Rollbacks"]
 
 _LIST_MOMENTS = "`cbp rollback {} --moments` lists where it can go"
 
@@ -85,6 +84,8 @@ class RollbackPlan:
             arrived before the point, were not read then, and so are applied again. An input that
             is framed counts those that were not framed then.
         undone_inputs: The increments of sources whose effect is undone.
+        comes_back: Source -> increments that an earlier roll-back took away, and that are applied
+            again, since this one goes to before it.
     """
 
     generation: Generation
@@ -95,6 +96,7 @@ class RollbackPlan:
     tables: Mapping[str, TableRewind]
     queued_before: Mapping[str, int] = field(default_factory=dict)
     undone_inputs: Sequence[UndoneInput] = ()
+    comes_back: Mapping[str, tuple[int, ...]] = field(default_factory=dict)
 
 
 class Rollbacks:
@@ -199,6 +201,7 @@ class Rollbacks:
             tables=self._tables(record, generation, dry_run=True, tell=tell),
             queued_before={s: len(u.somewhere) for s, u in unread.items() if u.somewhere},
             undone_inputs=undone_inputs(generation, self._store.connectors(record.name)),
+            comes_back=coming_back(position, log.generations),
         )
 
     def moments(self, record: DataflowRecord, limit: int) -> Sequence[PointAfterRun]:

@@ -22,8 +22,6 @@ from cbp.model.flow.increment import Increment
 from cbp.model.flow.position import Position
 from controller.store.base import Store
 
-__all__ = ["file_names", "require_chains", "stay_dropped", "superseded_in", "without_increments"]
-
 
 def stay_dropped(
     position: Position, generations: Sequence[Generation]
@@ -35,11 +33,19 @@ def stay_dropped(
         generations: The earlier generations of the dataflow.
     """
     begun = Generation(len(generations) + 1, position, {}, 0)
-    dropped = increments_dropped([*generations, begun])
-    stay: dict[str, tuple[int, ...]] = {}
-    for source, index in sorted(_held_of(position, dropped)):
-        stay[source] = (*stay.get(source, ()), index)
-    return stay
+    return _by_source(_held_of(position, increments_dropped([*generations, begun])))
+
+
+def coming_back(
+    position: Position, generations: Sequence[Generation]
+) -> dict[str, tuple[int, ...]]:
+    """Return source -> the increments that earlier roll-backs took away, and a position holds.
+
+    Args:
+        position: The position to which a roll-back would go, without what it leaves out.
+        generations: The earlier generations of the dataflow.
+    """
+    return _by_source(_held_of(position, increments_dropped(generations)))
 
 
 def file_names(
@@ -166,6 +172,13 @@ def _held_of(position: Position, parts: Mapping[str, Sequence[range]]) -> set[tu
         for one in _held(connector)
         if any(one.index in part for part in parts.get(one.flow, ()))
     }
+
+
+def _by_source(increments: Collection[tuple[str, int]]) -> dict[str, tuple[int, ...]]:
+    found: dict[str, tuple[int, ...]] = {}
+    for source, index in sorted(increments):
+        found[source] = (*found.get(source, ()), index)
+    return found
 
 
 def _held(connector: Connector) -> tuple[Increment, ...]:

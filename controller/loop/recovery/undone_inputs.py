@@ -15,8 +15,6 @@ from dataclasses import dataclass
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.generation import Generation
 
-__all__ = ["UndoneInput", "undone_inputs"]
-
 
 @dataclass(frozen=True, slots=True, order=True)
 class UndoneInput:

@@ -22,7 +22,7 @@ import structlog
 from cbp.clock import MACHINE
 
 LONG_SECONDS = 60.0
-"""After so many seconds the log names a holder, once, when something else wants the lock."""
+"""After this many seconds the log names a holder, once, if something else waits for the lock."""
 
 _log = structlog.get_logger(__name__)
 

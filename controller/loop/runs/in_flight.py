@@ -48,7 +48,7 @@ class Work:
     """One piece of work for a stage.
 
     Attributes:
-        run: Id of the run; `""` for work that is no run.
+        run: Id of the run; `""` for work that is not a run.
         since: When it was submitted.
         seconds_max: Its time limit; 0 means no limit.
         give_up: Called with the work when it is given up; `None` if it is never given up.
@@ -57,7 +57,7 @@ class Work:
         gave_way: How often runs of its epoch gave way before.
         gives_way_to: The dataflow that it was cancelled for; `""` if there is none.
         recording: Whether it is being recorded.
-        epoch: The epoch of its run; `None` for work that is no run.
+        epoch: The epoch of its run; `None` for work that is not a run.
         code: The functions that its run calls, each with `file.py:12`.
     """
 

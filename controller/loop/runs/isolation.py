@@ -12,7 +12,7 @@ a document that an earlier version accepted. The dataflow rests for a time that 
 
 Guaranteed: no `Exception` leaves `attempt`; a `LogConflictError` is passed to `on_conflict`
 (tests/controller/loop/runs/test_isolation.py).
-Not caught: a `BaseException` that is no `Exception`; it ends the process.
+Not caught: a `BaseException` that is not an `Exception`; it ends the process.
 """
 
 from __future__ import annotations
@@ -46,7 +46,7 @@ class Trouble:
 
     Attributes:
         doing: The step that failed, as a participle: `recovered`, `published`...
-        error: The newest failure; an error that is no `CbpError` is wrapped.
+        error: The newest failure; an error that is not a `CbpError` is wrapped.
         since: When it failed first.
         tries: How often it failed in a row.
         rest: The pause before the next try.

@@ -57,7 +57,7 @@ class Here(Executor):
     """Does each piece of work at once, in the caller's thread; for tests that step by hand."""
 
     def submit(self, fn: Callable[..., Any], /, *args: Any, **kwargs: Any) -> Future[Any]:
-        """Return a future that is done; a `BaseException` that is no `Exception` is raised."""
+        """Return a future that is done; a `BaseException` that is not an `Exception` is raised."""
         future: Future[Any] = Future()
         try:
             future.set_result(fn(*args, **kwargs))

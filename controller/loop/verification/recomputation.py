@@ -50,18 +50,6 @@ from controller.loop.verification.errors import (
 )
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
-__all__ = [
-    "AT_ONCE_MAX",
-    "Cut",
-    "Recomputation",
-    "Side",
-    "Watched",
-    "above",
-    "below",
-    "output_tables",
-    "punctuations_since",
-]
-
 AT_ONCE_MAX = 500
 """How many increments of a source become one if all input comes at once."""
 
@@ -112,13 +100,15 @@ class Cut:
 
 
 @dataclass(frozen=True, slots=True)
-class Recomputation:
-    """Recomputes a dataflow; safe to use from several threads.
+class Subject:
+    """What is verified.
 
     Attributes:
-        id: Prefix of the ids of its runs.
-        changed: Stages that a version or a correction changed; they are left out.
-        reference_records_max: Records of input up to which the reference engine is used.
+        id: Id of the verification; prefix of the ids of its runs.
+        changed: Stages that a version or a correction changed, and all their readers.
+        built: If the tables were swapped in, and are recomputed from scratch all the same: stage ->
+            its first epoch since. Epochs count on from those before, so only tables at rest can be
+            compared.
     """
 
     id: str
@@ -127,6 +117,18 @@ class Recomputation:
     units: Mapping[str, PhysicalStage]
     changed: frozenset[str]
     request: Request
+    built: Mapping[str, int] | None = None
+
+
+@dataclass(frozen=True, slots=True)
+class Recomputation:
+    """Recomputes a dataflow, without its changed stages; safe to use from several threads.
+
+    Attributes:
+        reference_records_max: Records of input up to which the reference engine is used.
+    """
+
+    subject: Subject
     store: Store
     engine: Engine
     open_log: Callable[[str], IntentionLog]
@@ -141,21 +143,21 @@ class Recomputation:
         Raises:
             NotFoundError: If the dataflow is gone.
         """
-        name = self.record.name
-        waits = timeless(self.dataflow) >= self.dataflow.stages.keys() - self.changed
-        never = {leader: 0 for leader in self.units if leader in self.changed}
-        anywhere = waits and self.request.split == "increments"
+        subject, name = self.subject, self.subject.record.name
+        waits = timeless(subject.dataflow) >= subject.dataflow.stages.keys() - subject.changed
+        never = {leader: 0 for leader in subject.units if leader in subject.changed}
+        anywhere = waits and subject.request.split == "increments" and subject.built is None
         while True:
             position = self.store.position(name)
             snapshot = self.snapshots.take(name)
-            ends = {s: self.store.next_index(name, s) for s in self.dataflow.sources}
+            ends = {s: self.store.next_index(name, s) for s in subject.dataflow.sources}
             punctuations = tuple(self._punctuations())
             if anywhere:
                 limits = {leader: epoch + 1 for leader, epoch in snapshot.epochs.items()}
                 not_run = self._not_run(position, snapshot)
                 return Cut(snapshot, {**limits, **never}, ends, punctuations, not_run)
             running = {stage for flow, stage in self.in_flight.busy() if flow == name and stage}
-            rules = {leader: unit.leader.runnable for leader, unit in self.units.items()}
+            rules = {leader: unit.leader.runnable for leader, unit in subject.units.items()}
             busy = left_to_do(rules, position, running)
             for leader, stage in position.stages.items():
                 if snapshot.epochs[leader] + 1 != stage.epoch:
@@ -169,7 +171,7 @@ class Recomputation:
     def _not_run(self, position: Position, snapshot: Snapshot) -> dict[str, str]:
         """Return why the tables of each stage that has not run, and has input, are undecided."""
         reasons: dict[str, str] = {}
-        for leader, unit in self.units.items():
+        for leader, unit in self.subject.units.items():
             waiting = sum(len(c.held) for c in position.stages[leader].connectors.values())
             if snapshot.epochs[leader] < 0 and waiting:
                 wait = format_count(waiting, "increment waits", "increments wait")
@@ -181,9 +183,9 @@ class Recomputation:
         """Return output flow -> the first increment of it that is left in a cut."""
         return {
             flow: self.engine.increments.horizon(
-                self.record.folder, flow, version=cut.snapshot.tables[table].version
+                self.subject.record.folder, flow, version=cut.snapshot.tables[table].version
             )
-            for flow, table in output_tables(self.dataflow).items()
+            for flow, table in output_tables(self.subject.dataflow).items()
         }
 
     def tables(self, cut: Cut) -> Side:
@@ -191,9 +193,9 @@ class Recomputation:
 
         def side(one: Comparison) -> Contents:
             version = cut.snapshot.tables[one.table].version
-            node = self.dataflow.stages[one.stage]
+            node = self.subject.dataflow.stages[one.stage]
             contents = self.engine.verification.contents(
-                self.record.folder, node, one, version=version
+                self.subject.record.folder, node, one, version=version
             )
             return contents_since(contents, one)
 
@@ -217,23 +219,23 @@ class Recomputation:
         parts, punctuations = self._parts(cut)
         total = sum(len(part) for of_source in parts.values() for part in of_source)
         watched.tell("recomputes", 0, total, "increments")
-        if self.request.engine == "reference":
+        if self.subject.request.engine == "reference":
             return self._by_reference(cut, parts, punctuations, total, watched)
         engine = self.engine.beside()
         replay = Replay(
             engine,
-            self.dataflow,
-            self.units,
+            self.subject.dataflow,
+            self.subject.units,
             folder,
-            f"{self.id}{folder[-1]}",
+            f"{self.subject.id}{folder[-1]}",
             limits=cut.limits,
             before_run=watched.began,
             punctuations=punctuations,
         )
-        depth = f"../../{self.record.folder.rpartition('/')[2]}"
+        depth = f"../../{self.subject.record.folder.rpartition('/')[2]}"
         for done, increment in self._arrivals(parts):
             replay.offer(below(depth, increment))
-            if self.request.split == "increments":
+            if self.subject.request.split == "increments":
                 replay.run_until_idle()
             watched.tell("recomputes", done, total, "increments")
             if replay.reached:
@@ -242,7 +244,7 @@ class Recomputation:
         watched.began("")
 
         def side(one: Comparison) -> Contents:
-            node = self.dataflow.stages[one.stage]
+            node = self.subject.dataflow.stages[one.stage]
             return contents_since(engine.verification.contents(folder, node, one), one)
 
         return side
@@ -255,10 +257,10 @@ class Recomputation:
         total: int,
         watched: Watched,
     ) -> Side:
-        reference = ReferenceEngine(self.dataflow, punctuations)
+        reference = ReferenceEngine(self.subject.dataflow, punctuations)
         limits = {
             name: cut.limits[leader]
-            for leader, unit in self.units.items()
+            for leader, unit in self.subject.units.items()
             for name in unit.names
             if leader in cut.limits
         }
@@ -266,16 +268,16 @@ class Recomputation:
         for done, increment in self._arrivals(parts):
             records += increment.records
             if records > (most := self.reference_records_max):
-                raise VerificationTooLargeError(self.record.name, records, most)
+                raise VerificationTooLargeError(self.subject.record.name, records, most)
             rows = self.engine.increments.read(
-                self.record.folder, [increment], offset=0, limit=increment.records
+                self.subject.record.folder, [increment], offset=0, limit=increment.records
             )
             taken = replace(increment, files=increment.gone, gone=())
             gone = self.engine.increments.read(
-                self.record.folder, [taken], offset=0, limit=taken.records
+                self.subject.record.folder, [taken], offset=0, limit=taken.records
             )
             reference.feed(increment.flow, rows, gone)
-            if self.request.split == "increments":
+            if self.subject.request.split == "increments":
                 reference.run_until_idle(limits)
             watched.tell("recomputes", done, total, "increments")
         reference.run_until_idle(limits)
@@ -294,7 +296,7 @@ class Recomputation:
 
     def _set_aside(self, reference: ReferenceEngine, stage: str) -> list[tuple[Any, ...]]:
         """Return what the reference set aside; its table is empty, or it is not recomputed."""
-        spec = self.dataflow.stages[stage].translator
+        spec = self.subject.dataflow.stages[stage].translator
 
         def text(values: Mapping[str, Any] | None, schema: Schema | None) -> str | None:
             if values is None or schema is None:
@@ -316,10 +318,10 @@ class Recomputation:
     # the input
 
     def _punctuations(self) -> Iterator[Punctuation]:
-        dropped = closes_dropped(self.open_log(self.record.folder).generations)
+        dropped = closes_dropped(self.open_log(self.subject.record.folder).generations)
         cursor = None
         while True:
-            page = self.store.punctuations(self.record.name, cursor=cursor)
+            page = self.store.punctuations(self.subject.record.name, cursor=cursor)
             yield from (one for one in page.items if one.number not in dropped)
             cursor = page.cursor
             if cursor is None:
@@ -327,15 +329,16 @@ class Recomputation:
 
     def _require_places(self, punctuations: Sequence[Punctuation]) -> None:
         """Raise an error for a punctuation whose flow is split differently in a recomputation."""
-        settled = timeless(self.dataflow) if self.request.split == "increments" else frozenset()
+        dataflow, split = self.subject.dataflow, self.subject.request.split
+        settled = timeless(dataflow) if split == "increments" else frozenset()
         for one in punctuations:
-            if one.flow not in self.dataflow.sources and one.flow.partition(".")[0] not in settled:
-                raise PunctuationUnplacedError(self.record.name, one.flow, one.at)
+            if one.flow not in dataflow.sources and one.flow.partition(".")[0] not in settled:
+                raise PunctuationUnplacedError(self.subject.record.name, one.flow, one.at)
 
     def _parts(self, cut: Cut) -> tuple[_Parts, list[Punctuation]]:
         """Return which parts of each source become one increment, and the moved punctuations."""
         parts, moved = {}, []
-        most = AT_ONCE_MAX if self.request.split == "at_once" else 1
+        most = AT_ONCE_MAX if self.subject.request.split == "at_once" else 1
         dropped = self._dropped()
         for source, end in cut.ends.items():
             gone = [part for part in dropped if part[0] == source]
@@ -354,7 +357,7 @@ class Recomputation:
 
     def _dropped(self) -> list[tuple[str, range]]:
         """Return the increments of sources that roll-backs took out of the queues."""
-        dropped = increments_dropped(self.open_log(self.record.folder).generations)
+        dropped = increments_dropped(self.open_log(self.subject.record.folder).generations)
         return [(source, part) for source, parts in dropped.items() for part in parts]
 
     def _arrivals(self, parts: _Parts) -> Iterator[tuple[int, Increment]]:
@@ -386,7 +389,7 @@ class Recomputation:
             yield came, len(part), Increment(source, number, number, files, gone=gone)
 
     def _increment(self, source: str, index: int) -> IncrementRecord:
-        name, folder = self.record.name, self.record.folder
+        name, folder = self.subject.record.name, self.subject.record.folder
         try:
             record = self.store.increment(name, source, index)
         except NotFoundError as error:

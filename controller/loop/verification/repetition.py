@@ -35,14 +35,13 @@ from cbp.engine.read.repeat import Repeat
 from cbp.engine.storage.table_names import carried_tables
 from cbp.errors import NotFoundError
 from cbp.model.author.code_fingerprint import Code
-from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.generation import home_of
 from cbp.model.flow.increment import Increment
 from cbp.model.plan.fusion import PhysicalStage
 from cbp.model.run.intention import Intention
-from cbp.model.verification import Comparison, Request
+from cbp.model.verification import Comparison
 from controller.loop.records.description_log import Descriptions
-from controller.loop.verification.recomputation import Cut, Side, Watched
+from controller.loop.verification.recomputation import Cut, Side, Subject, Watched
 from controller.store.base import DataflowRecord
 
 Retained = Callable[[DataflowRecord, str], Sequence[Increment]]
@@ -77,21 +76,14 @@ class Repetition:
     """Repeats the changed stages of one cut.
 
     Attributes:
-        id: Prefix of the ids of its runs.
-        changed: Stages that a version or a correction changed, and all their readers.
         retained: Returns the increments of a flow that can still be read.
     """
 
-    id: str
-    record: DataflowRecord
-    dataflow: Dataflow
-    units: Mapping[str, PhysicalStage]
-    changed: frozenset[str]
+    subject: Subject
     engine: Engine
     open_log: Callable[[str], IntentionLog]
     descriptions: Descriptions
     retained: Retained
-    request: Request
     _origins: dict[str, _Origin] = field(init=False, default_factory=dict)
     _retained: dict[str, dict[int, Increment]] = field(init=False, default_factory=dict)
 
@@ -107,12 +99,12 @@ class Repetition:
         """
         origins: dict[str, _Origin | str] = {}
         for one in every:
-            if one.stage not in self.changed:
+            if one.stage not in self.subject.changed:
                 yield one
                 continue
-            leader = next(n for n, unit in self.units.items() if one.stage in unit.names)
+            leader = next(n for n, unit in self.subject.units.items() if one.stage in unit.names)
             if leader not in origins:
-                origins[leader] = self._origin_or_why(self.units[leader], cut)
+                origins[leader] = self._origin_or_why(self.subject.units[leader], cut)
             origin = origins[leader]
             if isinstance(origin, str):
                 yield replace(one, left_out=f"{one.left_out}; {origin}")
@@ -138,16 +130,19 @@ class Repetition:
         Raises:
             CbpError: As in `RunPreparer.prepare`.
         """
-        engine, depth = self.engine.beside(), f"../../{self.record.folder.rpartition('/')[2]}"
+        engine, depth = (
+            self.engine.beside(),
+            f"../../{self.subject.record.folder.rpartition('/')[2]}",
+        )
         total = sum(len(origin.records) for origin in self._origins.values())
         done = 0
         for number, (leader, origin) in enumerate(self._origins.items()):
-            id_ = f"{self.id}{folder[-1]}{number:02x}"
-            unit = self.units[leader]
-            again = Repeat(engine, self.dataflow, unit, folder, id_, watched.began)
+            id_ = f"{self.subject.id}{folder[-1]}{number:02x}"
+            unit = self.subject.units[leader]
+            again = Repeat(engine, self.subject.dataflow, unit, folder, id_, watched.began)
             if origin.tables:
                 state = self.engine.verification.take_over(
-                    self.record.folder, origin.tables, origin.between, folder
+                    self.subject.record.folder, origin.tables, origin.between, folder
                 )
                 again.begin(origin.first - 1, state)
             for record in origin.records:
@@ -159,7 +154,8 @@ class Repetition:
 
         def side(one: Comparison) -> Contents:
             return contents_since(
-                engine.verification.contents(folder, self.dataflow.stages[one.stage], one), one
+                engine.verification.contents(folder, self.subject.dataflow.stages[one.stage], one),
+                one,
             )
 
         return side
@@ -173,7 +169,7 @@ class Repetition:
             return str(why)
 
     def _origin(self, unit: PhysicalStage, last: int) -> _Origin:
-        if self.request.engine != "direct":
+        if self.subject.request.engine != "direct":
             why = "ask the direct engine, which repeats what came since"
             raise _NotRepeatedError(why)
         if unit.leader.translator.framed:
@@ -201,8 +197,8 @@ class Repetition:
         The last value says whether the stage began with nothing then.
         """
         leader = unit.leader.name
-        before = self.descriptions.before(self.record)
-        for description in reversed([*before, self.descriptions.of(self.record)]):
+        before = self.descriptions.before(self.subject.record)
+        for description in reversed([*before, self.descriptions.of(self.subject.record)]):
             begin = description.begin
             if begin is None or set(begin.anew).isdisjoint(unit.names):
                 continue
@@ -215,7 +211,7 @@ class Repetition:
 
     def _records(self, unit: PhysicalStage, begun: int, last: int) -> tuple[list[Intention], str]:
         """Return the newest repeatable records, oldest first, and why there are no more."""
-        log, intentions, why = self.open_log(self.record.folder), [], ""
+        log, intentions, why = self.open_log(self.subject.record.folder), [], ""
         for epoch in range(last, begun - 1, -1):
             record = log.read(unit.leader.name, epoch)
             if record is None:
@@ -238,8 +234,8 @@ class Repetition:
 
     def _behind(self, unit: PhysicalStage, records: Sequence[Intention], why: str) -> _Origin:
         """Begin with the state before the oldest of these records, or the oldest kept state."""
-        leader, log = unit.leader.name, self.open_log(self.record.folder)
-        name, folder, least = self.record.name, self.record.folder, records[0].epoch
+        leader, log = unit.leader.name, self.open_log(self.subject.record.folder)
+        name, folder, least = self.subject.record.name, self.subject.record.folder, records[0].epoch
         home = home_of(log.generations, leader, least)
         stamps = [
             version.stamp_ms
@@ -270,7 +266,7 @@ class Repetition:
             table: version
             for node in unit.members
             for table, version in self.engine.history.shown(
-                self.record.folder, self.record.name, node, at_ms=at_ms
+                self.subject.record.folder, self.subject.record.name, node, at_ms=at_ms
             ).items()
         }
         carried = {table for node in unit.members for table in carried_tables(node)}
@@ -303,7 +299,7 @@ class Repetition:
             _NotRepeatedError: A table can no longer be read as of its moment.
         """
         tables = looked_up_tables(
-            self.dataflow, self.record.folder, unit.members, moments=record.lookups
+            self.subject.dataflow, self.subject.record.folder, unit.members, moments=record.lookups
         )
         return {name: self._as_of(name, one) for name, one in tables.items()}
 
@@ -317,8 +313,8 @@ class Repetition:
         if shown is None:
             why = f"version {moment.version} of {table!r}, which it looked up, is no longer kept"
             raise _NotRepeatedError(why)
-        leader = next(n for n, unit in self.units.items() if one.node.name in unit.names)
-        log, records = self.open_log(self.record.folder), []
+        leader = next(n for n, unit in self.subject.units.items() if one.node.name in unit.names)
+        log, records = self.open_log(self.subject.record.folder), []
         for epoch in range(shown + 1, moment.epoch + 1):
             if (record := log.read(leader, epoch)) is None:
                 why = f"the record of epoch {epoch} of {leader!r} is no longer kept"
@@ -356,7 +352,9 @@ class Repetition:
 
     def _flow(self, flow: str) -> Mapping[int, Increment]:
         if flow not in self._retained:
-            self._retained[flow] = {one.index: one for one in self.retained(self.record, flow)}
+            self._retained[flow] = {
+                one.index: one for one in self.retained(self.subject.record, flow)
+            }
         return self._retained[flow]
 
 

@@ -64,7 +64,7 @@ from controller.loop.verification.errors import (
     VerificationBusyError,
     VerificationInterruptedError,
 )
-from controller.loop.verification.recomputation import Recomputation, Side, output_tables
+from controller.loop.verification.recomputation import Recomputation, Side, Subject, output_tables
 from controller.loop.verification.repetition import Repetition, Retained
 from controller.loop.verification.results import as_json, result_of
 from controller.store.base import DataflowRecord, Event, Store, VerificationRecord
@@ -204,19 +204,20 @@ class Verifications:
         """
         record, dataflow = self._catalog.find(name)
         self._catalog.require_same(record)
-        altered = self._descriptions.anew(record) | self._corrected(record)
-        altered |= self._set_aside(record, dataflow)
+        built, altered = self._altered(record, dataflow)
         changed = behind(dataflow, altered | reading_runs(dataflow))
         collected = {
             flow: self._engine.increments.horizon(record.folder, flow)
             for flow in output_tables(dataflow)
         }
-        tables = _open(comparisons(dataflow, request.split, changed, collected))
 
         def refuse(other: str, known: Verification) -> None:
             raise VerificationBusyError(other, known.dataflow)
 
         id_ = f"v{self._random_hex(6)}"
+        units = self._catalog.units(record)
+        subject = Subject(id_, record, dataflow, units, changed, request, built)
+        tables = _open(_comparisons(subject, collected))
         begun = Verification(
             id_, name, request, "waiting", "waits to begin", began_at=self._clock(), tables=tables
         )
@@ -226,16 +227,48 @@ class Verifications:
         # What is recorded if this process dies before the verification ends.
         cut_off = VerificationInterruptedError(id_, name)
         self._keep(replace(job.shown, status="failed", error=_described(cut_off)))
-        self._executor.submit(self._guarded, job, record, dataflow, changed)
+        self._executor.submit(self._guarded, job, subject)
         return job.shown
 
-    def _corrected(self, record: DataflowRecord) -> set[str]:
-        """Return the stages with corrections that no roll-back has undone."""
+    def _altered(
+        self, record: DataflowRecord, dataflow: Dataflow
+    ) -> tuple[Mapping[str, int] | None, set[str]]:
+        """Return the stages that cannot be recomputed from scratch, but for what they read.
+
+        The first value is that of `Subject.built`: what was before the last swap does not count if
+        all input can still be read.
+        """
+        since = self._descriptions.since_built(record)
+        if since is None or not all(self._complete(record, one) for one in dataflow.sources):
+            corrected = self._corrected(record, {})
+            altered = self._descriptions.anew(record) | corrected
+            return None, {*altered, *self._set_aside(record, dataflow)}
+        begin, altered = since
+        stages = begin.position.stages
+        units = self._catalog.units(record).items()
+        built = {
+            name: stages[leader].epoch
+            for leader, unit in units
+            if leader in stages
+            for name in unit.names
+        }
+        corrected = self._corrected(record, built)
+        return built, {*altered, *corrected, *self._set_aside(record, dataflow)}
+
+    def _complete(self, record: DataflowRecord, source: str) -> bool:
+        """Return whether the first increment of a source is kept, if any came."""
+        oldest = self._store.oldest_increments(record.name, source, limit=1)
+        first = oldest[0].increment.index if oldest else 0
+        return not first and (bool(oldest) or not self._store.next_index(record.name, source))
+
+    def _corrected(self, record: DataflowRecord, first: Mapping[str, int]) -> set[str]:
+        """Return the stages with corrections from these epochs on that no roll-back has undone."""
         generations = self._open_log(record.folder).generations
         return {
             one.leader
             for one in read_notes(self._files, record.folder)
             if home_of(generations, one.leader, one.epoch) == one.generation
+            and one.epoch >= first.get(one.leader, 0)
         }
 
     def _set_aside(self, record: DataflowRecord, dataflow: Dataflow) -> set[str]:
@@ -315,15 +348,13 @@ class Verifications:
 
     # one verification
 
-    def _guarded(
-        self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
-    ) -> None:
+    def _guarded(self, job: _Job, subject: Subject) -> None:
         timer = _after(job.shown.request.seconds_max, self._end, job, "timed_out")
         status: Status = "failed"
         error: dict[str, object] | None = None
         scratch = scratch_folder(self._root, job.shown.id)
         try:
-            status = self._verify(job, record, dataflow, changed, scratch)
+            status = self._verify(job, subject, scratch)
         except _EndedError:
             status = job.why
         except Exception as cause:  # author's code and engines may raise anything
@@ -331,13 +362,13 @@ class Verifications:
                 status = job.why
             else:
                 error = _described(cause)
-                _log.warning("verification.failed", dataflow=record.name, exc_info=cause)
+                _log.warning("verification.failed", dataflow=subject.record.name, exc_info=cause)
         timer.cancel()
         self._clean(scratch)
         differing = [v.table for v in job.verdicts.values() if v.status == "differs"]
         if differing and status in ("equal", "undecided", "timed_out", "cancelled"):
             status = "differs"
-        suspect = first_stage(dataflow, differing)
+        suspect = first_stage(subject.dataflow, differing)
         if not job.shown.ended:
             result = replace(job.shown, status=status, suspect=suspect, error=error)
             try:
@@ -348,7 +379,9 @@ class Verifications:
         if job.patience is not None:
             job.patience.cancel()
         job.tell_progress()
-        _log.info("verification.ended", dataflow=record.name, status=status, suspect=suspect)
+        _log.info(
+            "verification.ended", dataflow=subject.record.name, status=status, suspect=suspect
+        )
 
     def _clean(self, scratch: str) -> None:
         try:
@@ -356,21 +389,9 @@ class Verifications:
         except CbpError as error:  # another instance leads now, and removes it at its next start
             _log.warning("verification.scratch_left", folder=scratch, error=error.as_dict())
 
-    def _verify(
-        self,
-        job: _Job,
-        record: DataflowRecord,
-        dataflow: Dataflow,
-        changed: frozenset[str],
-        scratch: str,
-    ) -> Status:
+    def _verify(self, job: _Job, subject: Subject, scratch: str) -> Status:
         recomputation = Recomputation(
-            job.shown.id,
-            record,
-            dataflow,
-            self._catalog.units(record),
-            changed,
-            job.shown.request,
+            subject,
             self._store,
             self._engine,
             self._open_log,
@@ -382,8 +403,11 @@ class Verifications:
         cut = recomputation.cut(job)
         # More may have been collected since the request.
         collected = recomputation.collected(cut)
-        repetition = self._repetition(job, record, dataflow, changed)
-        every = list(comparisons(dataflow, job.shown.request.split, changed, collected))
+        repetition = Repetition(
+            subject, self._engine, self._open_log, self._descriptions, self._retained
+        )
+        dataflow, request = subject.dataflow, subject.request
+        every = _comparisons(subject, collected)
         every = [
             replace(one, left_out=cut.not_run.get(one.stage, one.left_out))
             for one in repetition.chosen(every, cut, collected)
@@ -413,7 +437,7 @@ class Verifications:
 
         first = made(1)
         differs = self._compare(job, dataflow, wanted, first, recomputation.tables(cut))
-        if not differs and not job.shown.request.twice:
+        if not differs and not request.twice:
             return without_difference
         # Two recomputations of one input separate wrong tables from unstable translators.
         earlier, job.verdicts = job.verdicts, {}
@@ -426,22 +450,6 @@ class Verifications:
             job.verdicts = {**job.verdicts, **earlier}
             job.show_tables()
         return "differs" if differs else without_difference
-
-    def _repetition(
-        self, job: _Job, record: DataflowRecord, dataflow: Dataflow, changed: frozenset[str]
-    ) -> Repetition:
-        return Repetition(
-            job.shown.id,
-            record,
-            dataflow,
-            self._catalog.units(record),
-            changed,
-            self._engine,
-            self._open_log,
-            self._descriptions,
-            self._retained,
-            job.shown.request,
-        )
 
     def _compare(
         self,
@@ -483,6 +491,23 @@ class Verifications:
             )
             job.show_tables()
         return any(verdict.status == "differs" for verdict in job.verdicts.values())
+
+
+def _comparisons(subject: Subject, collected: Mapping[str, int]) -> list[Comparison]:
+    """Return the comparisons of a verification.
+
+    The records that a swap brought are older than every increment, so it hides all before it.
+    """
+    built, split = subject.built, subject.request.split
+    if built is not None:
+        collected = {
+            flow: first
+            for flow, first in collected.items()
+            if first > built.get(flow.partition(".")[0], 0)
+        }
+    return list(
+        comparisons(subject.dataflow, split, subject.changed, collected, built=built is not None)
+    )
 
 
 def _open(every: Iterable[Comparison]) -> tuple[TableVerdict, ...]:

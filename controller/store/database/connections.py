@@ -57,7 +57,7 @@ from controller.store.errors import (
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
 STUCK_SECONDS = 3
-"""One of two transactions of a stalled process can wait for the other: a take-over waits twice."""
+"""A stalled process may have two transactions that wait for each other: a take-over waits twice."""
 LOCK_SECONDS = 8
 """Longer than a stalled process keeps a lock; shorter than `ANSWER_SECONDS`, to get its error."""
 ANSWER_SECONDS = 10.0
@@ -349,7 +349,7 @@ def files_of(path: Path) -> list[Path]:
 
 
 def require_files(path: Path, label: str) -> None:
-    """Refuse what is no file, before SQLite opens it: reading a FIFO would block for ever.
+    """Refuse what is not a file, before SQLite opens it: reading a FIFO would block for ever.
 
     Raises:
         DatabaseDamagedError: A folder, a FIFO, a device or a dangling link is there.

@@ -59,6 +59,21 @@ class Gauges:
             frozenset(unreadable),
         )
 
+    def queued(self) -> set[str]:
+        """Return the dataflows that have an increment in a queue, framed ones too."""
+        with self._database.read_once() as connection:
+            return set(connection.scalars(select(queue.c.dataflow).distinct()))
+
+    def paused_stages(self) -> Mapping[str, Mapping[str, str]]:
+        """Return dataflow -> stage -> why it is paused; reads no other stages."""
+        c = stages.c
+        query = select(c.dataflow, c.stage, c.paused_because).where(c.paused_because != "")
+        paused: dict[str, dict[str, str]] = {}
+        with self._database.read_once() as connection:
+            for dataflow, stage, why in connection.execute(query):
+                paused.setdefault(dataflow, {})[stage] = why
+        return paused
+
     def quarantined(self) -> Mapping[tuple[str, str], int]:
         """Return (dataflow, source) -> files in quarantine; reads no other claims."""
         c = claims.c

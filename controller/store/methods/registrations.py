@@ -192,7 +192,7 @@ class Registrations:
             for table in reversed(metadata.sorted_tables):
                 parts = table.foreign_keys and "dataflow" in table.c
                 if table is not dataflows and not parts:
-                    continue  # its rows are no part of a dataflow
+                    continue  # its rows are not part of a dataflow
                 owner = table.c.name if table is dataflows else table.c.dataflow
                 connection.execute(delete_from(table).where(owner == name))
             tell(connection, Event(kind="dataflow.deleted", dataflow=name))

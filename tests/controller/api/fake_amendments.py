@@ -46,7 +46,8 @@ class FakeAmendments:
             UndoneInput("urls", n, (not drop_later or n < 23) and n not in indexes)
             for n in range(25)
         )
-        return RollbackPlan(begun, cut, 20, {"count.urls": 3}, 2, tables, before, undone)
+        back = {"urls": (7,)} if to == "count:1" and 7 not in indexes else {}
+        return RollbackPlan(begun, cut, 20, {"count.urls": 3}, 2, tables, before, undone, back)
 
     def roll_back(
         self,

@@ -161,6 +161,9 @@ class FakeController:
     def dataflow(self, name: str) -> Dataflow:
         return self.registry.compile(self.store.dataflow(name).document)
 
+    def compiled(self, record: DataflowRecord) -> Dataflow:
+        return self.dataflow(record.name)
+
     def troubles(self, name: str | None = None) -> list[Trouble]:
         return [trouble for trouble in self.in_trouble if name in (None, trouble.dataflow)]
 

@@ -100,6 +100,16 @@ class FakeStore(FakeAccessStore):
                 return one
         raise NotFoundError(kind="sink", name=f"{dataflow}.{sink}")
 
+    def queued(self) -> set[str]:
+        gauges = self.gauges()
+        return {one.dataflow for one in gauges.queues if one.increments} | gauges.unreadable
+
+    def paused_stages(self) -> dict[str, dict[str, str]]:
+        return {
+            name: {one.stage: one.paused_because for one in self.stages(name) if one.is_paused}
+            for name in self.records
+        }
+
     def quarantined(self) -> dict[tuple[str, str], int]:
         return {("clicks", "urls"): 1}
 

@@ -15,6 +15,7 @@ from typing import Any
 import pytest
 
 from controller.server.service_process import free_port
+from tests.gate.service_logs import ended, watch
 
 ARGUMENTS = ("demo", "--engine", "local", "--limit", "150", "--increments", "2")
 OFFERED = {point.name for point in importlib.metadata.entry_points(group="cbp.dataflows")}
@@ -69,11 +70,14 @@ def kept(tmp_path_factory: pytest.TempPathFactory) -> Iterator[tuple[Path, dict[
     tmp_path = tmp_path_factory.mktemp("kept")
     process = start(tmp_path, "--keep", "--json")
     output, _ = process.communicate(timeout=240)
+    for folder in folders(tmp_path):
+        watch(folder / "service.log")
     try:
         assert process.returncode == 0, output
         yield tmp_path, json.loads(output)
     finally:
         for folder in folders(tmp_path):
+            ended(folder / "service.log")
             for pid in processes_in(folder):
                 os.kill(pid, signal.SIGKILL)
 

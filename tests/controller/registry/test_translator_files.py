@@ -191,6 +191,17 @@ def test_odd_paths_are_refused_at_the_start(
     assert word in caught.value.message
 
 
+def test_a_name_of_a_module_of_python_is_refused_where_the_file_shadows_it(
+    folder: Path, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """Code of Python's modules is not compared, so a new version of the file went unnoticed."""
+    write(folder, {"antigravity.py": COUNT})
+    monkeypatch.syspath_prepend(folder)  # as `python -m controller.cli serve` in that folder
+    with pytest.raises(DefinitionError, match="installed module") as caught:
+        TranslatorFiles([folder / "antigravity.py"])
+    assert caught.value.mistake.code == "translators_path_invalid"
+
+
 def test_modules_of_one_name_in_two_folders_are_refused(folder: Path) -> None:
     """The second would get the first one's code."""
     write(folder, {"more/filed_count.py": COUNT, "more/filed_text.py": ""})

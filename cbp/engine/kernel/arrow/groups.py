@@ -218,7 +218,7 @@ def as_table(value: Any) -> pa.Table:
     """Return what an author emitted as an Arrow table.
 
     Raises:
-        TypeError: The value is no table.
+        TypeError: The value is not a table.
     """
     if isinstance(value, pa.Table):
         return value

@@ -9,8 +9,9 @@ A run has one task, which owns all buckets. Signed hashes ascend only within a h
 
 from __future__ import annotations
 
+from collections import Counter
 from collections.abc import Callable, Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, field
 
 import numpy as np
 import numpy.typing as npt
@@ -25,6 +26,7 @@ from cbp.engine.kernel.arrow.state_diff import take_rows
 from cbp.engine.kernel.view_changes import ViewChanges
 from cbp.engine.state.bucket_state import BucketState
 from cbp.engine.storage.external_sort import order_by_columns
+from cbp.errors import RunTooLargeError
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
 Int64s = npt.NDArray[np.int64]
@@ -33,6 +35,32 @@ Halves = tuple[BucketState, BucketState]
 """The buckets whose hashes are not below zero, and those whose hashes are."""
 
 _HASH = "_hash"
+
+
+@dataclass
+class Room:
+    """The memory of one call: the bytes of the records that it reads and puts.
+
+    Attributes:
+        stage: The stage, for the error.
+        most: How many it may take.
+        taken: How many it took so far.
+    """
+
+    stage: str
+    most: int
+    taken: int = 0
+
+    def take(self, records: pa.Table) -> pa.Table:
+        """Return the records, once there is room for them.
+
+        Raises:
+            RunTooLargeError: There is not.
+        """
+        self.taken += records.nbytes
+        if self.taken > self.most:
+            raise RunTooLargeError(self.stage, self.most)
+        return records
 
 
 @dataclass(frozen=True, slots=True)
@@ -56,12 +84,17 @@ class ReachedState:
         spec: The state.
         translator: Its translator, which declares the key.
         hash_mask: The bits of a hash that count.
+        room: Where the records that are read have place.
+        reads: How its author read it: `whole` reads of all records, `keys` that were asked for, and
+            `records` that were given.
     """
 
     spec: StateSpec
     translator: TranslatorSpec
     halves: Halves
     hash_mask: int
+    room: Room
+    reads: Counter[str] = field(default_factory=Counter)
 
     @property
     def size(self) -> int:
@@ -75,9 +108,10 @@ class ReachedState:
         tables, places = [self._empty], [np.empty(0, np.int64)]
         for call, rows in self._calls(keys.select(range(many))):
             found, positions = call.locate(np.arange(len(rows)), second.take(pa.array(rows)))
-            tables.append(call.take(positions))
+            tables.append(self.room.take(call.take(positions)))
             places.append(rows[found])
         rows = np.concatenate(places)
+        self.reads.update(keys=keys.num_rows, records=len(rows))
         order = stable_order(rows)
         return rows[order], pa.concat_tables(tables).take(pa.array(order))
 
@@ -85,7 +119,9 @@ class ReachedState:
         """Return all records with these keys of the stage, in any order."""
         tables = [self._empty]
         for call, rows in self._calls(keys):
-            tables.append(call.take(call.found(np.arange(len(rows)))[1]))
+            found = call.take(call.found(np.arange(len(rows)))[1])
+            tables.append(self.room.take(found))
+        self.reads.update(keys=keys.num_rows, records=sum(map(len, tables)))
         return pa.concat_tables(tables)
 
     def all(self) -> pa.Table:
@@ -98,7 +134,8 @@ class ReachedState:
                 if len(rows):
                     table = state.whole(at).take(rows, names).cast(self._empty.schema)
                     state.bytes_read += table.nbytes
-                    tables.append(table)
+                    tables.append(self.room.take(table))
+        self.reads.update(whole=1, records=sum(map(len, tables)))
         return pa.concat_tables(tables)
 
     def settle(

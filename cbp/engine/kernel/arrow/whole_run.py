@@ -5,6 +5,7 @@ tables of inputs -> author -> puts and deletions of any key -> `ReachedState.set
 
 from __future__ import annotations
 
+import re
 from collections.abc import Mapping
 from dataclasses import dataclass
 from functools import partial
@@ -16,13 +17,16 @@ from cbp.engine.columnar.author_errors import author_error
 from cbp.engine.kernel.arrow.emission import conformed_copy
 from cbp.engine.kernel.arrow.groups import Outputs, first_rows
 from cbp.engine.kernel.arrow.kept_tables import ReachedReader, ReachedTables, kept_key, keys_of
-from cbp.engine.kernel.arrow.reached_state import ReachedOperation
+from cbp.engine.kernel.arrow.reached_state import ReachedOperation, Room
 from cbp.errors import is_authors
 from cbp.model.dataflow.call_rules import refuse_returned
 from cbp.model.dataflow.run_context import RunContext, hidden
 from cbp.model.dataflow.stage import StateSpec, TranslatorSpec
 
 Operations = dict[str, list[ReachedOperation]]
+
+_WAY = re.compile(r"[a-z][a-z -]{0,39}")
+"""What a call may return: its way, in a few words."""
 
 
 class RunTables:
@@ -50,10 +54,11 @@ class _Puts:
     spec: TranslatorSpec
     state: StateSpec
     taken: list[ReachedOperation]
+    room: Room
 
     def __call__(self, table: Any) -> None:
         """Put records, in place of those with their keys."""
-        records = conformed_copy(self.state.name, table, self.state.schema)
+        records = self.room.take(conformed_copy(self.state.name, table, self.state.schema))
         names = kept_key(self.spec, self.state).names
         self.taken.append(ReachedOperation(records.select(list(names)), records))
 
@@ -82,8 +87,9 @@ def call_once(
     inputs: Mapping[str, pa.Table],
     readers: Mapping[str, ReachedReader],
     context: RunContext,
-) -> Operations:
-    """Call the author, and return what was put and deleted, by state.
+    room: Room,
+) -> tuple[Operations, str]:
+    """Call the author; return what was put and deleted, by state, and the way that the call went.
 
     Args:
         stage: The stage, for errors.
@@ -91,17 +97,26 @@ def call_once(
         inputs: The records of each input, in the types that authors see.
         readers: Find the records of each kept state.
         context: What the author's code may know of the run.
+        room: Where the records that are read and put have place.
+
+    Raises:
+        AuthorCodeError: The author's code failed.
+        RunTooLargeError: There is no room for all records.
     """
+    for table in inputs.values():
+        room.take(table)
     taken: Operations = {state.name: [] for state in spec.kept}
     given: dict[str, Any] = {**inputs, **reached_tables(spec, readers)}
     if spec.gives_run:
         given["run"] = context
-    out = Outputs({state.name: _Puts(spec, state, taken[state.name]) for state in spec.kept})
+    out = Outputs({state.name: _Puts(spec, state, taken[state.name], room) for state in spec.kept})
     try:
-        refuse_returned(spec.translate(RunTables(given), out))
+        way = spec.translate(RunTables(given), out)
+        if not (isinstance(way, str) and _WAY.fullmatch(way)):
+            refuse_returned(way)
     except BaseException as exc:
         if not is_authors(exc):
             raise
         shown = {name: first_rows(table) for name, table in inputs.items()}
         raise author_error(exc, spec, stage=stage, inputs=shown) from exc
-    return taken
+    return taken, str(way or "")

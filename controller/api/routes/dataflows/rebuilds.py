@@ -22,8 +22,6 @@ from controller.loop.beside.rebuild_job import RebuildJob
 from controller.loop.controller import Controller
 from controller.store.base import Store
 
-__all__ = ["routes"]
-
 routes = router("rebuilds")
 
 Seed = Annotated[str, StringConstraints(pattern=r"^[A-Za-z_][A-Za-z0-9_]*=.+$", max_length=4_000)]

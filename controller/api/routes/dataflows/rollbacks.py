@@ -155,6 +155,10 @@ class RollbackPlanOut(Model):
         description="With `drop_later`: source to its increments that had arrived before that "
         "moment and were not read then; they are applied again."
     )
+    comes_back: dict[str, list[int]] = Field(
+        description="Source to its increments that an earlier roll-back took away, and that are "
+        "applied again, since this one goes to before it."
+    )
     corrections: list[CorrectionUndoneOut] = Field(
         description="Corrections that it would undo, oldest first."
     )

@@ -27,7 +27,7 @@ from controller.api.routing.scopes import needs
 routes = router("state")
 
 _OWN = ("_epoch", "_stage", "_at", "_limit", "_cursor")
-"""Parameters of a look-up that are no columns."""
+"""Parameters of a look-up that are not columns."""
 
 
 @routes.get(

@@ -15,8 +15,8 @@ from hypothesis import strategies as st
 
 from cbp import DataflowBuilder, Input, State, TranslateRun, View
 from cbp.engine.direct import LocalEngine
-from cbp.engine.storage.engine_limits import DEFAULT_LIMITS
-from cbp.errors import AuthorCodeError, CbpError
+from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits
+from cbp.errors import AuthorCodeError, CbpError, RunTooLargeError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.plan.explain import PhysicalLimits, explain
 from cbp.model.plan.fusion import choose_leaders
@@ -161,6 +161,39 @@ def test_a_run_costs_what_it_touches(tmp_path: Path) -> None:
     assert [row["n"] for row in driver.state("stage", "degrees") if row["node"] in (0, 7)] == [2, 3]
     runs = Path(driver.folder, "state", "stage.degrees", "_runs").rglob("*.parquet")
     assert sum("000000000001-" in path.name for path in runs) <= 2, "a file for each bucket"
+
+
+@pytest.mark.parametrize("epochs", [1, 2], ids=["puts", "reads"])
+def test_a_call_without_room_is_refused_and_changes_nothing(epochs: int, tmp_path: Path) -> None:
+    """In time: before it holds all that it asked for; with room, the same run ends."""
+    dataflow = dataflow_of(Hoard(), {"items": "k BIGINT"})
+    driver = Driver(LocalEngine(cache=f"{tmp_path}/c"), dataflow, tmp_path / "t")
+    for epoch in range(epochs):
+        items = [{"k": at} for at in range(1_000 if epoch == 0 else 1)]
+        driver.feed("s_items", items)
+        if epoch < epochs - 1:
+            driver.run_until_idle()
+    before = len(driver.state("stage", "held"))
+    small = EngineLimits(whole_run_bytes=15_000)
+    with_room, driver.engine = driver.engine, LocalEngine(cache=f"{tmp_path}/c", limits=small)
+    with pytest.raises(RunTooLargeError, match="CBP_WHOLE_RUN_BYTES_MAX"):
+        driver.run_until_idle()
+    assert len(driver.state("stage", "held")) == before
+    driver.engine = with_room
+    driver.run_until_idle()
+    assert len(driver.state("stage", "held")) == 1_000
+
+
+class Hoard(TranslateRun):
+    """Keep what comes, and look at all that was kept."""
+
+    items = Input("k BIGINT", route_by="k")
+    held = State("k BIGINT, more BIGINT", keep=True, key="k")
+
+    def translate(self, tables: Any, out: Any) -> None:
+        """Keep it."""
+        tables.held.all()
+        out.held(tables.items.append_column("more", tables.items["k"]))
 
 
 def test_any_split_gives_the_degrees_of_one_batch() -> None:

@@ -8,6 +8,7 @@ from pathlib import Path
 import pytest
 
 from cbp.model.plan.explain import PhysicalLimits
+from stages.translators.components_arrow import ComponentsArrow
 from tests.controller.cli.conftest import Cbp
 from tests.controller.live import Live, live
 from tests.controller.world import FUSED
@@ -109,3 +110,31 @@ def test_a_call_without_a_name_or_with_an_unknown_one_is_refused(cbp: Cbp, servi
     for arguments in (("explain", "nobody"), ("explain", "--run", "nobody")):
         outcome = cbp(*arguments, "--json", session=service.session)
         assert (outcome.status, outcome.json["error_code"]) == (1, "not_found")
+
+
+def test_a_loop_says_which_way_it_goes_and_went(cbp: Cbp, tmp_path: Path):
+    """The plan says what decides, and the story of a run what was read of each state."""
+    (tmp_path / "graph").mkdir()
+    made = live(tmp_path / "graph", translators={"components": ComponentsArrow})
+    made.world.controller.register(
+        {
+            "name": "graph",
+            "sources": {"edges": {"schema": "src BIGINT, dst BIGINT, gone BOOLEAN"}},
+            "stages": {
+                "parts": {
+                    "translator": "components",
+                    "parameters": {"changes": False},
+                    "inputs": {"edges": "edges"},
+                }
+            },
+        }
+    )
+    for edge in ((1, 2, None), (2, 3, None)):
+        made.world.arrive("graph", "edges", edge)
+        made.world.ticks()
+    plan = cbp("explain", "graph", session=made.session)
+    assert "goes by what changed: reads what it comes to, by key; from one edge for 16" in plan.out
+    newest = made.world.store.runs("graph").items[0]
+    story = cbp("explain", "--run", newest.id, session=made.session)
+    assert "way: anew; read 2 records of held as a whole; read 2 records of links" in story.out
+    made.world.close()

@@ -80,6 +80,16 @@ def test_what_is_not_dropped_is_said(cbp: Cbp) -> None:
         assert "had arrived" not in cbp(*BACK, *more).out
 
 
+def test_what_an_earlier_roll_back_left_out_is_said_if_it_comes_back(cbp: Cbp) -> None:
+    """In the plan and in the answer, with the names by which it can be left out again."""
+    words = "1 increment of urls that an earlier roll-back left out or dropped: applied again"
+    back = ("rollback", "clicks", "--to", "count:1")
+    assert words in cbp(*back, "--dry-run").out
+    assert cbp(*back, "--dry-run", "--json").json["comes_back"] == {"urls": [7]}
+    assert "urls/7 (leave files out with --without)" in cbp(*back, "--yes", "--reason", "x").out
+    assert words not in cbp(*back, "--dry-run", "--without", "urls/7").out
+
+
 def test_it_is_done_with_a_reason_and_listed(cbp: Cbp, service: Service) -> None:
     """Who and why reach the controller, and are listed afterwards."""
     refused = cbp(*BACK, "--yes")

@@ -123,7 +123,7 @@ def test_new_columns_are_proposed_with_their_types(
     assert reason["code"] == "column_unknown"
     assert reason["new_columns"] == ["device STRING", "at DOUBLE"]
     assert "device STRING, at DOUBLE" in reason["message"]
-    assert "cbp quarantine readmit DATAFLOW orders --all --code column_unknown" in reason["message"]
+    assert "cbp quarantine add-columns DATAFLOW orders" in reason["message"]
     schema = ", ".join(["id BIGINT, name STRING", *reason["new_columns"]])
     first, _ = accepted(data, tmp_path, schema, format_)
     assert first == {"id": 1, "name": None, "device": "a", "at": 1.5}

@@ -20,11 +20,12 @@ from cbp.errors import (
     RollbackImpossibleError,
 )
 from cbp.model.flow.retention import FlowRetention
-from cbp.model.verification import Comparison, Request
+from cbp.model.run.correction import Correction
+from cbp.model.verification import Comparison, Request, Verification
 from controller.cli import main
 from controller.cli.session import Session
 from controller.loop import LoopLimits
-from controller.loop.beside.build_beside import TableDifference
+from controller.loop.beside.build_beside import Build, TableDifference
 from controller.loop.beside.rebuild_job import RebuildJob
 from controller.loop.housekeeping.input_retention import Keep
 from controller.settings import Settings
@@ -406,21 +407,28 @@ def test_a_lost_store_comes_back_behind_a_swap(world: Beside) -> None:
     assert world.picture() == late
 
 
+def verified(world: Beside) -> Verification:
+    begun = world.controller.verifications.start("d", Request())
+    return world.controller.verifications.show(begun.id)
+
+
 def test_a_swapped_dataflow_verifies_and_rolls_back(calm: Beside) -> None:
-    """Its epochs since the swap are repeated from its tables; none before it can be reached."""
+    """All that was built is recomputed, with what came since; none before it can be reached."""
     calm.controller.register(document())
     arrive(calm, 0, 4)
     calm.ticks()
     calm.swap(calm.build(document("tripled")))
     swapped = calm.seen()
     number = calm.store.position("d").number
+    assert verified(calm).status == "equal"
     for last in (5, 6, 7):
         arrive(calm, last - 1, last)
         calm.ticks()
     late = calm.seen()
-    verification = calm.controller.verifications.start("d", Request())
-    result = calm.controller.verifications.show(verification.id)
-    assert result.status in ("equal", "undecided"), result
+    result = verified(calm)
+    assert result.status == "equal", result
+    records = {one.table: one.records for one in result.tables}
+    assert records["flows/best.seen"] == 2 * 2 * 7, "those that were built, too"
     calm.controller.amendments.roll_back("d", str(number), who="me", why="a try", pause=True)
     assert calm.seen() == swapped
     calm.controller.resume("d")
@@ -428,6 +436,24 @@ def test_a_swapped_dataflow_verifies_and_rolls_back(calm: Beside) -> None:
     assert calm.seen() == late
     with pytest.raises(RollbackImpossibleError):
         calm.controller.amendments.roll_back("d", str(number - 1), who="me", why="a try")
+
+
+def test_a_verification_finds_what_a_swap_brought(
+    calm: Beside, monkeypatch: pytest.MonkeyPatch
+) -> None:
+    """A correction from before it does not count; a record that the build left out is missed."""
+    calm.controller.register(document())
+    arrive(calm, 0, 4)
+    calm.ticks()
+    right = [Correction({"word": "x"}, "set", ({"n": 100},))]
+    calm.controller.amendments.correct("d", "sum", "sums", right, who="me", why="wrong")
+    calm.ticks()
+    assert verified(calm).status == "undecided"
+    calm.swap(calm.build(document()))
+    assert verified(calm).status == "equal"
+    monkeypatch.setattr(Build, "_dropped", lambda build: {"a": [range(1)]})
+    calm.swap(calm.build(document("tripled")))
+    assert verified(calm).status == "differs"
 
 
 def test_a_stage_behind_cannot_be_rebuilt_alone_afterwards(world: Beside) -> None:

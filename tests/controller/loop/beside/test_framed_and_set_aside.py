@@ -223,3 +223,26 @@ def test_other_code_may_set_other_records_aside(world: Framed) -> None:
     world.swap(job)
     assert world.sums() == {"a": 1}
     assert [n for n, _, _ in set_aside(world)] == [13]
+
+
+@pytest.mark.parametrize("beside", [True, False])
+def test_a_rebuild_that_sets_nothing_aside_any_more_leaves_nothing_there(
+    world: Framed, beside: bool
+) -> None:
+    """What was set aside is applied, or its error stops the stage: it does not come back later."""
+    world.controller.register(aside())
+    world.feed(("a", 1), ("b", 13))
+    stops = document_of(sum="sum", again={"translator": "sum", "inputs": {"items": "sum.totals"}})
+    if beside:
+        world.swap(world.build(stops))
+    else:
+        choice = Choice(rebuild=frozenset({"sum", "again"}))
+        world.controller.change(stops, choice=choice)
+        world.ticks()
+    assert world.sums() == {"a": 1, "b": 13}
+    world.controller.change(aside("sum"), choice=Choice(keep=frozenset({"sum"})))
+    assert set_aside(world) == []
+    if beside:
+        return
+    world.feed(("a", 2))
+    assert world.sums()["a"] == 3

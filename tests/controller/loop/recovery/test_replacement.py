@@ -21,6 +21,7 @@ from cbp.errors import (
 )
 from cbp.model.verification import Request
 from cbp.model.version.version_change import Choice
+from controller.ingest.errors import FileRetractedError
 from controller.ingest.uploads import Author
 from controller.store.base import open_store
 from tests.cbp.engine.small_limits import small_limits
@@ -111,7 +112,7 @@ def test_a_file_is_taken_back_and_can_come_again(shelf: Shelf) -> None:
     del shelf.counts["tuesday"]
     shelf.take_in()
     shelf.require_right()
-    with pytest.raises(NotFoundError):
+    with pytest.raises(FileRetractedError):
         shelf.retract("tuesday")
     shelf.put("tuesday", *DAYS["tuesday"])
     shelf.counts["tuesday"] = DAYS["tuesday"]

@@ -4,6 +4,7 @@ from __future__ import annotations
 
 from collections.abc import Iterator
 from pathlib import Path
+from typing import Any
 
 import pytest
 
@@ -63,6 +64,7 @@ def test_what_was_left_out_stays_so_until_a_roll_back_goes_behind_it(world: Worl
         for drop_later in (False, True):
             planned = plan(world, to, name="one", drop_later=drop_later)
             assert all(one.index != 1 or not one.again for one in planned.undone_inputs)
+            assert planned.comes_back == {}
     world.ticks()
     assert words(world) == ["w0", "w2"]
     arrive(world, "f1", 1, word="w1")
@@ -70,6 +72,21 @@ def test_what_was_left_out_stays_so_until_a_roll_back_goes_behind_it(world: Worl
     world.ticks()
     assert words(world) == ["w0", "w1", "w2"]
     assert statuses(world) == ["accepted", "withdrawn", "accepted", "accepted"]
+
+
+@pytest.mark.parametrize("way", [{"without": ["f1"]}, {"drop_later": True}], ids=str)
+def test_what_comes_back_behind_an_earlier_roll_back_is_said(
+    world: World, way: dict[str, Any]
+) -> None:
+    """A file that was left out as wrong would else be back without a word."""
+    back(world, "sum:0", name="one", **way)
+    world.ticks()
+    planned = plan(world, "0", name="one")
+    gone = (1, 2) if "drop_later" in way else (1,)
+    assert planned.comes_back == {"a": gone}
+    named = [f"a/{index}" for index in gone]
+    assert plan(world, "0", name="one", without=named).comes_back == {}
+    assert plan(world, "0", name="one", drop_later=True).comes_back == {}
 
 
 def test_a_file_that_waits_can_be_left_out_with_all_that_came_later(world: World) -> None:

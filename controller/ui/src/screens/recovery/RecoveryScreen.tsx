@@ -5,21 +5,25 @@ import { Page } from "@/components/Page";
 import { OpenIntentions } from "@/screens/recovery/OpenIntentions";
 import { PastRecoveries } from "@/screens/recovery/PastRecoveries";
 import { PastRollbacks } from "@/screens/recovery/PastRollbacks";
+import { Reach } from "@/screens/recovery/Reach";
+import { RebuildBeside } from "@/screens/recovery/RebuildBeside";
 import { RollBack } from "@/screens/recovery/RollBack";
 import { SnapshotSection } from "@/screens/recovery/SnapshotSection";
 
-/** What is open, what a recovery did, and roll-back to an earlier moment. */
+/** What is open, what a recovery did, how far back one can go, roll-back and rebuilds. */
 export default function RecoveryScreen() {
   const { dataflow = "" } = useParams();
   return (
     <Page
       title={`Recovery of ${dataflow}`}
-      lead="What is committed and not yet published, what the last recoveries did, and roll-back to an earlier moment."
+      lead="What is committed and not yet published, what the last recoveries did, roll-back to an earlier moment, and rebuilds."
       cli={["cbp", "intentions", dataflow]}
     >
       <Stack gap="xl">
         <OpenIntentions dataflow={dataflow} />
+        <Reach dataflow={dataflow} />
         <RollBack dataflow={dataflow} />
+        <RebuildBeside dataflow={dataflow} />
         <PastRollbacks dataflow={dataflow} />
         <PastRecoveries dataflow={dataflow} />
         <SnapshotSection dataflow={dataflow} />

@@ -49,6 +49,10 @@ export function undoneInWords(plan: Plan): string[] {
       ([source, n]) =>
         `${formatCounted(n, "increment")} of ${source} had arrived before that moment, and ${n === 1 ? "is" : "are"} applied again.`,
     ),
+    ...Object.entries(plan.comes_back).map(
+      ([source, { length: n }]) =>
+        `${formatCounted(n, "increment")} of ${source} that an earlier roll-back left out or dropped ${n === 1 ? "is" : "are"} applied again.`,
+    ),
     ...(plan.closes_again > 0
       ? [`${formatCounted(plan.closes_again, "later close")} ${plan.closes_again === 1 ? "is" : "are"} restored.`]
       : []),

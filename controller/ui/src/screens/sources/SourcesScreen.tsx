@@ -1,4 +1,5 @@
-import { Alert, Anchor, Button, Code, Group, Paper, Select, SimpleGrid, Stack, Text, Title } from "@mantine/core";
+import { Alert, Anchor, Button, Code, Group, Paper, Select, SimpleGrid, Stack, Text, Title, VisuallyHidden } from "@mantine/core";
+import { useState } from "react";
 import { Link, useParams } from "react-router";
 
 import { client } from "@/api/client";
@@ -16,6 +17,8 @@ import { StateBadge } from "@/components/StateBadge";
 import { formatBytes, formatCount, formatCounted, UNKNOWN } from "@/format/format";
 import { usePaging } from "@/hooks/paging";
 import { useUrlStates } from "@/hooks/urlState";
+import { ReachLine } from "@/screens/recovery/Reach";
+import { CorrectionDialog } from "@/screens/sources/CorrectionDialog";
 import { reasonText } from "@/screens/sources/upload";
 import { UploadZone } from "@/screens/sources/UploadZone";
 
@@ -103,6 +106,7 @@ function OneSource({ dataflow, source, status, onStatus, rejects, onRejects }: S
         Or move whole files into <Code style={{ overflowWrap: "anywhere" }}>{source.folder}</Code>
       </Text>
       {source.bucket !== null && source.bucket !== undefined && <Bucket bucket={source.bucket} />}
+      <ReachLine dataflow={dataflow} source={source.name} />
       <Files dataflow={dataflow} source={source.name} status={status} onStatus={onStatus} />
     </Stack>
   );
@@ -236,7 +240,9 @@ function Unclaimed({ source }: { source: Source }) {
 }
 
 function Files({ dataflow, source, status, onStatus }: { dataflow: string; source: string; status: string; onStatus: (status: string) => void }) {
+  const session = useSession();
   const paging = usePaging();
+  const [corrected, setCorrected] = useState("");
   const known = status in WORDS ? (status as Status) : undefined;
   const query = {
     source,
@@ -270,7 +276,10 @@ function Files({ dataflow, source, status, onStatus }: { dataflow: string; sourc
       {claims.data !== undefined && (
         <DataTable
           label="Files"
-          columns={columnsOf(dataflow, source, items.some((one) => one.rejected > 0))}
+          columns={[
+            ...columnsOf(dataflow, source, items.some((one) => one.rejected > 0)),
+            ...(session.can("admin") ? [correctColumn(items, setCorrected)] : []),
+          ]}
           rows={items}
           rowKey={(row) => row.id}
           minWidth={860}
@@ -278,8 +287,26 @@ function Files({ dataflow, source, status, onStatus }: { dataflow: string; sourc
           paging={<Pager list="files" shown={formatCounted(items.length, "file")} first={paging.first} back={paging.back} next={paging.next(claims.data.cursor)} />}
         />
       )}
+      {corrected !== "" && <CorrectionDialog dataflow={dataflow} source={source} file={corrected} onClose={() => setCorrected("")} />}
     </section>
   );
+}
+
+/** What corrects a file that counts, the newest of its name: another one in its place, or none. */
+function correctColumn(items: readonly Claim[], onCorrect: (file: string) => void): Column<Claim> {
+  return {
+    id: "correct",
+    header: "Correct",
+    render: (row) =>
+      row.same_as?.["by"] !== "retracted" && row === items.find((one) => one.status === "accepted" && one.path === row.path) ? (
+        <Button size="compact-xs" variant="default" onClick={() => onCorrect(row.path)}>
+          Correct
+          <VisuallyHidden> {row.path}</VisuallyHidden>
+        </Button>
+      ) : (
+        ""
+      ),
+  };
 }
 
 function columnsOf(dataflow: string, source: string, rejects: boolean): Column<Claim>[] {

@@ -12,7 +12,7 @@ import { RelativeTime } from "@/components/RelativeTime";
 import { Section } from "@/components/Section";
 import { StateBadge } from "@/components/StateBadge";
 import { usePaging } from "@/hooks/paging";
-import { AskFirst } from "@/screens/tokens/AskFirst";
+import { AskFirst } from "@/components/AskFirst";
 import type { Made } from "@/screens/tokens/SecretDialog";
 
 type Token = components["schemas"]["TokenOut"];

@@ -5,12 +5,15 @@ import type { ReactNode } from "react";
 export function AskFirst({
   title,
   action,
+  harmless = false,
   onClose,
   onConfirm,
   children,
 }: {
   title: string;
   action: string;
+  /** Whether nothing that readers see changes. */
+  harmless?: boolean;
   onClose: () => void;
   onConfirm: () => void;
   children: ReactNode;
@@ -18,13 +21,13 @@ export function AskFirst({
   return (
     <Modal opened onClose={onClose} title={title} closeButtonProps={{ "aria-label": "Close" }}>
       <Stack>
-        <Text size="sm">{children}</Text>
+        <Text size="sm" component="div">{children}</Text>
         <Group justify="flex-end">
           <Button variant="default" onClick={onClose} data-autofocus>
             Cancel
           </Button>
           <Button
-            color="red.8"
+            {...(harmless ? {} : { color: "red.8" })}
             onClick={() => {
               onClose();
               onConfirm();

@@ -1,0 +1,169 @@
+"""The command `cbp quarantine add-columns`: the columns for which a source's files were refused.
+
+cbp quarantine add-columns clicks urls            shows what it would do, and asks
+cbp quarantine add-columns clicks urls --yes
+
+A new version of the same document declares them, and the files are admitted again, oldest first.
+All other rules of a new version hold (`controller.loop.operations.version_change`).
+"""
+
+from __future__ import annotations
+
+import json
+from collections.abc import Mapping, Sequence
+from typing import Annotated, Any
+
+import typer
+
+from cbp.errors.counts import format_count
+from controller.cli.dataflows.register import print_change
+from controller.cli.records.applied import Applied
+from controller.cli.records.quarantine import (
+    Decision,
+    SourceName,
+    WaitForFiles,
+    readmit_many,
+    waiting_claims,
+)
+from controller.cli.session import AsJson, DataflowName, DryRun, Yes, session
+from controller.client.service_client import ServiceClient
+from controller.terminal import one_line, print_json, print_table, print_text
+
+__all__ = ["add_columns_command", "proposed_columns"]
+
+_CODE = "column_unknown"
+Only = Annotated[
+    list[str] | None,
+    typer.Option(
+        "--only", metavar="COLUMN", help="Add only this column; files with others stay refused."
+    ),
+]
+
+
+def add_columns_command(
+    context: typer.Context,
+    dataflow: DataflowName,
+    source: SourceName,
+    only: Only = None,
+    yes: Yes = False,
+    dry_run: DryRun = False,
+    wait: WaitForFiles = False,
+    json_: AsJson = False,
+) -> None:
+    """Declare the columns for which files of a source were refused, and admit the files.
+
+    The columns and their types are those that the files suggest. They become nullable: older
+    records have null in them. Nothing changes before you confirm, since a misspelt column is a new
+    one too. It ends with status 1 if there is nothing to add, or if two files suggest different
+    types for a column: then add it to the document yourself.
+    """
+    waiting = waiting_claims(context, dataflow, source, _CODE)
+    columns, claims = _chosen(waiting, only)
+    if not claims:
+        print_text(f"no file of {source} waits for such a column", on_stderr=True)
+        raise typer.Exit(1)
+    if not json_:
+        _print_columns(columns, claims)
+    with session(context).connect() as service:
+        registered = service.get("dataflows", dataflow)
+        document = _with_columns(registered["document"], source, columns)
+        version = registered["summary"]["version"]  # a newer one is not overwritten
+        answer = _put(service, dataflow, document, version, dry_run=True)
+        asked = not (dry_run or answer["refused"])
+        if asked and (yes or _confirmed(columns, claims)):
+            answer = _put(service, dataflow, document, version, dry_run=False)
+    if not json_ or not answer["done"]:
+        print_json(answer) if json_ else print_change(answer, dry_run="--dry-run")
+    if answer["refused"]:
+        raise typer.Exit(1)
+    if not answer["done"]:
+        return
+    applied = Applied(session(context), dataflow, source) if wait else None
+    reason = f"version {answer['version']} declares {', '.join(columns.values())}"
+    decision = Decision(context, (dataflow, source), "readmit", reason)
+    readmit_many(decision, [one["id"] for one in claims], applied, as_json=json_)
+
+
+def _chosen(
+    waiting: Sequence[Mapping[str, Any]], only: Sequence[str] | None
+) -> tuple[dict[str, str], list[Mapping[str, Any]]]:
+    """Return the columns to add, and the files for which they suffice; says what is disputed.
+
+    Raises:
+        typer.Exit: Status 1 if two files suggest different types for a column to add.
+    """
+    columns, disputed = proposed_columns([one["reason"] or {} for one in waiting])
+    wrong = [name for name in disputed if only is None or name in only]
+    for name in wrong:
+        text = f"{name}: files suggest {' and '.join(disputed[name])}; declare it in the document"
+        print_text(text, "red", on_stderr=True)
+    if wrong:
+        raise typer.Exit(1)
+    chosen = {name: one for name, one in columns.items() if only is None or name in only}
+    declared = set(chosen.values())
+    return chosen, [one for one in waiting if declared >= set(_new(one)) and _new(one)]
+
+
+def _put(
+    service: ServiceClient, dataflow: str, document: Any, version: int, *, dry_run: bool
+) -> Any:
+    return service.put(
+        "dataflows",
+        dataflow,
+        content=json.dumps(document).encode(),
+        content_type="application/json",
+        query={"expected_version": version, "dry_run": str(dry_run).lower()},
+    )
+
+
+def _new(claim: Mapping[str, Any]) -> list[str]:
+    """Return the columns that a refused file suggests, as a schema declares them."""
+    return list((claim["reason"] or {}).get("new_columns", ()))
+
+
+def proposed_columns(
+    reasons: Sequence[Mapping[str, Any]],
+) -> tuple[dict[str, str], dict[str, list[str]]]:
+    """Return the columns that refused files suggest, and those on whose type they disagree.
+
+    Args:
+        reasons: Why each of the files was refused, oldest first.
+
+    Returns:
+        Maps each column to its declaration, such as `device STRING`, in the order in which files
+        brought them; and each disputed column to the types.
+    """
+    types: dict[str, dict[str, str]] = {}
+    for reason in reasons:
+        for declared in reason.get("new_columns", ()):
+            name, _, type_ = declared.partition(" ")
+            types.setdefault(name, {})[type_] = declared
+    agreed = {name: next(iter(of.values())) for name, of in types.items() if len(of) == 1}
+    return agreed, {name: list(of) for name, of in types.items() if len(of) > 1}
+
+
+def _with_columns(
+    document: Mapping[str, Any], source: str, columns: Mapping[str, str]
+) -> dict[str, Any]:
+    """Return a document whose source has these columns too."""
+    declared = document["sources"][source]
+    schema = ", ".join([declared["schema"], *columns.values()])
+    return {
+        **document,
+        "sources": {**document["sources"], source: {**declared, "schema": schema}},
+    }
+
+
+def _print_columns(columns: Mapping[str, str], claims: Sequence[Mapping[str, Any]]) -> None:
+    rows = list[tuple[str, str, int, str]]()
+    for name, declared in columns.items():
+        files = [one for one in claims if declared in _new(one)]
+        first = one_line(files[0]["path"]) if files else ""
+        rows.append((name, declared.partition(" ")[2], len(files), first))
+    print_table(("new column", "type", "files", "first in"), rows, empty="")
+
+
+def _confirmed(columns: Mapping[str, str], claims: Sequence[Mapping[str, Any]]) -> bool:
+    count = format_count(len(columns), "column")
+    files = format_count(len(claims), "refused file")
+    return typer.confirm(f"Add {count} to the schema, and admit {files}?", err=True)

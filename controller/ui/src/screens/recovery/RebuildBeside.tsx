@@ -1,0 +1,171 @@
+import { Button, Group, Progress, Stack, Text } from "@mantine/core";
+import { useState } from "react";
+
+import { client } from "@/api/client";
+import { useAction, useApi } from "@/api/hooks";
+import { stepInWords } from "@/api/jobs";
+import { ProblemError } from "@/api/problem";
+import type { components } from "@/api/schema";
+import { useSession } from "@/api/session";
+import { Asked } from "@/components/Asked";
+import { AskFirst } from "@/components/AskFirst";
+import { CliHint } from "@/components/CliHint";
+import { DataTable, type Column } from "@/components/DataTable";
+import { Notice } from "@/components/Notice";
+import { ProblemMessage } from "@/components/ProblemMessage";
+import { RelativeTime } from "@/components/RelativeTime";
+import { Section } from "@/components/Section";
+import { formatCount } from "@/format/format";
+import { ReachLine } from "@/screens/recovery/Reach";
+
+type Rebuild = components["schemas"]["RebuildJobOut"];
+type Difference = components["schemas"]["TableDifferenceOut"];
+type Asking = "start" | "swap" | "back";
+
+const PATH = "/api/v1/dataflows/{name}/rebuilds";
+const ONE = "/api/v1/dataflows/{name}/rebuilds/{rebuild}";
+
+const count = (records: number | null) => (records === null ? "not compared" : formatCount(records));
+
+const COLUMNS: readonly Column<Difference>[] = [
+  { id: "table", header: "Table", render: (row) => row.table },
+  { id: "now", header: "Records now", align: "right", render: (row) => formatCount(row.before) },
+  { id: "then", header: "Records then", align: "right", render: (row) => formatCount(row.after) },
+  { id: "added", header: "Added", align: "right", render: (row) => row.because || count(row.added) },
+  { id: "gone", header: "Gone", align: "right", render: (row) => count(row.gone) },
+  { id: "changed", header: "Changed", align: "right", render: (row) => count(row.changed) },
+];
+
+/** Builds all tables anew beside the present ones, shows what differs, and swaps them in, or back. */
+export function RebuildBeside({ dataflow }: { dataflow: string }) {
+  const session = useSession();
+  const [asking, setAsking] = useState<Asking>();
+  const path = { name: dataflow };
+  const rebuilds = useApi(["rebuilds", dataflow], () => client.GET(PATH, { params: { path } }), {
+    every: (page) => (page?.items.some((one) => !one.ended) ? 2_000 : undefined),
+  });
+  const job = rebuilds.data?.items.find((one) => !one.ended);
+  const last = rebuilds.data?.items[0];
+  const shown = { notify: false } as const;
+  const start = useAction(() => client.POST(PATH, { params: { path } }), shown);
+  const act = useAction(
+    ({ rebuild, what }: { rebuild: string; what: "swap" | "cancel" }) =>
+      client.POST(what === "swap" ? `${ONE}/swap` : `${ONE}/cancel`, { params: { path: { ...path, rebuild } } }),
+    shown,
+  );
+  const back = useAction(() => client.POST(`${PATH}/back`, { params: { path } }), {
+    ...shown,
+    done: (answer) => `${dataflow} shows its tables from before the swap, at version ${answer.version}`,
+  });
+  const failed = [start, act, back].find((one) => one.isError);
+  const may = session.can("admin");
+  const until = rebuilds.data?.back_until;
+  return (
+    <Section
+      title="Rebuild beside"
+      lead="Computes all tables of the present version again from the input that is kept. Readers see the present tables, which go on, until you swap the new ones in."
+      actions={
+        may && (
+          <>
+            {until !== null && until !== undefined && (
+              <Button variant="default" loading={back.isPending} onClick={() => setAsking("back")}>
+                Swap back
+              </Button>
+            )}
+            <Button loading={start.isPending} disabled={rebuilds.data === undefined || job !== undefined} onClick={() => setAsking("start")}>
+              Build new tables
+            </Button>
+          </>
+        )
+      }
+    >
+      <Asked query={rebuilds}>
+        {() => (
+          <Stack gap="sm">
+            {job === undefined && <Text size="sm">No rebuild is under way.</Text>}
+            {job === undefined && last?.error && <ProblemMessage error={new ProblemError(last.error)} />}
+            {until !== null && until !== undefined && (
+              <Text size="sm">
+                The tables from before the last swap stay: it can be taken back until <RelativeTime at={until} both />.
+              </Text>
+            )}
+            {job !== undefined && (
+              <UnderWay
+                job={job}
+                may={may}
+                busy={act.isPending}
+                onSwap={() => setAsking("swap")}
+                onCancel={() => act.mutate({ rebuild: job.id, what: "cancel" })}
+              />
+            )}
+            {failed !== undefined && <ProblemMessage error={failed.error} />}
+          </Stack>
+        )}
+      </Asked>
+      <CliHint words={["cbp", "rebuild", dataflow]} />
+      {asking === "start" && (
+        <AskFirst title={`Build the tables of ${dataflow} anew?`} action="Build" harmless onClose={() => setAsking(undefined)} onConfirm={() => start.mutate()}>
+          <ReachLine dataflow={dataflow} />
+          Nothing that readers see changes until you swap the new tables in. Building takes about as long as it took to apply all of this input.
+        </AskFirst>
+      )}
+      {asking === "swap" && job !== undefined && (
+        <AskFirst title="Swap the new tables in?" action="Swap" onClose={() => setAsking(undefined)} onConfirm={() => act.mutate({ rebuild: job.id, what: "swap" })}>
+          All tables of {dataflow} change at one time, to version {job.version}. What came meanwhile is applied first. A roll-back does not reach behind the swap, but the swap
+          can be taken back while the old tables stay.
+        </AskFirst>
+      )}
+      {asking === "back" && (
+        <AskFirst title="Show the tables from before the swap?" action="Swap back" onClose={() => setAsking(undefined)} onConfirm={() => back.mutate()}>
+          The version of then takes over again, with its code, and applies what came since.
+        </AskFirst>
+      )}
+    </Section>
+  );
+}
+
+interface UnderWayProps {
+  job: Rebuild;
+  may: boolean;
+  busy: boolean;
+  onSwap: () => void;
+  onCancel: () => void;
+}
+
+function UnderWay({ job, may, busy, onSwap, onCancel }: UnderWayProps) {
+  const ready = job.status === "ready";
+  return (
+    <Stack gap="sm">
+      {ready ? (
+        <Notice tone={job.exact ? "good" : "warn"} title={`New tables are ready, for version ${job.version}`}>
+          {job.exact
+            ? "This is what differs between the present tables and the new ones."
+            : "The dataflow did not come to rest: some differences are input that only one side has applied."}
+        </Notice>
+      ) : (
+        <>
+          <Text size="sm" role="status">
+            {stepInWords(job)}
+          </Text>
+          <Progress value={job.total > 0 ? (100 * job.done) / job.total : 100} animated aria-label="Progress of the rebuild" />
+        </>
+      )}
+      {ready && (
+        <DataTable label="What the swap would change" columns={COLUMNS} rows={job.tables} rowKey={(row) => row.table} minWidth={620} sortName="rebuild-sort" />
+      )}
+      {job.error !== null && <ProblemMessage error={new ProblemError(job.error)} />}
+      {may && (
+        <Group gap="xs">
+          {ready && (
+            <Button loading={busy} onClick={onSwap}>
+              Swap in
+            </Button>
+          )}
+          <Button variant="default" loading={busy} disabled={job.status === "swapping"} onClick={onCancel}>
+            Cancel the rebuild
+          </Button>
+        </Group>
+      )}
+    </Stack>
+  );
+}

@@ -1,0 +1,110 @@
+import { Button, FileInput, Group, Modal, SegmentedControl, Stack, Text, TextInput } from "@mantine/core";
+import { useState } from "react";
+
+import { useAction, useApi } from "@/api/hooks";
+import { addressOf, exactly } from "@/api/records";
+import type { components } from "@/api/schema";
+import { Asked } from "@/components/Asked";
+import { CliHint } from "@/components/CliHint";
+import { Notice } from "@/components/Notice";
+import { ProblemMessage } from "@/components/ProblemMessage";
+import { ReachLine } from "@/screens/recovery/Reach";
+import { correctionInWords } from "@/screens/sources/correction";
+
+type Compared = components["schemas"]["ComparedOut"];
+type Claim = components["schemas"]["ClaimOut"];
+type How = "replace" | "retract";
+
+interface CorrectionDialogProps {
+  dataflow: string;
+  source: string;
+  /** Name of the file that counts. */
+  file: string;
+  onClose: () => void;
+}
+
+/** Replaces a file, or takes it back; shows what that changes, or why it is refused, first. */
+export function CorrectionDialog({ dataflow, source, file, onClose }: CorrectionDialogProps) {
+  const [how, setHow] = useState<How>("replace");
+  const [right, setRight] = useState<File | null>(null);
+  const [by, setBy] = useState("");
+  const [reason, setReason] = useState("");
+  const path = ["dataflows", dataflow, "sources", source, how === "replace" ? "replacements" : "retractions"];
+  const sent = how === "replace" && right !== null ? { body: right } : {};
+  const headers = how === "replace" ? { headers: { "Content-Type": "application/octet-stream" } } : {};
+  const init = { method: "POST", ...headers, ...sent };
+  const action = useAction(
+    () => exactly<Claim>(addressOf(path, [["name", file], ["by", by], ["reason", reason]]), init),
+    {
+      done: how === "replace" ? `${file} is being replaced` : `${file} is being taken back`,
+      onDone: onClose,
+      notify: false,
+    },
+  );
+  const asked = how === "retract" || right !== null;
+  const preview = useApi(
+    ["correction", dataflow, source, file, how, right?.name, right?.size, right?.lastModified],
+    () => exactly<Compared>(addressOf([...path, "preview"], [["name", file]]), init),
+    // What is done cannot be previewed again.
+    { enabled: asked && !action.isPending && !action.isSuccess, follow: false },
+  );
+  return (
+    <Modal opened onClose={onClose} size="lg" title={`Correct ${file}`} closeButtonProps={{ "aria-label": "Close" }}>
+      <form
+        aria-label="Correct a file"
+        onSubmit={(event) => {
+          event.preventDefault();
+          action.mutate();
+        }}
+      >
+        <Stack gap="md">
+          <SegmentedControl
+            aria-label="What becomes of it"
+            value={how}
+            onChange={(value) => setHow(value as How)}
+            data={[
+              { value: "replace", label: "Replace it with another file" },
+              { value: "retract", label: "Take it back" },
+            ]}
+          />
+          {how === "replace" && (
+            <FileInput label="The right file" placeholder="Choose a file" required value={right} onChange={setRight} />
+          )}
+          <ReachLine dataflow={dataflow} source={source} />
+          {asked && (
+            <Asked query={preview} rows={1}>
+              {(made) => (
+                <Notice tone="warn" title="What this changes">
+                  {correctionInWords(made)}
+                </Notice>
+              )}
+            </Asked>
+          )}
+          <Group grow align="flex-start">
+            <TextInput label="Why" required maxLength={1000} value={reason} onChange={(event) => setReason(event.currentTarget.value)} />
+            <TextInput label="Who asks for it" maxLength={200} value={by} onChange={(event) => setBy(event.currentTarget.value)} />
+          </Group>
+          {action.isError && <ProblemMessage error={action.error} />}
+          <Group justify="flex-end">
+            <Text size="xs" c="dimmed">
+              Only the groups in which the two differ are computed again.
+            </Text>
+            <Button variant="default" onClick={onClose}>
+              Cancel
+            </Button>
+            <Button type="submit" loading={action.isPending} disabled={preview.data === undefined || !asked || reason.trim() === ""}>
+              {how === "replace" ? "Replace" : "Take back"}
+            </Button>
+          </Group>
+          <CliHint
+            words={
+              how === "replace"
+                ? ["cbp", "replace", dataflow, source, file, right?.name ?? "FILE", "--dry-run"]
+                : ["cbp", "retract", dataflow, source, file, "--dry-run"]
+            }
+          />
+        </Stack>
+      </form>
+    </Modal>
+  );
+}
