@@ -416,9 +416,8 @@ class Settings(BaseSettings):
         if bool(self.oidc_issuer) is not bool(self.oidc_audience):
             message = "oidc_issuer and oidc_audience need each other; set both, or none"
             raise ValueError(message)
-        if self.oidc_issuer.startswith("http://") and not _is_loopback(
-            urlsplit(self.oidc_issuer).hostname or ""
-        ):
+        issuer = urlsplit(self.oidc_issuer)
+        if issuer.scheme == "http" and not _is_loopback(issuer.hostname or ""):
             message = "oidc_issuer begins with https://; its keys decide who gets in"
             raise ValueError(message)
         for one, other in (("tls_cert", "tls_key"), ("s3_access_key_id", "s3_secret_access_key")):
@@ -587,10 +586,8 @@ def _placed(path: Path, default: Path) -> Path:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 
