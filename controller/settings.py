@@ -64,18 +64,15 @@ class Settings(BaseSettings):
             them, one that crashes, calls `os._exit` or takes all memory takes the service with it.
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
-        whole_run_bytes_max: Bytes of the records that one call of a loop on arrays reads and
-            writes; its task needs about six times as much memory. A run of more is refused.
+        whole_run_bytes_max: Bytes that a loop on arrays reads and writes; memory is 8 times it.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
         spark_conf: Further settings of Spark, as a JSON object.
         resident_workers: Processes beside a local Spark that do small runs without a job, at most
-            one per slot; 0 means that every run is a job. Each takes some hundred megabytes while
-            in use.
+            one per slot; 0: every run is a job. Each takes some hundred megabytes while in use.
         job_start_seconds: What the start of a Spark job costs here. A run without a shuffle goes to
-            resident workers while this is more than a tenth of its estimated time; 0 means that
-            none does.
+            resident workers while this is more than a tenth of its estimated time; 0: none does.
         plan_optimisations: Whether plans in SQL are optimised beyond what Spark does. `off` shows
             whether a wrong result or an error comes from there; results are the same, but slower.
         parallel_runs_max: Concurrent runs over all dataflows.
@@ -416,9 +413,8 @@ class Settings(BaseSettings):
         if bool(self.oidc_issuer) is not bool(self.oidc_audience):
             message = "oidc_issuer and oidc_audience need each other; set both, or none"
             raise ValueError(message)
-        if self.oidc_issuer.startswith("http://") and not _is_loopback(
-            urlsplit(self.oidc_issuer).hostname or ""
-        ):
+        issuer = urlsplit(self.oidc_issuer)
+        if issuer.scheme == "http" and not _is_loopback(issuer.hostname or ""):
             message = "oidc_issuer begins with https://; its keys decide who gets in"
             raise ValueError(message)
         for one, other in (("tls_cert", "tls_key"), ("s3_access_key_id", "s3_secret_access_key")):
@@ -587,10 +583,8 @@ def _placed(path: Path, default: Path) -> Path:
 
 
 def _is_loopback(host: str) -> bool:
-    if host == "localhost":
-        return True
     try:
-        return ipaddress.ip_address(host).is_loopback
+        return host == "localhost" or ipaddress.ip_address(host).is_loopback
     except ValueError:
         return False
 

@@ -157,7 +157,7 @@ class RunTooLargeError(OperatingError):
     def __init__(self, stage: str, most: int) -> None:
         super().__init__(
             f"a run of {stage!r} is one call in one task, and what it reads and writes takes more "
-            f"than {most} bytes; such a task needs about six times as much memory. If the machine "
+            f"than {most} bytes; its task needs about eight times as much memory. If the machine "
             "has that, raise CBP_WHOLE_RUN_BYTES_MAX; else bring the input in smaller files, or "
             "use a stage that reads by groups",
             stage=stage,

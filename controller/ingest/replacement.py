@@ -224,7 +224,8 @@ class Replacements:
 
 
 def _table(path: str, schema: pa.Schema) -> pa.Table:
-    return conform(open_parquet(path).read(schema.names), schema)
+    read = conform(open_parquet(path).read(schema.names), schema)
+    return pa.Table.from_arrays(read.columns, schema=schema)  # with its NOT NULL
 
 
 def _slices(files: Sequence[DataFile], start: int, stop: int) -> Iterator[DataFile]:

@@ -76,8 +76,7 @@ class Registry:
     Args:
         allowed_packages: Names of distributions, in any usual spelling, in addition to this
             one, whose translators are always allowed.
-        entry_points: Where to search; by default the installed entry points.
-        ready_points: Where to search for ready dataflows; by default the same.
+        entry_points: Where to search for translators; by default the installed entry points.
         files: Translators of plain files.
     """
 
@@ -86,13 +85,12 @@ class Registry:
         allowed_packages: Iterable[str],
         *,
         entry_points: EntryPoints | None = None,
-        ready_points: EntryPoints | None = None,
         files: TranslatorFiles | None = None,
     ) -> None:
         self.translator_files = files or TranslatorFiles(())
         self._allowed = {canonical_name(package) for package in allowed_packages} | {_BUILT_IN}
         self._look = entry_points or partial(_installed, GROUP)
-        self._look_ready = ready_points or partial(_installed, ready_dataflows.GROUP)
+        self._look_ready = partial(_installed, ready_dataflows.GROUP)
         self._points, _ = self._entry_points()
         self._loaded = LoadedFiles()
         self._modules: dict[str, frozenset[str]] = {}

@@ -119,7 +119,7 @@ FAULTS: Mapping[str, Fault] = {
         "controller/ingest/formats/jsonl.py",
         "if not reading.options.rules.ignore_unknown:",
         "if reading.options.rules.ignore_unknown:",
-        "tests/controller/ingest/formats/test_jsonl.py",
+        "tests/controller/ingest/formats/test_bad_lines.py",
     ),
     "controller/clock": Fault(
         "controller/clock.py",

@@ -251,7 +251,7 @@ class History:
             for leader, r in old.records.items()
         }
         self._require_cut(asked.goal, kept, old.records)
-        self._require_closes(asked, generation, kept, old.records)
+        self._require_closes(asked, generation, kept)
         self.undone |= {
             one.correction.request
             for leader, r in old.records.items()
@@ -315,20 +315,16 @@ class History:
         asked: Back,
         generation: Generation,
         kept: Mapping[str, Recorded],
-        old: Mapping[str, Recorded],
     ) -> None:
         """Check that those closes are dropped that were made behind the cut, if that was asked."""
         stage, _, epoch = asked.goal.partition(":")
-        undone = [
-            one.prepared_ms for n, r in old.items() for one in r.records[len(kept[n].records) :]
-        ]
         times = {(n, one.epoch): one.prepared_ms for n, r in kept.items() for one in r.records}
         if "-" in asked.goal:
             at = milliseconds(asked.goal)
         elif epoch:
             at = times[stage, int(epoch)]
         else:
-            at = min(undone) - 1 if undone else max(times.values(), default=0)
+            at = max(times.values(), default=0)
         before = closes_dropped(self.world.log().generations[: generation.number - 1])
         due = {
             one.number

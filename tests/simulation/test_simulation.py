@@ -1,7 +1,7 @@
 """Seeds of random dataflows, arrivals and faults: every promise holds after each.
 
-The default run plays a few, which together pass every failpoint, most of them twice; the first 80
-are a soak. `CBP_SIMULATION_SEEDS=1000` plays the first 1,000 instead, and 100 with losses
+The default run plays a few, which together pass every failpoint and do all that operators do; the
+first 80 are a soak. `CBP_SIMULATION_SEEDS=1000` plays the first 1,000 instead, and 100 with losses
 of power.
 
 `python -m tests.simulation --seeds 100000 --from 0 --jobs 2` plays more of them.
@@ -25,9 +25,10 @@ from tests.simulation.many import play_all
 from tests.simulation.plan import plan_of
 from tests.simulation.run import Outcome, simulate
 
-CHOSEN = (1, 20, 21, 33, 34, 48, 54, 59, 61, 63, 64, 67, 70, 74)
+CHOSEN = (1, 9, 11, 18, 21, 33, 37, 59, 61, 67, 70, 74)
 CHOSEN_POWER = (0, 2, 5, 22)
-"""When the coverage below misses something, look for the seeds that have it, and choose again."""
+"""When the coverage below misses something, look for the seeds that have it, and choose again.
+Quick ones: to have all of it takes other seeds twice as long."""
 MANY = 80
 FIRST = int(os.environ.get("CBP_SIMULATION_FROM", "0"))
 ASKED = int(os.environ.get("CBP_SIMULATION_SEEDS", "0"))

@@ -51,7 +51,11 @@ from cbp.model.flow.increment import DataFile, Increment
 _ROWS = 1 << 18
 """So many records are compared at a time with those that are gone, or as many as these are."""
 
+_BITS = 1 << 22
+"""How many kinds of hashes are told apart by their last bits: a million groups are in a quarter."""
+
 _Hashes = npt.NDArray[np.int64]
+_Positions = npt.NDArray[np.intp]
 _Read = Callable[[Sequence[str]], pa.Table]
 
 
@@ -93,6 +97,8 @@ class _Recomputation:
     written: list[str] = field(default_factory=list)
     _left: pa.Table = field(init=False)
     _hashes: _Hashes = field(init=False)
+    _bits: npt.NDArray[np.bool_] = field(init=False)
+    _found_last: bool = field(init=False, default=False)
 
     @property
     def _spec(self) -> TranslatorSpec:
@@ -102,6 +108,8 @@ class _Recomputation:
         """Write what the groups had read before, and return the plan that reads it."""
         assert self._spec.key is not None, "only groups are recomputed"
         self._hashes = self._hashes_of_run()
+        self._bits = np.zeros(_BITS, np.bool_)
+        self._bits[self._hashes & (_BITS - 1)] = True
         gone = {spec.name: self._gone(spec) for spec in self._spec.inputs}
         # Keys of which no record was found yet; those that remain have none.
         keys = [self._keys(gone[spec.name], spec) for spec in self._spec.inputs]
@@ -193,13 +201,25 @@ class _Recomputation:
             yield from self._selected(share, spec)
 
     def _selected(self, share: Share, spec: InputSpec) -> Iterator[pa.Table]:
-        columns = file_columns(spec)
+        columns, keys = file_columns(spec), self._key_columns(spec)
         for rows, read in _row_groups(share):
-            hashes = self._hash(self._keys(read(self._key_columns(spec)).slice(*rows), spec))
-            chosen = np.isin(hashes, self._hashes)
-            if chosen.any():
-                records = conform(read(columns.names), columns).slice(*rows)
-                yield records_read(records.filter(pa.array(chosen)), spec)
+            # Where the last row group had some, this one has: its columns are read at one time.
+            whole = self._found_last
+            records = read(columns.names if whole else keys).slice(*rows)
+            chosen = self._among(self._hash(self._keys(records.select(keys), spec)))
+            self._found_last = bool(chosen.size)
+            if not chosen.size:
+                continue
+            if not whole:
+                records = read(columns.names).slice(*rows)
+            yield records_read(conform(records.take(pa.array(chosen)), columns), spec)
+
+    def _among(self, hashes: _Hashes) -> _Positions:
+        """Return where hashes of the run's groups are; most others are seen by a few bits alone."""
+        (likely,) = np.nonzero(self._bits[hashes & (_BITS - 1)])
+        some = hashes[likely]
+        at = np.minimum(np.searchsorted(self._hashes, some), max(self._hashes.size - 1, 0))
+        return likely[self._hashes[at] == some] if self._hashes.size else likely[:0]
 
     def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, _Hashes]]:
         """Yield the keys of a file's records, and their hashes."""

@@ -23,6 +23,7 @@ import pyarrow as pa
 import pyarrow.compute as pc
 
 from cbp.engine.columnar.arrow_types import as_type
+from cbp.engine.columnar.row_codec import times_of
 from cbp.engine.storage.external_sort import order_by_columns
 from cbp.model.flow.schema import DataType
 
@@ -31,6 +32,7 @@ Bools = npt.NDArray[np.bool_]
 
 _INTEGERS = frozenset({"BIGINT", "INT", "SMALLINT", "TINYINT"})
 _FLOATS = frozenset({"DOUBLE", "FLOAT"})
+_TIMES = frozenset({"DATE", "TIMESTAMP"})
 _EPOCH, _EPOCH_DAY = datetime(1970, 1, 1, tzinfo=UTC), date(1970, 1, 1)
 
 
@@ -140,7 +142,8 @@ class _Column:
 
     def values(self, start: int, stop: int) -> list[Any]:
         """Return the values of some places as Python objects."""
-        values: list[Any] = self._array.slice(start, stop - start).to_pylist()
+        part = self._array.slice(start, stop - start)
+        values: list[Any] = times_of(part) if self._kind in _TIMES else part.to_pylist()
         return values
 
     def left(self, wanted: Any, start: int, stop: int) -> int:

@@ -47,7 +47,7 @@ class EngineLimits:
         call_bytes: Bytes of the records of such a call; for rows below 512 bytes, `call_rows` is
             the limit.
         whole_run_bytes: Bytes of the records that the one call of a whole run reads and puts; its
-            task needs about six times as much memory. A run of more is refused.
+            task needs about eight times as much memory. A run of more is refused.
         jvm_batch_bytes: Bytes of a batch for the JVM, which holds it as a whole; at least one
             record.
         settings_rows: Maximum number of records of a table that every group is given as a whole.

@@ -31,7 +31,7 @@ from cbp.engine.read.compare import count_differences
 from cbp.engine.read.replay import Replay
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
-from cbp.errors import ChangeRefusedError, Mistake, NotFoundError
+from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
@@ -287,9 +287,8 @@ class Build:
         for input_, connector in self._replay.waiting(name).items():
             flow = unit.leader.wiring[input_]
             if connector.queue and flow not in self.dataflow.sources:
-                message = "still waits for more of what another stage writes: swap later"
-                where = f"stages.{name}.inputs.{input_}"
-                raise _refused(self.record.name, "beside_unsettled", message, where)
+                why = f"{name}.{input_} still waits for more of what another stage writes"
+                raise DataflowBusyError(self.record.name, why)
             framed = unit.leader.translator.input(input_).frame_by is not None
             connectors[input_] = _shifted(connector, self._depth, framed=framed)
         timers = any(node.translator.timers for node in unit.members)

@@ -158,7 +158,6 @@ class Verifications:
         settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
         clock: Returns the time, aware and in UTC.
         monotonic: Returns seconds that never go back.
-        give_up_seconds: How long a job that has to end may take to do so.
     """
 
     def __init__(
@@ -180,14 +179,13 @@ class Verifications:
         settle_seconds: float,
         clock: Callable[[], datetime],
         monotonic: Callable[[], float] = MACHINE.seconds,
-        give_up_seconds: float = GIVE_UP_SECONDS,
     ) -> None:
         self._store, self._engine, self._catalog = store, engine, catalog
         self._open_log, self._in_flight = open_log, in_flight
         self._snapshots, self._files, self._root = snapshots, files, tables_root
         self._random_hex, self._fault = random_hex, faults
         self._executor, self._retained = executor, retained
-        self._give_up_seconds, self._settle_seconds = give_up_seconds, settle_seconds
+        self._give_up_seconds, self._settle_seconds = GIVE_UP_SECONDS, settle_seconds
         self._reference_records_max, self._clock = reference_records_max, clock
         self._descriptions = Descriptions(files)
         self._table: JobTable[Verification] = JobTable(monotonic)

@@ -81,6 +81,7 @@ def test_whom_a_record_reaches_is_counted_as_by_the_reference(
             assert mine.get(name, 0) == theirs[name], name
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("groups", [10, 200])
 def test_what_groups_share_is_copied_for_each(tmp_path: Path, groups: int) -> None:
     """By ALL or by an address: a copy per group that is reached, which is what it costs."""
@@ -132,6 +133,7 @@ def pairs(*edges: tuple[int, int]) -> dict[str, list[dict[str, Any]]]:
     return {"edges": [{"src": src, "dst": dst} for src, dst in edges]}
 
 
+@pytest.mark.part(every=2)
 @pytest.mark.parametrize("told", [False, True])
 def test_clustering_runs_as_on_the_reference(tmp_path: Path, told: bool) -> None:
     """Several keys and messages, plain and by multicast."""
@@ -240,7 +242,7 @@ def test_lost_state_stops_the_run(tmp_path: Path, monkeypatch: pytest.MonkeyPatc
         driver.run_until_idle()
 
 
-@pytest.mark.part(every=2)
+@pytest.mark.part(every=4)
 @pytest.mark.parametrize("seed", range(2))
 @pytest.mark.parametrize("hash_mask", [-1, NARROW], ids=["hash", "colliding"])
 def test_views_are_those_of_the_reference(seed: int, hash_mask: int, tmp_path: Path) -> None:

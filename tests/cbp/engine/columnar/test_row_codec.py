@@ -1,4 +1,4 @@
-"""Lists between Python and Arrow: as columns of items, with the results of one by one."""
+"""Lists and times between Python and Arrow: as whole columns, with the results of one by one."""
 
 from __future__ import annotations
 
@@ -61,3 +61,35 @@ def test_lists_are_read_as_they_are(
     column = pa.chunked_array([pa.array(chunk, kind).slice(start) for chunk in chunks], kind)
     (actual,) = decode_lists(pa.table({"c": column}), ["c"], [type_of("ARRAY<BIGINT>")])
     assert actual == [value for chunk in chunks for value in chunk[start:]]
+
+
+DAYS = st.integers(-719_162, 2_932_896)
+MICROS = st.integers(-62_135_596_800_000_000, 253_402_300_799_999_999)
+
+
+@pytest.mark.parametrize(
+    ("text", "numbers"), [("DATE", DAYS), ("TIMESTAMP", MICROS), ("ARRAY<TIMESTAMP>", MICROS)]
+)
+@given(data=st.data(), start=st.integers(0, 4))
+def test_times_are_read_as_arrow_reads_them(
+    text: str, numbers: st.SearchStrategy[int], data: st.DataObject, start: int
+) -> None:
+    """From the year 1 to 9999, in Arrow's own time zone; nulls, slices and chunks included."""
+    type_ = type_of(text)
+    atom = arrow_type(type_.arguments[0] if type_.arguments else type_)
+    whole = pa.int32() if text == "DATE" else pa.int64()
+    drawn = data.draw(st.lists(st.lists(st.none() | numbers, max_size=6), max_size=3))
+    chunks = [pa.array(each, whole).view(atom).slice(start) for each in drawn]
+    if type_.arguments:
+        chunks = [pa.ListArray.from_arrays([0, len(each)], each) for each in chunks]
+    column = pa.chunked_array(chunks, arrow_type(type_))
+    (actual,) = decode_lists(pa.table({"c": column}), ["c"], [type_])
+    assert list(map(repr, actual)) == list(map(repr, column.to_pylist()))
+
+
+@pytest.mark.parametrize("number", [-62_135_596_800_000_001, 253_402_300_800_000_000, 1 << 62])
+def test_a_time_that_is_none_of_pythons_is_arrows_error(number: int) -> None:
+    """Not another time, and no value of another type."""
+    column = pa.array([0, number], pa.int64()).view(arrow_type(type_of("TIMESTAMP")))
+    with pytest.raises((OverflowError, ValueError), match="out of range"):
+        decode_lists(pa.table({"c": column}), ["c"], [type_of("TIMESTAMP")])
