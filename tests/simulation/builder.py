@@ -110,7 +110,10 @@ class Builder:
             except Crash:
                 self._restart()
         world.strikes.clear()
-        now = world.store.dataflow(NAME).version
+        now, job = world.store.dataflow(NAME).version, self._under_way()
+        if now == version and job is not None and isinstance(job.error, DataflowBusyError):
+            require(job.status == "ready", f"P9: a swap that has to wait {job.status}")
+            return
         require(now == version + 1, f"P9: version {now} came of a swap of {version}")
         require(self._same() == before, f"P9: {self._same()} is shown, and not {before}")
         require(read_order(LocalFiles(), world.folder) is None, "P9: an order is left")
