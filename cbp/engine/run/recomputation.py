@@ -52,7 +52,7 @@ _ROWS = 1 << 18
 """So many records are compared at a time with those that are gone, or as many as these are."""
 
 _BITS = 1 << 22
-"""How many kinds of hashes are told apart by their last bits: a million groups are in a quarter."""
+"""How many kinds of hashes their last bits distinguish: a million groups are in a quarter."""
 
 _Hashes = npt.NDArray[np.int64]
 _Positions = npt.NDArray[np.intp]
