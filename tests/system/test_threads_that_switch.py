@@ -21,7 +21,7 @@ pytestmark = [pytest.mark.system, pytest.mark.soak, pytest.mark.timeout(900)]
 
 NAMES = [f"d{number}" for number in range(6)]
 REQUESTS = 400
-"""Of each of six clients."""
+"""How many each of the six clients sends."""
 
 SOON = "import sys; sys.setswitchinterval(2e-6)\n"
 
