@@ -180,7 +180,6 @@ class RunGaveWayError(OperatingError):
 
     Args:
         run: Id of the cancelled run.
-        stage: Its stage.
         seconds: How long it ran.
         to: The dataflow that had no room.
     """
@@ -367,7 +366,6 @@ class NotFoundError(OperatingError):
 
     Args:
         kind: What does not exist, such as `dataflow`.
-        name: Its name.
         hint: What exists instead, or what to do; `""` for nothing.
     """
 

@@ -46,7 +46,6 @@ class OptionReader:
             name: The attribute.
             option: The option, such as `route_by`.
             value: What the author gave.
-            schema: The schema that has the columns.
         """
         if value is None or isinstance(value, Computed):
             return value
@@ -107,7 +106,6 @@ class OptionReader:
         """Return a mistake.
 
         Args:
-            code: Its code.
             name: The attribute; `""` for the class itself.
             message: What is wrong, and what to do instead.
         """

@@ -237,7 +237,6 @@ class SigningKeys(Generic[K]):
         issuer: The provider's address, as tokens name it.
         fetch: Asks the provider.
         load: Makes a key of its description; returns `None` for one that signs nothing here.
-        monotonic: A clock in seconds that is never set.
     """
 
     def __init__(

@@ -49,11 +49,9 @@ class AlertWatch:
 
     Args:
         health: Returns the health of every dataflow; may take a while.
-        leads: Returns whether this instance leads.
         channels: Where notices go; there may be none.
         limits: When they are sent.
         clock: Returns the time.
-        seconds: Returns seconds that never go back.
     """
 
     def __init__(

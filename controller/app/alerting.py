@@ -39,8 +39,6 @@ def alert_watch_for(
         controller: Knows what waits, and why.
         store: Has the queues, and counts files in quarantine.
         drop_folder: Knows the sources from which nothing is taken in.
-        leads: Returns whether this instance leads.
-        clock: Returns the time, aware and in UTC.
     """
     return AlertWatch(
         health=lambda: _healths(controller, store, drop_folder, clock()),

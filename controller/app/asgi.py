@@ -55,7 +55,6 @@ def api_of(
     """Return a service as an ASGI application; it works while its lifespan lasts.
 
     Args:
-        service: The service.
         lifespan: Replaces the service's own.
     """
     api = create_api(

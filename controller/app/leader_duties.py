@@ -82,9 +82,7 @@ class LeaderDuties:
         controller: Is woken; says which dataflows are held.
         clock: The clock of the service.
         now: The machine's clock, by which the scheduler goes.
-        seconds: Returns seconds that never go back.
         scan_threads: Threads that list.
-        clean_threads: Threads that clean.
         fetch_threads: Threads that fetch objects of buckets.
         sinks: Publishes to sinks.
         sink_threads: Threads that do so.

@@ -68,9 +68,7 @@ class Service:
     """All parts of one service, connected; `start` starts it.
 
     Args:
-        settings: The settings of the service.
         engine: Replaces the engine that the settings name.
-        faults: Called at every durable effect.
         limits: Limits of the controller that are not settings.
         now: The machine's clock, aware and in UTC.
         seconds: Returns seconds that never go back: for the lease, the clock and a stop.

@@ -107,13 +107,10 @@ class Environment:
     """What a controller works with, and its limits.
 
     Attributes:
-        registry: The translators that a document may name.
-        clock: Returns the time, aware and in UTC.
         tables_root: Folder or URI of all tables, without a slash at the end.
         places: Concurrent runs over all dataflows; framing has as many again.
         executor: Carries out runs.
         arrivals: Where increments come from.
-        random_hex: Returns the given number of random bytes, in hexadecimal.
         draw: Returns a random number from 0 to 1 that shortens pauses; by default no pause is
             shortened.
         retention: How long old versions of a table stay readable.

@@ -58,7 +58,6 @@ class Controller:
         parts: The parts that it is made of.
 
     Attributes:
-        registry: The translators that a document may name.
         amendments: Roll-backs and corrections.
         rollback_jobs: Start roll-backs, and report their progress.
         give_back_jobs: Give back what stages had set aside, in the same way.
@@ -350,7 +349,6 @@ class Controller:
         Records that wait before the punctuation are framed first; later records begin new frames.
 
         Args:
-            dataflow: The name of the dataflow.
             flow: `source` or `stage.output`.
             key: Idempotency key: a second call with it makes no second punctuation; `None` means a
                 new one.

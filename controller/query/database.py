@@ -63,7 +63,6 @@ def add_table(
     Args:
         database: The database; not locked yet.
         name: Its name in SQL, as `stage.table`.
-        table: Its files.
         is_flow: Whether to add the column `ORDER`.
     """
     columns = [

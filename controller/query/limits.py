@@ -17,7 +17,6 @@ class QueryLimits:
         answer_bytes: How large an answer may be, as Arrow.
         memory_bytes: Memory of the query engine; nothing is spilled to disk.
         parallel: How many queries may run at a time.
-        threads: Threads of one query.
     """
 
     seconds: float = 30.0

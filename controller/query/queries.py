@@ -84,7 +84,6 @@ class Queries:
 
     Args:
         limits: Of each query, and how many run at a time.
-        seconds: Returns seconds that never go back.
     """
 
     def __init__(self, limits: QueryLimits, seconds: Callable[[], float] = MACHINE.seconds) -> None:

@@ -14,7 +14,6 @@ class Request:
 
     Attributes:
         sql: The query.
-        folder: The dataflow's folder.
         tables: Folder of each table below it -> the version to read.
         limits: Fields of `QueryLimits`.
         reads: For a query that the service wrote itself: the tables that it reads, by their names

@@ -23,7 +23,6 @@ class RunLogCapture(logging.Handler):
     """Appends each entry of a run to the run's file; a disk that fails stops nothing.
 
     Args:
-        logs: The files.
         before: Processors for entries that structlog did not make.
         processors: Make an entry a dictionary of JSON values.
     """

@@ -53,11 +53,6 @@ class Mirrors:
         """Replace the target by the view, if its changes do not lead there; return the note.
 
         Args:
-            record: The dataflow.
-            dataflow: The dataflow, compiled.
-            sink: The sink.
-            note: Its note.
-            target: Its target.
             anew: Whether the caller knows that it has to be replaced.
         """
         life = self.descriptions.lives(record).get(sink.view, NEW_LIFE)

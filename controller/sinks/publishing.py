@@ -89,9 +89,7 @@ class SinkPublishing:
         mirrors: Replaces mirrors of views.
         open_log: Returns the intention log of a folder.
         pass_seconds: How long one pass takes at most, but for one increment.
-        seconds: Returns seconds that never go back.
         draw: Returns a random number from 0 to 1 that shortens pauses.
-        random_hex: Returns the given number of random bytes, in hexadecimal.
     """
 
     def __init__(

@@ -29,7 +29,6 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
     """Return when an epoch was published as a whole, in ms; `None` if that is unknown.
 
     Args:
-        folder: The dataflow's folder.
         files: Access to that folder.
         stage: The stage that leads the run.
         epoch: The stage's epoch.
@@ -89,7 +88,6 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
     """Refuse tables that were rolled back more often than records of roll-backs are there.
 
     Args:
-        folder: The dataflow's folder.
         files: Access to that folder.
         newest: Number of the newest generation that has a record; 0 if none has.
 

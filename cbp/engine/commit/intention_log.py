@@ -47,7 +47,6 @@ class IntentionLog:
     would not learn of a later roll-back.
 
     Args:
-        folder: Folder of the dataflow.
         positions_kept: Maximum number of positions that are kept.
     """
 

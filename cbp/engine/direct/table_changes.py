@@ -57,7 +57,6 @@ class TableChanges:
         now_ms: Returns the time, in milliseconds since 1970.
         faults: Failpoints, called at every durable effect of a rewrite.
         limits: How much of state is read and merged at a time.
-        hash_mask: Applied to every hash.
     """
 
     control: RunControl

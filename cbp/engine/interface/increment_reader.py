@@ -59,7 +59,6 @@ class IncrementReader(Protocol):
         """Return the first increment of a stage's flow that retention has left in the table.
 
         Args:
-            folder: The dataflow's folder.
             flow: `stage.output`.
             version: Version of the table; `None` means the newest.
         """
@@ -77,7 +76,6 @@ class IncrementReader(Protocol):
         """Find the frames of an output increment for one framed input; only reads.
 
         Args:
-            folder: The dataflow's folder.
             stage: The stage that reads the increment; for errors.
             spec: The input; its `frame_by` is called once per record, in order.
             increment: The whole increment, as its stage wrote it.

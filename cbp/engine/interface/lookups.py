@@ -32,8 +32,6 @@ def looked_up_tables(
     changes. So only such a look-up reads epochs that are recorded and not yet published.
 
     Args:
-        dataflow: The dataflow.
-        folder: Its folder.
         stages: The stages of the run.
         unpublished: Returns the intentions of a stage, given a stage that wrote a table.
         moments: Moments that are known already, from the record of the run.

@@ -84,7 +84,6 @@ class TableVersions(Protocol):
         Versions that did not touch the bucket of the key cost one log entry each.
 
         Args:
-            state: The name of the state.
             key: As for `look_up`.
             behind: Only versions before this one; `None` means from the newest.
             limit: Maximal number of changes (> 0). Fewer are returned with `more` when the call

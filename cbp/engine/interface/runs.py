@@ -63,7 +63,6 @@ class Dropped:
     """A file as it was dropped, whose records follow those of the file before it in an increment.
 
     Attributes:
-        name: Its name.
         records: Number of its records.
         lines: Pairs of a record, from 0, and the line on which it begins, from 1; 0 if that is not
             known. The records up to the next pair begin on the lines that follow.
@@ -229,7 +228,6 @@ class RunPreparer(Protocol):
         attempt that is not recorded are harmless orphans.
 
         Args:
-            plan: The run.
             enter: Called with each phase that begins (`cbp.model.run.timeline`).
 
         Raises:
@@ -247,7 +245,6 @@ class RunPreparer(Protocol):
         Args:
             plan: The epoch; it has no inputs.
             stage: The stage of the plan that has the state.
-            state: Name of the state.
             corrections: Corrections that were checked (`cbp.model.run.correction`).
 
         Returns:

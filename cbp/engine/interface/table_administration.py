@@ -24,9 +24,6 @@ class TableAdministration(Protocol):
         """Create the tables of these stages; does nothing for tables that exist.
 
         Args:
-            folder: The dataflow's folder.
-            dataflow: Its name.
-            nodes: The stages.
             timestamp_ms: Timestamp of the tables' first log entries, in milliseconds since 1970;
                 by default now. Every later entry has a later timestamp. The entries of one
                 publication have the same timestamp only if it is later than this one.
@@ -54,8 +51,6 @@ class TableAdministration(Protocol):
         again with another `run`: files that are never passed to `alter` are harmless orphans.
 
         Args:
-            folder: The dataflow's folder.
-            dataflow: Its name.
             node: The stage after the change.
             epoch: The stage's next epoch.
             run: Unique id of this attempt.
@@ -79,8 +74,6 @@ class TableAdministration(Protocol):
         Messages are left out, since all of them were read. As `rewrite` in everything else.
 
         Args:
-            folder: The dataflow's folder.
-            dataflow: Its name.
             node: The stage after the change.
             built: The folder with the tables that were built; all their runs are published.
             epoch: The stage's next epoch.
@@ -97,8 +90,6 @@ class TableAdministration(Protocol):
         """Return the changes that make a stage's tables show what they showed before; reads only.
 
         Args:
-            folder: The dataflow's folder.
-            node: The stage.
             versions: Folder of each of its tables, relative to `folder`, to an earlier version.
             epoch: The stage's next epoch.
 
@@ -123,8 +114,6 @@ class TableAdministration(Protocol):
         The table of a filled view is created, if it does not exist.
 
         Args:
-            folder: The dataflow's folder.
-            dataflow: Its name.
             node: The stage after the change.
             changes: What `rewrite` returned.
             epoch: The stage's next epoch.

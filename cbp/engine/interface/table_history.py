@@ -18,9 +18,6 @@ class TableHistory(Protocol):
         """Return the newest version of each of a stage's tables, now or as of a time.
 
         Args:
-            folder: The dataflow's folder.
-            dataflow: Its name.
-            node: The stage.
             at_ms: Only versions whose in-commit timestamp is not later than this; `None` means any.
 
         Raises:

@@ -55,7 +55,6 @@ class TablePublisher(Protocol):
         """Make the tables of one stage show what the stage recorded; idempotent redo.
 
         Args:
-            folder: The dataflow's folder.
             intentions: Intentions of one stage, at least one, oldest first, without gaps from
                 the first that is not published. Published intentions do no harm.
             timestamp_ms: In-commit timestamp of the entries: later than every earlier one, and
@@ -78,7 +77,6 @@ class TablePublisher(Protocol):
         """Roll a stage's tables back to what they showed at an earlier epoch; idempotent redo.
 
         Args:
-            folder: The dataflow's folder.
             node: The stage. None of its runs is under way, and all are published.
             target: The epoch, and the generation that begins after it.
             records: Returns the stage's records after a given epoch, up to the target.

@@ -39,7 +39,6 @@ class VerificationReader(Protocol):
         """Copy the records of state tables, as of versions, to a recomputation's folder.
 
         Args:
-            folder: The dataflow's folder.
             tables: Folder of each table, relative to `folder`, to the version.
             records: Intentions of the tables' stage, oldest first, including those after the
                 versions that count too.

@@ -72,7 +72,6 @@ class GroupwiseRun:
         write_bindings: Called with the addresses that groups bound to keys.
         limits: How many records, and bytes of them, are Python objects at a time.
         deliveries: Records that the groups share, if any.
-        context: What the author's code may know of the run.
         woken: Groups that are called for their timers, if any.
         lookups: The tables of other stages that the groups look up, by name.
         whole_tables: The tables whose records all groups are given, by name.

@@ -71,7 +71,6 @@ def require_single(
     """Refuse two records of one key of a view.
 
     Args:
-        view: The view.
         groups: The groups that have new records; no other group can have two of one key.
         emitted: The emitted records, group after group.
         ends: Group g emitted `emitted[ends[g - 1]:ends[g]]`.
@@ -98,7 +97,6 @@ class ViewChanges:
     """Writes the changes of one view.
 
     Attributes:
-        view: The view.
         write_output: Takes the name of the output, and columns of its records.
     """
 

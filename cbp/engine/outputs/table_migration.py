@@ -294,7 +294,6 @@ def shown_again(table: ManagedTable, name: str, version: int, *, below: int) -> 
     """Return the change that makes a table show what an earlier version of it showed.
 
     Args:
-        table: The table.
         name: Its folder, relative to the dataflow's.
         version: The earlier version; its files have to be there.
         below: As in `TableChange`.
@@ -320,7 +319,6 @@ def alter(
     """Put the one entry that makes a table what its stage declares; idempotent redo.
 
     Args:
-        table: The table to alter.
         declared: What the table is to be.
         change: The result of `Rewriter.rewritten`.
         app_id: Application id of this change; unique to this table and version.

@@ -50,8 +50,6 @@ class PageReader:
 
     Args:
         table_of: Opens a table by its full path.
-        folder: The dataflow's folder.
-        node: The stage.
     """
 
     def __init__(

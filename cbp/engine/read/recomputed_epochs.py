@@ -70,8 +70,6 @@ class RecomputedEpochs:
         """Prepare an epoch; return the id of its run, and the run.
 
         Args:
-            unit: The stages.
-            epoch: The epoch.
             inputs: Input name to the increments to read.
             time_ms: The time that the run gives to its author's code.
             lookups: The tables that it looks up; `None` means those of this folder as they are.

@@ -214,7 +214,6 @@ class AuthorCall:
     """Context of a call of the author's code; turns exceptions into an `AuthorCodeError`.
 
     Args:
-        stage: Name of the stage.
         spec: The translator whose code is called.
         function: The function, such as `translate` or `urls.route_by`.
         place: `file.py:12` of the function; `spec.place` by default.

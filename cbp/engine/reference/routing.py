@@ -77,7 +77,6 @@ def route_records(
     Args:
         stage: Name of the stage, for errors.
         inputs: Input name to the increments that are read, in order.
-        state: State name to its keys.
         failed: Takes a record on which a route or order function fails, with its input, its place
             there, and the error; `None` if the error is raised.
 

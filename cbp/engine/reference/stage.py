@@ -99,7 +99,6 @@ class ReferenceStage:
         Args:
             inputs: Input name to increments to records, as tuples of the input's columns.
             epochs: Loopback name to the epochs of this stage that wrote its increments.
-            context: What the author's code may know of the run.
             lookups: Look-up name to key to the records of that key, as tuples of its columns.
             anew: The keys of groups that are recomputed: each is given no state, and one without
                 records has none afterwards. `None`: an ordinary epoch.
@@ -316,7 +315,6 @@ class ReferenceStage:
 
         Args:
             visited: All keys that are called, or of which anything expired, in visiting order.
-            called: The keys that are called.
             expired: State to the keys whose hidden timer is due.
             done: What the calls emitted.
         """

@@ -122,7 +122,6 @@ def place_in_increment(
     Args:
         increment: What an input reads: an increment of its flow, or a frame.
         place: The place of a record in it.
-        input_: The input.
         before: As in `Origins`: the name of a file in a frame has the increment's number,
             but not how many records the files before it have.
 

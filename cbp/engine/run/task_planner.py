@@ -86,7 +86,6 @@ class Planner:
         executor: Carries out the tasks.
         tables: The open tables of the engine.
         cache: Folder of the index copies, on every worker's machine.
-        hash_mask: Applied to every hash.
         limits: The engine's limits; every task is given them.
         reach: How many groups earlier runs of each kind called; the preparer updates it.
     """

@@ -47,7 +47,6 @@ class Receivers:
         own: The first bucket of the writing task, and its last bucket + 1; `(0, 0)` for
             single records, which have no bucket.
         rows_min: A file of fewer messages is not sorted.
-        hash_mask: Applied to every hash.
     """
 
     stage: str

@@ -82,9 +82,7 @@ class BindingSink:
     """Writes the file of bindings of one task, if there are any.
 
     Args:
-        folder: The dataflow's folder.
         suffix: End of the file's name; no other task has it.
-        hash_mask: Applied to every hash.
     """
 
     def __init__(

@@ -34,7 +34,6 @@ class DeferredExecutor:
         make: Makes the executor; may take minutes, and may raise.
         slots: How many tasks it will run at the same time.
         bypass: Which jobs it will run without Spark.
-        seconds: Returns seconds that never go back.
 
     Attributes:
         shuffles: Large runs are shuffled.

@@ -83,7 +83,6 @@ class SparkExecutor:
     """Carries out the tasks of a run on Spark; see the module header.
 
     Args:
-        spark: The session.
         kind: The class of the tasks.
         resident_workers: Maximum number of processes beside a local Spark that do small
             runs without a job.

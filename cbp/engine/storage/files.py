@@ -151,7 +151,6 @@ def files_for(
 
     Args:
         uri: A plain path or a URI.
-        faults: Called at every durable effect.
         settings: Spark's settings, which may name a LogStore.
 
     Raises:

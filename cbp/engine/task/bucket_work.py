@@ -178,7 +178,6 @@ def flow_run(plan: TaskPlan, at: int, table: pa.Table, row_bytes: int = 0) -> Fl
     """Return sorted records of the input number `at` as a kernel reads them.
 
     Args:
-        plan: The plan of the run.
         at: Number of the input.
         table: The records, in the plan's layout.
         row_bytes: Average size of a record, in bytes.
@@ -259,7 +258,6 @@ def author_work(
 
     Args:
         writers: Take what the calls emit.
-        spec: The translator.
         runs: The records of its inputs.
         states: Its states, of the batch.
         write_state: Takes new state records.

@@ -54,7 +54,6 @@ class TaskOutputs:
     """The output files of one task.
 
     Args:
-        folder: The dataflow's folder.
         suffix: End of the files' names; unique to this task.
         followers: Fused stages; each comes after the stage that it reads.
         receivers: Maps an output that is sorted by bucket to what computes the buckets.

@@ -56,7 +56,6 @@ class NewStateFile:
     """A new run file with new records of a state.
 
     Attributes:
-        state: Name of the state.
         bucket: The bucket that the file belongs to.
         path: Path of the file, relative to the state's table.
         rows: Number of its records.
@@ -153,7 +152,6 @@ class GroupFailed:
 
     Attributes:
         key: The key of the group, as JSON (`cbp.engine.columnar.json_records`).
-        error: The error.
     """
 
     key: str
@@ -173,7 +171,6 @@ class SetAside:
     """A record that a task set aside.
 
     Attributes:
-        input: Name of the input.
         sequence: Its place among the records of the input, as the shuffle numbers them.
         key: The key of its group, as JSON; `None` for a record that is a group of its own.
         record: The record, as JSON.

@@ -99,7 +99,6 @@ class TaskState:
         """Return the run files of a bucket; none of them is written yet.
 
         Args:
-            state: Name of the state.
             bucket: The state's bucket.
             cache: Where index copies are kept; `None` means that no copies are made.
             suffix: Distinguishes these files from others of this task and bucket.
@@ -208,7 +207,6 @@ class RemoteWrites:
 
     Args:
         key: The columns of the state that hold the stage's key.
-        hash_mask: Applied to every hash.
         open_files: Opens the run files of a bucket; called with the bucket and a number that
             rises.
         bytes_max: Bytes of records that are held before they are written.

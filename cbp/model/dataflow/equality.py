@@ -88,7 +88,6 @@ def closeness(spec: OutputSpec | StateSpec, key: Sequence[str], *, behind: int =
     """Return how closely records of a state or an output must agree, as it declares.
 
     Args:
-        spec: The state or output.
         key: Its columns that are compared exactly: the stage's key, or the output's.
         behind: Number of additional exact columns in front of its own columns.
     """

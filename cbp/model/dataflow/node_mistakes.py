@@ -262,8 +262,6 @@ def lookup_mistakes(
     """Yield what is wrong with the look-ups of a stage.
 
     Args:
-        stage: Name of the stage.
-        spec: Its translator.
         wired: Look-up to the table that it reads.
         tables: Every state that can be looked up, with its translator, by `stage.state`.
     """

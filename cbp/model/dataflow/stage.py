@@ -298,7 +298,6 @@ class RunnableSpec:
 
         Args:
             fed: Inputs that can have an increment before the first run.
-            inputs: All inputs of the stage.
         """
         return self.by_author or can_start(self.function, fed, inputs)
 

@@ -91,7 +91,6 @@ def collected_mistake(name: str, view: str, first: int) -> Mistake:
 
     Args:
         name: The stage.
-        view: The view.
         first: The first increment of its flow that can still be read.
     """
     return _not_fillable(name, view, f"the increments of its flow before {first} are collected")

@@ -197,8 +197,6 @@ class Framer:
         """Frame what waits at a stage, step by step, as long as that is wanted.
 
         Args:
-            record: The dataflow.
-            node: The stage.
             wanted: Asked before each step, and again before the step is recorded.
             begins: Called with the input of each step.
 

@@ -67,11 +67,7 @@ class Counts:
 
 
 class RunCounts:
-    """The counts; safe to use from several threads.
-
-    Args:
-        monotonic: Returns seconds that never go back.
-    """
+    """The counts; safe to use from several threads."""
 
     def __init__(self, monotonic: Callable[[], float] = MACHINE.seconds) -> None:
         self._monotonic, self._lock = monotonic, threading.Lock()
@@ -81,8 +77,6 @@ class RunCounts:
         """Count a committed run.
 
         Args:
-            dataflow: Its dataflow.
-            figures: Its figures.
             finish_seconds: How long its last phase took, which they do not say.
         """
         begins = [figures[name] for name in figures if is_begin(name)]

@@ -107,7 +107,6 @@ class Housekeeping:
         inputs: Decides which inputs are removed.
         every: Epochs of a dataflow between two collections, over all its stages.
         records_kept: Records of a stage that are kept, although a position replaces them.
-        clock: Returns the time, aware and in UTC.
         scrubbing: Makes the scrubber, given a function that returns a dataflow's needed files.
         epochs: Returns dataflow -> how many epochs it has committed, as the last tick saw it.
 
@@ -282,7 +281,6 @@ class Housekeeping:
         Called again for each table, after the table was read.
 
         Args:
-            dataflow: The name of the dataflow.
             past: Files that waited in connectors at kept positions; a roll-back needs them.
         """
         waiting = self._store.connectors(dataflow).values()

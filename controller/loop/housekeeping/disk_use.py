@@ -45,7 +45,6 @@ class DiskUses:
 
     Args:
         files: Access to the tables.
-        clock: Returns the time, aware and in UTC.
     """
 
     def __init__(self, *, files: Files, clock: Callable[[], datetime]) -> None:

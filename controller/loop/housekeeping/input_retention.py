@@ -73,7 +73,6 @@ class Inputs:
         """Return source -> what is removed of it; reads only.
 
         Args:
-            record: The dataflow.
             needed: Files that connectors and positions name, relative to its folder.
         """
         log, dataflow = self.open_log(record.folder), self.catalog.compiled(record)

@@ -73,7 +73,6 @@ class Scrubbing:
     Args:
         files: Access to the tables.
         root: Folder of all dataflows.
-        clock: Returns the time, aware and in UTC.
         dataflows: Returns the dataflows.
         needed: Returns the files of a dataflow that something waits for.
         round_seconds: Time within which a round ends; 0 means that nothing is read.

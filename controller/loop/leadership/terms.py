@@ -51,8 +51,6 @@ class Terms:
         store: Knows which instance leads.
         files: Access to the tables.
         root: Folder of all dataflows.
-        random_hex: Returns the given number of random bytes, in hexadecimal.
-        faults: Called at every durable effect.
 
     Attributes:
         folder: Where puts of this term are staged; `""` before the first term: no other instance

@@ -190,7 +190,6 @@ class Amendments:
         Args:
             name: The dataflow.
             stage: The stage that keeps the state.
-            state: The name of the state.
             corrections: The new records of each corrected key.
             who: The person or program that asks for it.
             why: The reason, kept for good.
@@ -236,7 +235,6 @@ class Amendments:
 
         Args:
             name: The dataflow.
-            stage: The stage.
             who: The person or program that asks for it.
             why: The reason, kept for good.
             request: Idempotency key: a request that was carried out is not repeated; `""` if there

@@ -40,7 +40,6 @@ class Deletion:
     """Deletes dataflows; safe to use from several threads.
 
     Attributes:
-        exclusion: The locks of the dataflows.
         cancel_seconds: How long a deletion waits for the runs that it cancelled.
     """
 

@@ -77,9 +77,6 @@ class Jobs(ABC, Generic[R]):
 
     Args:
         executor: Carries them out.
-        random_hex: Returns the given number of random bytes, in hexadecimal.
-        clock: Returns the time, aware and in UTC.
-        monotonic: Returns seconds that never go back.
     """
 
     kind: str

@@ -209,7 +209,6 @@ class Changes:
         """Let a new version take over; no run is active, and nothing arrives.
 
         Args:
-            record: The dataflow.
             document: The new version.
             after: The new version, compiled.
             choice: The author's choices.

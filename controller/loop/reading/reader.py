@@ -83,7 +83,6 @@ class Reader:
         """Return at most `limit` records of a flow and the cursor of the next page.
 
         Args:
-            dataflow: The name of the dataflow.
             flow: `source` or `stage.output`.
             cursor: The cursor of the previous page; `None` for the first page.
             limit: Maximal number of records of the page (> 0).
@@ -132,9 +131,7 @@ class Reader:
         """Return at most `limit` records of one increment, and where the next page begins.
 
         Args:
-            dataflow: The name of the dataflow.
             flow: `source` or `stage.output`.
-            index: Index of the increment.
             offset: Number of its records before this page.
             limit: Maximal number of records of the page (> 0).
 
@@ -167,9 +164,6 @@ class Reader:
         """Return the published state records of one key; empty when there is none.
 
         Args:
-            dataflow: The name of the dataflow.
-            stage: The name of the stage.
-            state: The name of the state.
             key: Every key column of the state, with values of the columns' types.
             as_of: Which snapshot; `None` means the table as it is now.
 

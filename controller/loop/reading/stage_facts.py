@@ -29,7 +29,6 @@ class StageCode:
     """The code of a stage.
 
     Attributes:
-        version: Version of the dataflow.
         registered: Fingerprint with which this version was registered; empty if it is not known.
         loaded: Fingerprint of the code that this process has loaded.
         drift: How the loaded code differs, in words; empty if it may run.

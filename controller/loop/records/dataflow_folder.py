@@ -58,7 +58,6 @@ def claim_folder(files: Files, folder: str, first: Description) -> Claimed:
 
     Args:
         files: Access to the folder.
-        folder: The folder.
         first: Its description if it has none. The description of an older folder is kept, since
             its epochs and intentions depend on it.
 

@@ -111,7 +111,6 @@ class Corrections:
 
         Args:
             name: The dataflow.
-            stage: The stage.
             published: Whether its table shows all that is recorded.
 
         Raises:

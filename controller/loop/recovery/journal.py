@@ -96,7 +96,6 @@ class Journal:
     Args:
         files: Access to the tables.
         root: Folder of all dataflows.
-        clock: Returns the time, aware and in UTC.
     """
 
     def __init__(self, *, files: Files, root: str, clock: Callable[[], datetime]) -> None:

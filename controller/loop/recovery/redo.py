@@ -91,7 +91,6 @@ class Recovery:
         """Redo the records of one dataflow that the store lacks.
 
         Args:
-            record: The dataflow.
             on_redo: Called with each record before it is redone; shows progress.
 
         Raises:

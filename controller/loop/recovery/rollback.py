@@ -141,7 +141,6 @@ class Rollbacks:
         """Return what a roll-back would do; changes nothing that other code sees.
 
         Args:
-            record: The dataflow.
             to: See `cbp.model.version.rollback_point`.
             who: The person or program that asks for it.
             why: The reason given.
@@ -208,7 +207,6 @@ class Rollbacks:
         """Return the newest roll-back points of the dataflow; reads only.
 
         Args:
-            record: The dataflow.
             limit: Maximum number of moments to return; one record of the log is read for each.
         """
         log = self._open_log(record.folder)

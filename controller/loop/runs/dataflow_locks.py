@@ -37,11 +37,7 @@ class _Turn:
 
 
 class DataflowLocks:
-    """The locks of all dataflows; reentrant in the same thread.
-
-    Args:
-        monotonic: Returns seconds that never go back.
-    """
+    """The locks of all dataflows; reentrant in the same thread."""
 
     def __init__(self, monotonic: Callable[[], float] = MACHINE.seconds) -> None:
         self._guard, self._monotonic = threading.Lock(), monotonic

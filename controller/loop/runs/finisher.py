@@ -95,7 +95,6 @@ class Finisher:
         """Drop what is kept about a dataflow that was deleted, rolled back or changed.
 
         Args:
-            dataflow: The name of the dataflow.
             since_ms: Time of the amendment; see `Publisher.forget`.
         """
         self._in_flight.forget(dataflow)
@@ -106,7 +105,6 @@ class Finisher:
         """Make the record of a prepared run, and finish the run; see `finish`.
 
         Args:
-            run: The run.
             prepared: What it wrote.
             begins: When its phases began, as figures.
         """

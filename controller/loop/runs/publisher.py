@@ -120,8 +120,6 @@ class Publisher:
         """Return the publication that is due.
 
         Args:
-            record: The dataflow.
-            now_ms: Milliseconds since 1970.
             without: Stages that cannot be published now.
             at_once: Publish now, whatever the policy says.
         """
@@ -184,7 +182,6 @@ class Publisher:
         """Drop the records of a dataflow that was deleted, rolled back or changed.
 
         Args:
-            dataflow: The name of the dataflow.
             since_ms: Time of the amendment. Every later record gets a later time, even if the clock
                 was set back.
         """

@@ -156,8 +156,6 @@ class Verifications:
         retained: Returns the increments of a flow that can still be read.
         reference_records_max: Records of input up to which the reference engine is used.
         settle_seconds: How long one waits before it looks again whether the dataflow is at rest.
-        clock: Returns the time, aware and in UTC.
-        monotonic: Returns seconds that never go back.
     """
 
     def __init__(

@@ -90,7 +90,6 @@ class Database:
 
     Args:
         url: `sqlite:///<file>` or `postgresql://...`.
-        faults: Called at every durable effect.
         exclusive: Refuse if another process serves the same SQLite file.
         answer_seconds: How long to wait for PostgreSQL while it sends nothing.
 

@@ -113,7 +113,6 @@ class Arrivals:
         """List claims, newest first.
 
         Args:
-            dataflow: The dataflow.
             source: Only those of this source.
             status: Only those with this status.
             index: Only those of the files of this increment.
@@ -164,8 +163,6 @@ class Arrivals:
         """Return the first accepted claim by name with this content, if there is one.
 
         Args:
-            dataflow: The name of the dataflow.
-            source: The name of the source.
             sha256: Hex digest of the content.
             path: The name that the claim must have, too; `None` means any.
             waiting: Search claims whose file still waits to be taken in, instead.
@@ -281,7 +278,6 @@ class Arrivals:
         """Mark the claims whose increments roll-backs dropped, and unmark all others.
 
         Args:
-            dataflow: The name of the dataflow.
             dropped: Source -> the indexes of all dropped increments, dropped for good or until
                 a later roll-back; see `cbp.model.flow.generation.increments_dropped`.
         """
@@ -308,7 +304,6 @@ class Arrivals:
         """List increments that the store knows, the latest arrivals first.
 
         Args:
-            dataflow: The dataflow.
             flow: Only those of this flow.
             since, until: Only those that arrived at or after, and before, these times.
             cursor: The cursor of the previous page.

@@ -32,7 +32,6 @@ class Forgetting:
         """Return the oldest increments of a flow that the store knows, ascending by index.
 
         Args:
-            dataflow: The dataflow.
             flow: The flow.
             first: The first index of interest.
             limit: Maximum number of increments; `None` means all.

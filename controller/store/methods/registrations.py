@@ -233,8 +233,6 @@ class Registrations:
         """Replace an arrived output increment, or a punctuation, by the frames that end in it.
 
         Args:
-            dataflow: The name of the dataflow.
-            stage: The name of the stage.
             input_: A framed input of the stage.
             index: Index of the oldest output increment that arrived there. `None` means the
                 oldest punctuation that is not applied there.

@@ -61,7 +61,6 @@ class Sinks:
         Does nothing if the sink is gone or has another identity.
 
         Args:
-            record: The sink.
             chosen: A choice that was carried out; cleared unless an operator made another.
 
         Raises `NotFoundError`.

@@ -176,8 +176,6 @@ def refuse_foreign_key(state: str, keys: pa.Table, numbers: npt.NDArray[np.int64
     """Refuse keys of groups that are not called.
 
     Args:
-        state: The state.
-        keys: The keys.
         numbers: The group of each; -1: none.
 
     Raises:

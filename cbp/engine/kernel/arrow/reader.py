@@ -92,7 +92,6 @@ def read_calls(
     """Return the hashes of a bucket to call (ascending), and the calls for them.
 
     Args:
-        spec: The translator.
         runs: The inputs' records.
         states: The states, and the tables that are looked up, by name.
         limits: How many records come in a call.
