@@ -17,7 +17,7 @@ from typing import Any
 
 import structlog
 
-from cbp.engine.interface.form_checks import needs_spark
+from cbp.engine.interface.runs import needs_spark
 from cbp.errors import CbpError, DataflowInvalidError, EngineStartingError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.flow.connector import Connector

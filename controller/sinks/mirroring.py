@@ -18,7 +18,7 @@ from dataclasses import dataclass, replace
 
 import pyarrow as pa
 
-from cbp.engine.interface.record_reader import RecordReader
+from cbp.engine.interface.readers import RecordReader
 from cbp.engine.storage.table_names import state_table
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode

@@ -27,7 +27,7 @@ import structlog
 
 from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.readers import IncrementReader
 from cbp.errors import CbpError, LeaseLostError, LogConflictError, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.dataflow.sinks import SinkNode

@@ -30,7 +30,7 @@ from typing import Any, Literal
 import numpy as np
 
 from cbp.engine.columnar.row_codec import Row
-from cbp.engine.interface.verification_reader import Contents
+from cbp.engine.interface.readers import Contents
 from cbp.engine.state.bucket_state import RecordPositions
 from cbp.engine.state.multiset_diff import Difference
 from cbp.engine.storage.engine_limits import DEFAULT_LIMITS, EngineLimits

@@ -28,7 +28,7 @@ from cbp.engine.delta.foreign_writer_fence import require_placement
 from cbp.engine.delta.live_records import live_batches, page_of
 from cbp.engine.delta.log import Snapshot
 from cbp.engine.delta.tables import ManagedTable
-from cbp.engine.interface.record_reader import KeyChanges, Page, Place
+from cbp.engine.interface.readers import KeyChanges, Page, Place
 from cbp.engine.outputs.compaction import in_order
 from cbp.engine.read.key_history import find_changes, having
 from cbp.engine.read.lookup import key_bucket, look_up, state_rows

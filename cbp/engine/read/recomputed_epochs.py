@@ -16,8 +16,14 @@ from types import MappingProxyType
 
 from cbp.clock import MACHINE
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import NO_ORIGINS, LookedUp, Origins, PreparedRun, RunPlan
+from cbp.engine.interface.runs import (
+    NO_ORIGINS,
+    LookedUp,
+    Origins,
+    PreparedRun,
+    RunPlan,
+    looked_up_tables,
+)
 from cbp.model.dataflow.dataflow import Dataflow, StageNode
 from cbp.model.flow.increment import Increment
 from cbp.model.plan.fusion import PhysicalStage

@@ -25,7 +25,7 @@ from cbp.engine.columnar.kept_records import Deletion, KeptRecords, changes_of, 
 from cbp.engine.columnar.key_hash import key_hash
 from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, own_row, row_order, typed_row
-from cbp.engine.interface.form_checks import require_no_spark
+from cbp.engine.interface.runs import require_no_spark
 from cbp.engine.reference.arrow import call_arrow
 from cbp.engine.reference.call import AuthorCall, Emitter, key_type, record_type
 from cbp.engine.reference.kept_state import ListedRecords, put_and_delete

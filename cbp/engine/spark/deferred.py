@@ -15,8 +15,7 @@ import threading
 from collections.abc import Callable, Collection, Sequence
 
 from cbp.clock import MACHINE
-from cbp.engine.interface.form_checks import needs_spark
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import RunPlan, needs_spark
 from cbp.engine.run.executor import Executor
 from cbp.engine.task.reports import TaskReport
 from cbp.engine.task.task_plan import TaskPlan

@@ -59,7 +59,7 @@ class Frames(Protocol):
         memo: Any,
         set_aside_max: int | None = None,
     ) -> tuple[list[Segment], Any]:
-        """See `cbp.engine.interface.increment_reader.IncrementReader.frame`."""
+        """See `cbp.engine.interface.readers.IncrementReader.frame`."""
         ...
 
 

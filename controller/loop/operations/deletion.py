@@ -14,7 +14,7 @@ from functools import partial
 
 import structlog
 
-from cbp.engine.interface.table_administration import TableAdministration
+from cbp.engine.interface.tables import TableAdministration
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import OperatingError

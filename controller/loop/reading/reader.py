@@ -23,8 +23,7 @@ from dataclasses import dataclass
 from types import MappingProxyType
 from typing import Any
 
-from cbp.engine.interface.increment_reader import IncrementReader
-from cbp.engine.interface.record_reader import KeyChanges, Place, RecordReader
+from cbp.engine.interface.readers import IncrementReader, KeyChanges, Place, RecordReader
 from cbp.engine.read.key_history import having
 from cbp.engine.storage.table_names import flow_table, state_table
 from cbp.errors import DefinitionError, IncrementCollectedError, Mistake, NotFoundError

@@ -14,8 +14,7 @@ from datetime import datetime
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer
+from cbp.engine.interface.runs import PreparedRun, RunPlan, RunPreparer, looked_up_tables
 from cbp.engine.storage.files import Files
 from cbp.errors import CorrectionUnfinishedError, DataflowBusyError, NotFoundError
 from cbp.model.dataflow.dataflow import StageNode

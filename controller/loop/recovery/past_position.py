@@ -28,7 +28,7 @@ from itertools import chain
 from typing import Any
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.increment_reader import IncrementReader
+from cbp.engine.interface.readers import IncrementReader
 from cbp.engine.storage.files import Files
 from cbp.errors import NotFoundError, RollbackImpossibleError
 from cbp.model.dataflow.stage import InputSpec

@@ -29,8 +29,8 @@ from itertools import islice, takewhile
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.increment_reader import IncrementReader
-from cbp.engine.interface.table_publisher import TablePublisher, TableRewind, Target
+from cbp.engine.interface.readers import IncrementReader
+from cbp.engine.interface.tables import TablePublisher, TableRewind, Target
 from cbp.engine.storage.files import Files
 from cbp.errors import RollbackImpossibleError
 from cbp.model.flow.generation import Generation, increments_dropped

@@ -9,7 +9,7 @@ both putting records and publishing. So the contents and the timestamp of a publ
 from the newest records alone, and an interrupted publication can be completed.
 
 `cbp.model.run.publication` decides when to publish and which records go together;
-`cbp.engine.direct.log_writer` writes the log entries of the tables.
+`cbp.engine.direct.tables` writes the log entries of the tables.
 
 Invariants (tests/controller/loop/runs/test_publication.py): a run gets every record of its stage
 that its tables do not show; no record is dropped here before it is published.
@@ -26,7 +26,7 @@ import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.commit.table_entries import KINDS, files_named
-from cbp.engine.interface.table_publisher import TablePublisher
+from cbp.engine.interface.tables import TablePublisher
 from cbp.errors import CbpError, FileDamagedError
 from cbp.model.dataflow.dataflow import EVERY_EPOCH, PublishPolicy
 from cbp.model.run.intention import Intention

@@ -30,7 +30,7 @@ import structlog
 from cbp.clock import MACHINE
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.verification_reader import Contents
+from cbp.engine.interface.readers import Contents
 from cbp.engine.read.compare import column_names, compare
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
