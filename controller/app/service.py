@@ -32,7 +32,6 @@ from cbp.engine.storage.files import files_for
 from cbp.errors import CbpError, LeaseLostError
 from cbp.model.schedule.lease import Role
 from controller.access.access import Access
-from controller.app.alerting import alert_watch_for
 from controller.app.construction import (
     drop_folder_for,
     engine_for,
@@ -40,7 +39,7 @@ from controller.app.construction import (
     sinks_for,
 )
 from controller.app.leader_duties import LeaderDuties
-from controller.app.telemetry import run_feed_for
+from controller.app.notification import alert_watch_for, run_feed_for
 from controller.clock import SteadyClock
 from controller.ingest.reader.reader_pool import ReaderPool
 from controller.loop import (

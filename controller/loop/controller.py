@@ -29,8 +29,7 @@ from cbp.model.schedule.scheduler import Schedule
 from cbp.model.schedule.waiting import Wait
 from cbp.model.version.version_change import NO_CHOICE, Choice
 from controller.loop.assembly import Parts
-from controller.loop.counts.lane_counts import LaneCount
-from controller.loop.counts.run_counts import Counts
+from controller.loop.counts.run_counts import Counts, LaneCount
 from controller.loop.operations.rebuild import rebuild_missing
 from controller.loop.operations.version_change import Changed
 from controller.loop.reading.open_intentions import OpenIntention, open_intentions

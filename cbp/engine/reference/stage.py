@@ -27,8 +27,14 @@ from cbp.engine.columnar.looked_up import LookedUp
 from cbp.engine.columnar.values import Row, own_row, row_order, typed_row
 from cbp.engine.interface.runs import require_no_spark
 from cbp.engine.reference.arrow import call_arrow
-from cbp.engine.reference.call import AuthorCall, Emitter, key_type, record_type
-from cbp.engine.reference.kept_state import ListedRecords, put_and_delete
+from cbp.engine.reference.call import (
+    AuthorCall,
+    Emitter,
+    ListedRecords,
+    key_type,
+    put_and_delete,
+    record_type,
+)
 from cbp.engine.reference.loop import Superstep, run_supersteps
 from cbp.engine.reference.routing import Bindings, Group, Key, Part, Routed, key_of, route_records
 from cbp.engine.reference.set_aside import Aside, SetAside, by_input

@@ -30,8 +30,7 @@ from cbp.engine.interface.runs import PreparedRun
 from cbp.engine.storage.files import Files
 from cbp.errors import CbpError, DataflowBusyError, LogConflictError
 from cbp.model.run.publication import Publication
-from controller.loop.counts.lane_counts import LaneCounts
-from controller.loop.counts.run_counts import RunCounts
+from controller.loop.counts.run_counts import LaneCounts, RunCounts
 from controller.loop.leadership.current_term import CurrentTerm
 from controller.loop.records.catalog import Catalog
 from controller.loop.records.correction_log import put_note
