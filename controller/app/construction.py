@@ -61,7 +61,6 @@ def drop_folder_for(
         settings: `drop_root`, `settle_seconds`, and the limits and the retention of files.
         store: The metadata store.
         files: Where increments are written.
-        clock: The clock of the service.
         readers: Processes that read files; without them the calling thread reads.
         on_accept: Called when an increment was accepted.
         on_close: Called with dataflow, source and key when a marker closes a frame.
@@ -182,7 +181,6 @@ def environment_for(
         store: The metadata store.
         engine: Executes the runs.
         files: The folders of the tables.
-        clock: The clock of the service.
         framers: Threads that call framing.
         answerers: Threads that call author's code for answers.
         removers: Threads that remove folders.
@@ -255,7 +253,6 @@ def engine_for(
     Args:
         settings: `engine`, `cache`, `whole_run_bytes_max`, and the settings that begin with
             `spark_` or `worker_`.
-        limits: The engine's limits.
     """
     cache = str(settings.cache)
     limits = replace(limits, whole_run_bytes=settings.whole_run_bytes_max)

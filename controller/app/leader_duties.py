@@ -80,7 +80,6 @@ class LeaderDuties:
         store: Names the dataflows.
         drop_folder: Takes in files.
         controller: Is woken; says which dataflows are held.
-        clock: The clock of the service.
         now: The machine's clock, by which the scheduler goes.
         scan_threads: Threads that list.
         fetch_threads: Threads that fetch objects of buckets.

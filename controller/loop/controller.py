@@ -328,7 +328,6 @@ class Controller:
         records stay, and the next registration that takes the folder over publishes them.
 
         Args:
-            name: The dataflow.
             purge: Remove the dataflow's folder too. Otherwise the tables stay, and registering
                 the same document takes them over.
 
@@ -372,7 +371,6 @@ class Controller:
         """Return a lock under which a dataflow is neither registered nor deleted.
 
         Args:
-            name: The dataflow.
             purpose: What the caller does under the lock, in words that follow the name.
         """
         return self._exclusion.hold(name, purpose)
@@ -465,7 +463,6 @@ class Controller:
         """Return the rebuilds that are under way, by stage; raises as `members`.
 
         Args:
-            name: The name of the dataflow.
             connectors: Its queues, as the store has them.
         """
         return self._rebuilding.of(self._store.dataflow(name), connectors)

@@ -99,7 +99,6 @@ class RunLogFiles:
         """Return lines of a run; none if nothing is kept of it.
 
         Args:
-            run: Its id.
             place: Where to begin, as an earlier page said; `None` means the last lines.
             limit: How many lines at most (>= 1).
         """

@@ -87,7 +87,6 @@ class SinkPublishing:
     Args:
         make_target: Returns the target of a sink, by the operator's choice.
         mirrors: Replaces mirrors of views.
-        open_log: Returns the intention log of a folder.
         pass_seconds: How long one pass takes at most, but for one increment.
         draw: Returns a random number from 0 to 1 that shortens pauses.
     """

@@ -21,7 +21,6 @@ class Share:
     """Rows `start` to `stop` of one file.
 
     Attributes:
-        path: Full path.
         rows: Number of rows that the whole file must have.
         buckets: The number of buckets, if the file holds messages sorted by bucket; else 0.
     """

@@ -29,7 +29,6 @@ def applied_ms(folder: str, files: Files, stage: str, epoch: int, generation: in
     """Return when an epoch was published as a whole, in ms; `None` if that is unknown.
 
     Args:
-        files: Access to that folder.
         stage: The stage that leads the run.
         epoch: The stage's epoch.
         generation: The dataflow's generation in which the epoch was run.
@@ -88,7 +87,6 @@ def require_generations(folder: str, files: Files, newest: int) -> None:
     """Refuse tables that were rolled back more often than records of roll-backs are there.
 
     Args:
-        files: Access to that folder.
         newest: Number of the newest generation that has a record; 0 if none has.
 
     Raises:

@@ -55,7 +55,6 @@ class Expiry:
 
     Args:
         spec: The translator; it has states that expire.
-        time: The time of the run.
         wakes: Whether the run looks for timers that are due.
     """
 

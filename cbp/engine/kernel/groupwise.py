@@ -71,8 +71,6 @@ class GroupwiseRun:
             in any order.
         write_bindings: Called with the addresses that groups bound to keys.
         limits: How many records, and bytes of them, are Python objects at a time.
-        deliveries: Records that the groups share, if any.
-        woken: Groups that are called for their timers, if any.
         lookups: The tables of other stages that the groups look up, by name.
         whole_tables: The tables whose records all groups are given, by name.
         groups: Number of groups that were called.

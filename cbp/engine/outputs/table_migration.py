@@ -85,7 +85,6 @@ class Rewriter:
 
         Args:
             table: The table; all its recorded runs must be published.
-            declared: What the table is to be.
             anew: Whether the table begins empty.
 
         Returns:
@@ -120,7 +119,6 @@ class Rewriter:
 
         Args:
             path: The view's table; it need not exist.
-            declared: What the table is to be.
             filling: The records.
             drops: Live files of an earlier view of this name.
         """
@@ -319,7 +317,6 @@ def alter(
     """Put the one entry that makes a table what its stage declares; idempotent redo.
 
     Args:
-        declared: What the table is to be.
         change: The result of `Rewriter.rewritten`.
         app_id: Application id of this change; unique to this table and version.
         epoch: The stage's next epoch; the entry says that the one before is published.

@@ -68,7 +68,6 @@ def scrub(
 
     Args:
         folder: The dataflow's folder; a local path.
-        files: Access to the folder.
         needed: Data files of waiting increments, relative to the folder; they must exist.
         after: Begin after this path, where an earlier scrub ended.
     """

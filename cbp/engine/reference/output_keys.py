@@ -28,7 +28,6 @@ class OutputKeys:
         """Note a record that was emitted.
 
         Args:
-            row: The record.
             called: The keys of the groups of the call.
 
         Raises:

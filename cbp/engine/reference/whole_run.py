@@ -35,7 +35,6 @@ def call_run(
     """Call the author once.
 
     Args:
-        stage: The stage, for errors.
         inputs: The records of each input, key after key.
         states: The records of each state, by key.
 

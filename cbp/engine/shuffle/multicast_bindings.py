@@ -39,7 +39,6 @@ class BindingFile:
     """The file of bindings of one task in one epoch.
 
     Attributes:
-        path: Full path.
         rows: Number of rows that the file must have.
         epoch: The epoch that made the bindings.
     """

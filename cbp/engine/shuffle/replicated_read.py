@@ -126,9 +126,7 @@ def arrange_messages(
         messages: In the order in which they were emitted; each has one receiver.
         spec: The translator, whose input number `flow` reads them.
         flow: The number of the input.
-        stage: The stage's name.
         buckets: Number of its buckets.
-        limits: The engine's limits.
 
     Raises:
         AuthorCodeError: An author's function for a key, an order or a combiner failed.

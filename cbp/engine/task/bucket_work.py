@@ -207,7 +207,6 @@ def run_batch(
     Args:
         writers: The task's writers.
         buckets: The buckets, ascending.
-        cache: The cache of index copies.
         start: Makes the work from the states, the looked-up tables, and what takes new state
             records.
     """
@@ -261,7 +260,6 @@ def author_work(
         runs: The records of its inputs.
         states: Its states, of the batch.
         write_state: Takes new state records.
-        deliveries: Records that groups share, if any.
         lookups: The looked-up tables.
         among: Returns those of the hashes of groups with a due timer that are called; `None` means
             all.
@@ -331,7 +329,6 @@ def woken_groups(
     """Return the groups to call for their timers; `None` if the run does not look for any.
 
     Args:
-        plan: The plan of the run.
         states: Its states, of some buckets.
         note: Takes the earliest timer that is not due, in microseconds since 1970.
     """

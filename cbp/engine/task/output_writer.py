@@ -58,7 +58,6 @@ class TaskOutputs:
         followers: Fused stages; each comes after the stage that it reads.
         receivers: Maps an output that is sorted by bucket to what computes the buckets.
         faults: Failpoints, called for every file.
-        limits: The engine's limits.
     """
 
     def __init__(

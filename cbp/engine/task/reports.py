@@ -31,7 +31,6 @@ class OutputFile:
         flow: The flow, as `stage.output`.
         path: Path of the file, relative to the dataflow's folder.
         rows: Number of its records.
-        size: Its bytes.
         buckets: Number of buckets by which its messages are sorted; 0 if they are not.
     """
 
@@ -59,7 +58,6 @@ class NewStateFile:
         bucket: The bucket that the file belongs to.
         path: Path of the file, relative to the state's table.
         rows: Number of its records.
-        size: Its bytes.
     """
 
     state: str

@@ -253,7 +253,6 @@ class StageTask:
 
         Args:
             runs: Their records.
-            cache: The cache of index copies.
             failed: Groups that failed before: this task is done again, and only looks for more.
         """
         others = left_out.left(runs)

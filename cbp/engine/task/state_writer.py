@@ -70,7 +70,6 @@ class TaskState:
     """The state files of one task.
 
     Args:
-        plan: The plan of the run.
         part: The task's number; part of the file names.
         attempt: The task's attempt; part of the file names.
         done: List to which reports of the results are added.

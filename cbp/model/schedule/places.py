@@ -68,7 +68,6 @@ class ActiveRun:
 
     Attributes:
         since: When it began, aware and in UTC; `None` means just now.
-        run: Its id.
         gave_way: How often runs of its epoch gave way; from 1 on it is in the narrow place.
         starved: Whether it has had work but no slot of the engine for `STARVED_SECONDS`.
         starved_at: When it was last seen with work but no slot; `None` if it never was. Its turn

@@ -58,7 +58,6 @@ def view_mistakes(
     """Yield a mistake for each view that another version's records do not fit.
 
     Args:
-        name: The stage.
         before, after: Its two versions.
         rebuilt: Whether it is rebuilt; otherwise it keeps what it has.
     """
@@ -90,7 +89,6 @@ def collected_mistake(name: str, view: str, first: int) -> Mistake:
     """Return the mistake for a view whose flow lost old records.
 
     Args:
-        name: The stage.
         first: The first increment of its flow that can still be read.
     """
     return _not_fillable(name, view, f"the increments of its flow before {first} are collected")

@@ -98,7 +98,6 @@ def succeed(
 
     Args:
         plan: The change of every stage.
-        choice: The author's choices.
         before: Position of the old version, with no run under way.
         version: Number of the new version.
         units: Maps each stage of the old version to the stage that led it.

@@ -70,7 +70,6 @@ class Framer:
         threads: Carries out pieces of work.
         wake: Called when a piece of work has ended.
         places: Concurrent pieces of work.
-        isolation: Keeps failures inside their dataflow.
         seconds_max: Time limit of one output increment; 0 means no limit.
         origin: Returns from which file, and which line, the record is from that an error's details
             name; in words.

@@ -93,13 +93,11 @@ class Housekeeping:
         store: Holds the connectors.
         garbage: Collects its tables.
         catalog: The compiled dataflows.
-        open_log: Returns the intention log of a folder.
         publisher: Knows the records that tables do not show yet.
         parked: The runs that wait to be finished.
         keeping: Knows what must be kept of outputs.
         punctuations: The punctuations of framed flows.
         exclusion: The locks of the dataflows; a locked dataflow is left to a later tick.
-        isolation: Keeps failures inside their dataflow.
         held: Returns the dataflows that are being changed or amended; they are skipped.
         retention: How long old versions of a table stay readable.
         rebuilding: Knows since when stages are rebuilt: the tables before stay readable as well, up

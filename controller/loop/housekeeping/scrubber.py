@@ -71,7 +71,6 @@ class Scrubbing:
     """Reads on at each step; `step` is called by one thread, other methods by any.
 
     Args:
-        files: Access to the tables.
         root: Folder of all dataflows.
         dataflows: Returns the dataflows.
         needed: Returns the files of a dataflow that something waits for.
@@ -243,7 +242,6 @@ class Scrubbing:
         """Replace the findings of a dataflow by those of a complete reading.
 
         Args:
-            name: The dataflow.
             damages: The findings, by path.
             now: When the reading ended.
             since: When it began: what reads met after that stays.

@@ -49,7 +49,6 @@ class Terms:
 
     Args:
         store: Knows which instance leads.
-        files: Access to the tables.
         root: Folder of all dataflows.
 
     Attributes:

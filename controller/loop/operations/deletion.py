@@ -64,7 +64,6 @@ class Deletion:
         """Cancel the runs of a dataflow, wait for them, publish, and delete it.
 
         Args:
-            name: The dataflow.
             purge: Remove its folder too, and publish nothing.
 
         Raises:

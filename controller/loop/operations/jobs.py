@@ -118,7 +118,6 @@ class Jobs(ABC, Generic[R]):
         """Begin the job of a request; returns at once, with the job that is known of it.
 
         Args:
-            name: The dataflow.
             request: The request; `""` if it has no name.
             carry_out: Does the work, and is given what shows its steps, and the request.
             stage: As in `Job`.

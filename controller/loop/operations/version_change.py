@@ -211,7 +211,6 @@ class Changes:
         Args:
             document: The new version.
             after: The new version, compiled.
-            choice: The author's choices.
             swap: Finds other tables to show in place of all; no choice fills any.
 
         Raises:

@@ -110,7 +110,6 @@ class Explaining:
         """Return what `left` does, without a call of an author's function.
 
         Args:
-            name: The dataflow.
             waits: Maps stages to what the last decision said.
 
         Raises:

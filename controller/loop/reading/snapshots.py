@@ -58,7 +58,6 @@ class Snapshots:
         """Return the newest snapshot, or the newest as of an epoch or a time.
 
         Args:
-            name: The name of the dataflow.
             epoch: As of the first publication that shows this epoch of `stage`, or of
                 every stage.
             stage: Any stage; its epochs are those of the stage that leads it.

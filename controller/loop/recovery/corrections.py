@@ -109,7 +109,6 @@ class Corrections:
         """Raise an error if nothing can be given back to a stage.
 
         Args:
-            name: The dataflow.
             published: Whether its table shows all that is recorded.
 
         Raises:

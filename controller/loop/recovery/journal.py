@@ -94,7 +94,6 @@ class Journal:
     """Takes notes while a controller recovers; safe to use from several threads.
 
     Args:
-        files: Access to the tables.
         root: Folder of all dataflows.
     """
 

@@ -98,7 +98,6 @@ class Past:
             log: The log of its records.
             point: A point of its newest version.
             everything: Also queue what arrived after the point, and repeat closes after it.
-            tell: Is called with each step, and how far it is.
 
         Raises:
             RollbackImpossibleError: If something that it needs is no longer kept.

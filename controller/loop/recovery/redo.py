@@ -53,11 +53,7 @@ def ignore(intention: Intention) -> None:
 
 
 class Recovery:
-    """Redoes recorded runs and settles the others; idempotent, one call at a time.
-
-    Args:
-        open_log: Returns the intention log of a folder.
-    """
+    """Redoes recorded runs and settles the others; idempotent, one call at a time."""
 
     def __init__(
         self,

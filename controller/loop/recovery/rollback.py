@@ -142,13 +142,11 @@ class Rollbacks:
 
         Args:
             to: See `cbp.model.version.rollback_point`.
-            who: The person or program that asks for it.
             why: The reason given.
             drop_later: Do not queue again what arrived at sources after the point, and do not
                 restore closes made after it.
             without: Files, or increments, that are not queued again; see `named_files.py`.
             request: The idempotency key of the request.
-            tell: Is called with each step, and how far it is.
 
         Raises:
             DefinitionError: Rule `rollback_target_invalid` or `rollback_file_invalid`.

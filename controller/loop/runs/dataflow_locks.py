@@ -48,7 +48,6 @@ class DataflowLocks:
         """Wait for the lock of a dataflow, and hold it.
 
         Args:
-            name: The dataflow.
             purpose: What the caller does meanwhile, in words that follow the name: "is deleted".
         """
         turn = self._turn(name)

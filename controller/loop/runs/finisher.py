@@ -54,7 +54,6 @@ class Finisher:
     """Finishes prepared runs and publishes; every method may be called from any thread.
 
     Args:
-        open_log: Returns the intention log of a folder.
         draw: Returns a random number from 0 to 1 that shortens pauses.
     """
 

@@ -117,7 +117,6 @@ class Arrivals:
             index: Only those of the files of this increment.
             code: Only those that were refused for this reason.
             since, until: Only those that were made at or after, and before, these times.
-            cursor: The cursor of the previous page.
             limit: Maximum number of claims of the page (>= 1).
 
         Raises `CursorInvalidError`.
@@ -293,7 +292,6 @@ class Arrivals:
         Args:
             flow: Only those of this flow.
             since, until: Only those that arrived at or after, and before, these times.
-            cursor: The cursor of the previous page.
             limit: Maximum number of increments of the page (>= 1).
 
         Raises:

@@ -140,7 +140,6 @@ class Registrations:
         `running` also clears the failures of its stages, and lifts their pauses.
 
         Args:
-            name: The dataflow.
             desired: What is wanted from now on.
             instead_of: Change nothing if something else was wanted until now.
 

@@ -217,7 +217,6 @@ class Runs:
             dataflow, stage, status, epoch: What the runs must have.
             error_code: The code of the error that ended them.
             since, until: They began at this time or later, and before that time; in UTC.
-            cursor: The cursor of the previous page.
             limit: Maximum number of runs of the page (>= 1).
 
         Raises:

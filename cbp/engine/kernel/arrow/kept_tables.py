@@ -60,7 +60,6 @@ class KeptTables:
     """One kept state in one call: its author reads records by key, any number of times.
 
     Args:
-        name: The state.
         key: The columns of the stage's key and of the second key.
         reader: Finds the records.
     """
@@ -98,7 +97,6 @@ class ReachedTables:
     """The records of a kept state in a run that reaches all of them; for its author.
 
     Args:
-        name: The state.
         key: The columns of the stage's key and of the second key.
         many: Number of the columns of the stage's key.
         reader: Finds the records.

@@ -164,8 +164,6 @@ class VectorisedRun:
     Attributes:
         write_state: Called with new records of a state, as tables that ascend by hash.
         limits: Tell how many records come in a call.
-        deliveries: Records that the groups share, if any.
-        woken: Groups that are called for their timers, if any.
         lookups: The tables of other stages that the groups look up, by name.
         whole_tables: The tables of which every group is given all records, by name.
         groups: Number of groups that were called.

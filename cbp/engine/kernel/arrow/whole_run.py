@@ -92,7 +92,6 @@ def call_once(
     """Call the author; return what was put and deleted, by state, and the way that the call went.
 
     Args:
-        stage: The stage, for errors.
         inputs: The records of each input, in the types that authors see.
         readers: Find the records of each kept state.
         room: Where the records that are read and put have place.

@@ -34,7 +34,6 @@ def is_repeatable(session: SparkSession, analyzed: Any) -> bool:
     """Tell whether an analysed plan has no chance, no clock and no session in it.
 
     Args:
-        session: The session of the plan.
         analyzed: Spark's analysed logical plan.
     """
     catalyst = _catalyst(session)
@@ -53,7 +52,6 @@ def differences(session: SparkSession, analyzed: Any) -> tuple[str, ...]:
     of them, such as `sort_array(collect_list(url))`, can be the same in every order.
 
     Args:
-        session: The session of the plan.
         analyzed: Spark's analysed logical plan.
     """
     plans = [analyzed, *each(analyzed.subqueriesAll())]
