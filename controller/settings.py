@@ -573,7 +573,7 @@ def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | N
 
 
 def _is_secret(annotation: object) -> bool:
-    """Tell whether values of a type are secrets: `SecretStr`, or `SecretStr | None`."""
+    """Return whether values of a type are secrets: `SecretStr`, or `SecretStr | None`."""
     return annotation is SecretStr or SecretStr in get_args(annotation)
 
 

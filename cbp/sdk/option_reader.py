@@ -131,5 +131,5 @@ def _takes(option: str, value: object, schema: Schema) -> str:
 
 
 def _floats(type_: DataType) -> bool:
-    """Tell whether values of a type are floating-point numbers or contain any."""
+    """Return whether values of a type are floating-point numbers or contain any."""
     return type_.kind in ("FLOAT", "DOUBLE") or any(map(_floats, type_.arguments))

@@ -108,7 +108,7 @@ class AlertWatch:
         return [self._deliver(channel, [notice]) for channel in self.channels]
 
     def standing(self) -> list[Standing]:
-        """Look again, and return the alerts that hold, longest first; sends nothing.
+        """Look again, and return the firing alerts, longest first; sends nothing.
 
         An instance that follows returns none.
         """

@@ -32,7 +32,7 @@ _FOLLOWS = frozenset(
 """Refusals that a rebuild of the named stage answers."""
 
 _UNREADABLE = frozenset({"input_not_retained", "changes_not_retained"})
-"""Refusals of an added stage that are none if it begins with the next increment."""
+"""Refusals of an added stage that do not apply if it begins with the next increment."""
 
 
 @dataclass(frozen=True, slots=True)

@@ -21,7 +21,7 @@ from cbp.errors import CbpError, OperatingError
 
 
 class AddressRefusedError(CbpError):
-    """An address is none that this service may send requests to."""
+    """The service may not send requests to this address."""
 
     code = "address_refused"
 

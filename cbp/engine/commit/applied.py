@@ -128,7 +128,7 @@ def _entries_of(
 
 
 def _is_of(application: str, table: str, end: str) -> bool:
-    """Tell whether an application id belongs to a table and a generation."""
+    """Return whether an application id belongs to a table and a generation."""
     _, _, generation = application.rpartition("/")[2].partition("@")
     return _table_of(application) == table and generation == end.removeprefix("@")
 

@@ -133,7 +133,7 @@ def generation_id(dataflow: str) -> str:
 
 
 def counts_epochs(application: str) -> bool:
-    """Tell whether an application id counts epochs, of any generation.
+    """Return whether an application id counts epochs, of any generation.
 
     The id of a new version (`change-N`) does not: it is 0 before epoch 0 and after it.
     """

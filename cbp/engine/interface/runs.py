@@ -38,7 +38,7 @@ from cbp.model.run.intention import Intention, LookupMoment, TableChange
 
 
 def needs_spark(nodes: Iterable[StageNode]) -> bool:
-    """Tell whether only Spark can check, and run, what these stages compute in SQL."""
+    """Return whether only Spark can check, and run, what these stages compute in SQL."""
     specs = [node.translator for node in nodes]
     return any(spec.form == "sql" or any(one.in_sql for one in spec.inputs) for spec in specs)
 

@@ -196,7 +196,7 @@ def _surplus(records: Int64s, sides: Int64s) -> Int64s:
 
 
 def _has_spellings(field: Field, values: pa.ChunkedArray) -> bool:
-    """Tell whether the diff may take two spellings of one value for two values."""
+    """Return whether the diff may take two spellings of one value, such as NaN, for two values."""
     if field.type.kind == "DOUBLE":  # Python takes a NaN for unlike itself
         return bool(pc.any(pc.is_nan(values)).as_py())
     return field.type.kind == "FLOAT" or bool(field.type.arguments)

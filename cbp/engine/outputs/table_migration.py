@@ -374,7 +374,7 @@ def _difference(
 
 
 def _differs(current: Metadata, declared: DeclaredTable) -> bool:
-    """Tell whether a table differs from what its stage declares."""
+    """Return whether a table differs from what its stage declares."""
     wanted = _metadata(current, declared)
     same = json.loads(current.schema) == json.loads(wanted.schema)
     return not (same and dict(current.configuration) == dict(wanted.configuration))
@@ -389,7 +389,7 @@ def _metadata(current: Metadata, declared: DeclaredTable) -> Metadata:
 
 
 def _types_grew(path: str, current: Metadata, declared: DeclaredTable) -> bool:
-    """Tell whether an existing column of an output has another type now.
+    """Return whether an existing column of an output has another type now.
 
     Raises:
         TableForeignError: If a column is gone: the table is from another stage of this name.

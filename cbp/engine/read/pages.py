@@ -159,7 +159,7 @@ class PageReader:
             raise VersionGoneError(path, version) from error
 
     def _is_shown(self, path: str, error: FileLostError) -> bool:
-        """Tell whether the newest version needs a file: then the file is lost, not collected."""
+        """Return whether the newest version needs a file: then the file is lost, not collected."""
         lost = error.details["path"]
         for file in self._table_of(path).log.snapshot().live.values():
             vector = None if file.deletion_vector is None else vector_path(file.deletion_vector)

@@ -195,7 +195,7 @@ class Planner:
 
 
 def _works_on_state(task: TaskPlan) -> bool:
-    """Tell whether tasks that get no records still have work to do on state."""
+    """Return whether tasks that get no records still have work to do on state."""
     if task.spec.record_wise:
         return False
     return any(

@@ -149,7 +149,7 @@ class MessageGroups:
         self._laid: _Laid | None = _Laid()
 
     def is_full(self, rows: int, size: int) -> bool:
-        """Tell whether the pending messages fill a block."""
+        """Return whether the pending messages fill a block."""
         return size >= self._limits.message_block_bytes
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:

@@ -99,7 +99,7 @@ class RowGroups(Protocol):
     """How a file's rows are put into row groups; one object per file."""
 
     def is_full(self, rows: int, size: int) -> bool:
-        """Tell whether so many pending rows and bytes are to be written now."""
+        """Return whether so many pending rows and bytes are to be written now."""
         ...
 
     def cut(self, table: pa.Table) -> Iterator[pa.Table]:

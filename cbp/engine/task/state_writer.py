@@ -59,7 +59,7 @@ def new_files(state: str, files: Iterable[WrittenRun]) -> list[NewStateFile]:
 
 
 def is_overdue(live: Sequence[LiveFile], limits: EngineLimits) -> bool:
-    """Tell whether a bucket with these files is compacted even if none of its groups is called.
+    """Return whether a bucket with these files is compacted even if none of its groups is called.
 
     A run that calls groups of a bucket compacts it; a run with only remote writes does not.
     """

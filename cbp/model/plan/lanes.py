@@ -66,7 +66,7 @@ class Bypass:
         return self.job_start_seconds * (1 / START_SHARE - 1)
 
     def takes(self, tasks: int, seconds: float) -> bool:
-        """Tell whether a job that needs no shuffle bypasses Spark.
+        """Return whether a job that needs no shuffle bypasses Spark.
 
         Args:
             tasks: Number of tasks of the job.

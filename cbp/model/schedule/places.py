@@ -203,7 +203,7 @@ class Places:
         return next(iter(candidates), None)
 
     def matters(self, active: Collection[ActiveRun], now: datetime) -> bool:
-        """Tell whether some run is late, so that runs of other dataflows without slots matter."""
+        """Return whether some run is late, so that runs of other dataflows without slots matter."""
         late = {work.dataflow for work in self._late(active, now)}
         return any(late - {work.dataflow} for work in active if not work.recorded)
 
@@ -219,7 +219,7 @@ class Places:
         return sorted(late, key=lambda work: _age(work, now))[: self.slow_most]
 
     def used_up(self, dataflow: str, active: Collection[ActiveRun]) -> bool:
-        """Tell whether a dataflow has its maximum number of runs, slow ones included."""
+        """Return whether a dataflow has its maximum number of runs, slow ones included."""
         return sum(work.dataflow == dataflow for work in active) >= self.most
 
     def _late(self, active: Collection[ActiveRun], now: datetime) -> list[ActiveRun]:

@@ -68,9 +68,9 @@ def view_mistakes(
         other = any(old.get(rule) != new.get(rule) for rule in ("changes", "bag"))
         if not rebuilt and (shorter or other):
             message = (
-                "became a view, is no longer one, or has a shorter key or none; its records may "
-                f"not fit: rebuild the stage (--rebuild {name}; REST: rebuild={name}), or rename "
-                "the view or state"
+                "it became a view, is no longer a view, or lost columns of its second key, so its "
+                f"records may not fit. Rebuild the stage (--rebuild {name}; REST: rebuild={name}), "
+                "or rename the view or state"
             )
             yield Mistake("view_changed", f"stages.{name}.states.{state}", message)
     was, is_ = _changes_flows(before), _changes_flows(after)

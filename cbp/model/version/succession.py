@@ -183,7 +183,7 @@ def _epochs(
 
 
 def _again(node: StageNode, input_: str, plan: ChangePlan) -> bool:
-    """Tell whether the writer of an input is rebuilt, added, or the stage itself."""
+    """Return whether the writer of an input is rebuilt, added, or the stage itself."""
     writer = node.wiring[input_].partition(".")[0]
     return writer == node.name or writer in plan.emptied
 

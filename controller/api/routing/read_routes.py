@@ -37,7 +37,7 @@ class ReadRoutes:
         self._index = RouteIndex(routes)
 
     def serve(self, path: str) -> bool:
-        """Tell whether a GET of this path meets a marked route."""
+        """Return whether a GET of this path meets a marked route."""
         scope = {"type": "http", "path": path, "method": "GET"}
         for route in self._index.candidates(path):
             if route.matches(scope)[0] is Match.FULL:

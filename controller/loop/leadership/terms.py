@@ -127,7 +127,7 @@ class Terms:
 
 
 def _number_of(name: str) -> int:
-    """Return the number of a term's folder; 0 if it is none, perhaps a copy that somebody made."""
+    """Return the number of a term's folder; 0 for any other folder, such as a copy of one."""
     match = _TERM.fullmatch(name)
     return int(match[1]) if match else 0
 

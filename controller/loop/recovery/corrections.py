@@ -33,7 +33,7 @@ from controller.store.base import DataflowRecord, RunRecord, StageRecord, Store
 _STEPS = {
     "plan": "reads what is set aside",
     "job": "calls the stage's code",
-    "again": "calls the code again without what fails",
+    "again": "calls the code again, without the records that failed",
     "assemble": "writes the tables",
 }
 """Phase of the run to what it does, in words."""

@@ -161,7 +161,7 @@ def show(
     exchange: ExchangeDep,
     query: Annotated[FreshnessQuery, Query()],
 ) -> FreshnessOut:
-    """Tell whether everything that was delivered is applied: files, queues, quarantine.
+    """Return whether everything that was delivered is applied: files, queues, quarantine.
 
     A token that is limited to some dataflows sees those. Sinks are not part of it.
     """
