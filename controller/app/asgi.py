@@ -36,7 +36,7 @@ def create_app(settings: Settings | None = None, sign_in_code: str = "") -> Fast
 
 
 def _warmed(service: Service) -> Callable[[FastAPI], AbstractAsyncContextManager[None]]:
-    """Return the lifespan of a service whose first file finds its processes started."""
+    """Return a service's lifespan, which starts its processes before the first file comes."""
 
     @asynccontextmanager
     async def lifespan(app: FastAPI) -> AsyncIterator[None]:

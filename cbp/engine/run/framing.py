@@ -144,9 +144,9 @@ def place_in_increment(
 
 
 def increments_of(increment: Increment, input_: InputSpec) -> list[Increment]:
-    """Return the increments that brought the records of one that an input reads, each once.
+    """Return the increments whose records an increment of an input holds: itself, unless framed.
 
-    Of a frame's increments only the data files are known that are in the frame.
+    A frame holds files of several increments; each is returned once, with its files in the frame.
     """
     if input_.frame_by is None:
         return [increment]
