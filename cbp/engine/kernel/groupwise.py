@@ -261,7 +261,7 @@ class GroupwiseRun:
         return bool(self.spec.anew) and (source.origin is not None or source.stream is not None)
 
     def _translate(self, window: Window) -> Callable[..., object]:
-        """Return the author's function; in a recomputation, groups without records left are skipped."""
+        """Return the author's function; when recomputing, it skips groups that end up empty."""
         translate = self.spec.translate
         if not self.spec.anew:
             return translate

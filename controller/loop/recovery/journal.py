@@ -144,7 +144,7 @@ class Journal:
             )
 
     def notes(self) -> list[RecoveryNote]:
-        """Return the last recoveries, newest first; this term's is included even if it did nothing."""
+        """Return the last recoveries, newest first; this term's too, even if it did nothing."""
         with self._lock:
             written, current = self._written(), self._current
         if current is not None:
