@@ -11,10 +11,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
+from cbp.engine.interface.lookups import looked_up_tables
 
 from cbp.engine.commit import change_feed
-from cbp.engine.direct import tables
-from cbp.engine.interface.runs import looked_up_tables
+from cbp.engine.direct import log_writer
 from cbp.engine.run import corrections
 from cbp.engine.run.preparer import Preparer
 from cbp.engine.storage.files import Files
@@ -75,7 +75,7 @@ def feeds_lack_what_records_were(patch: pytest.MonkeyPatch) -> None:
 
 def feeds_are_derived_by_readers(patch: pytest.MonkeyPatch) -> None:
     """An entry that deletes records has no change files."""
-    patch.setattr(tables, "is_derivable", lambda *given: True)
+    patch.setattr(log_writer, "is_derivable", lambda *given: True)
 
 
 def equal_records_are_told_once(patch: pytest.MonkeyPatch) -> None:

@@ -2,9 +2,8 @@
 
 from __future__ import annotations
 
-from collections.abc import Callable, Iterator, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
-from functools import partial
 
 import pyarrow as pa
 import pyarrow.compute as pc
@@ -16,15 +15,13 @@ from cbp.model.dataflow.stage import InputSpec
 from cbp.model.flow.changes import AFTER, CHANGE_TYPE
 from cbp.model.flow.increment import DataFile
 
-ReadColumns = Callable[[Sequence[str]], pa.Table]
-"""Reads columns of one row group, by their names."""
-
 
 @dataclass(frozen=True, slots=True)
 class Share:
     """Rows `start` to `stop` of one file.
 
     Attributes:
+        path: Full path.
         rows: Number of rows that the whole file must have.
         buckets: The number of buckets, if the file holds messages sorted by bucket; else 0.
     """
@@ -63,6 +60,7 @@ def records_read(table: pa.Table, input_: InputSpec) -> pa.Table:
 
     Args:
         table: Rows with the columns of `file_columns`, and perhaps more.
+        input_: The input.
     """
     if input_.changes != "after":
         return table
@@ -88,35 +86,25 @@ def records_expected(share: Share, input_: InputSpec) -> int:
     return int(records_read(types.slice(share.start, share.stop - share.start), input_).num_rows)
 
 
-def row_groups(share: Share) -> Iterator[tuple[tuple[int, int], ReadColumns]]:
-    """Yield each row group with rows of a share: first row and number, and what reads columns.
+def windows(share: Share, input_: InputSpec, most: int) -> Iterator[pa.Table]:
+    """Yield the records of a share of an input, at most `most` at a time.
 
     Raises:
         IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
     """
+    columns = file_columns(input_)
     with reading_increment(share.path, share.rows):
         file = open_parquet(share.path)
     if file.metadata.num_rows != share.rows:
         raise IncrementDamagedError(share.path, expected=share.rows, found=file.metadata.num_rows)
-
-    def read(group: int, columns: Sequence[str]) -> pa.Table:
-        with reading_increment(share.path, share.rows):
-            return file.read_row_group(group, list(columns))
-
     at = 0
     for group in range(file.num_row_groups):
         rows = file.metadata.row_group(group).num_rows
         first, last = max(share.start - at, 0), min(share.stop - at, rows)
         at += rows
         if first < last:
-            yield (first, last - first), partial(read, group)
-
-
-def windows(share: Share, input_: InputSpec, most: int) -> Iterator[pa.Table]:
-    """Yield the records of a share of an input, `most` at a time; raises as `row_groups`."""
-    columns = file_columns(input_)
-    for (first, many), read in row_groups(share):
-        with reading_increment(share.path, share.rows):
-            part = conform(read(columns.names), columns)
-        for start in range(first, first + many, most):
-            yield records_read(part.slice(start, min(most, first + many - start)), input_)
+            with reading_increment(share.path, share.rows):
+                group_rows = file.read_row_group(group, columns.names)
+                part = conform(group_rows, columns)
+            for start in range(first, last, most):
+                yield records_read(part.slice(start, min(most, last - start)), input_)

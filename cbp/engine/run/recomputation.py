@@ -24,25 +24,27 @@ Invariant: the state of each group is that of a stage that read what counts in o
 
 from __future__ import annotations
 
-from collections.abc import Iterable, Iterator
+from collections.abc import Callable, Iterable, Iterator, Sequence
 from contextlib import contextmanager, suppress
 from dataclasses import dataclass, field, replace
+from functools import partial
 
 import numpy as np
 import numpy.typing as npt
 import pyarrow as pa
 
 from cbp.engine.columnar.arrow_types import arrow_schema, conform
-from cbp.engine.columnar.file_slices import Share, file_columns, records_read, row_groups, share_of
+from cbp.engine.columnar.file_slices import Share, file_columns, records_read, share_of
 from cbp.engine.columnar.key_hash import hash_columns
 from cbp.engine.columnar.row_codes import row_codes, subtract_rows
 from cbp.engine.interface.runs import RunPlan
+from cbp.engine.storage.checked_parquet import open_parquet, reading_increment
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.file_names import flow_file
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.parquet_writer import ParquetSink
 from cbp.engine.storage.table_names import state_table
-from cbp.errors import OperatingError, RecordsAbsentError
+from cbp.errors import IncrementDamagedError, OperatingError, RecordsAbsentError
 from cbp.model.dataflow.stage import InputSpec, TranslatorSpec
 from cbp.model.flow.increment import DataFile, Increment
 
@@ -54,6 +56,7 @@ _BITS = 1 << 22
 
 _Hashes = npt.NDArray[np.int64]
 _Positions = npt.NDArray[np.intp]
+_Read = Callable[[Sequence[str]], pa.Table]
 
 
 @contextmanager
@@ -199,7 +202,7 @@ class _Recomputation:
 
     def _selected(self, share: Share, spec: InputSpec) -> Iterator[pa.Table]:
         columns, keys = file_columns(spec), self._key_columns(spec)
-        for rows, read in row_groups(share):
+        for rows, read in _row_groups(share):
             # Where the last row group had some, this one has: its columns are read at one time.
             whole = self._found_last
             records = read(columns.names if whole else keys).slice(*rows)
@@ -220,7 +223,7 @@ class _Recomputation:
 
     def _key_parts(self, share: Share, spec: InputSpec) -> Iterator[tuple[pa.Table, _Hashes]]:
         """Yield the keys of a file's records, and their hashes."""
-        for rows, read in row_groups(share):
+        for rows, read in _row_groups(share):
             keys = self._keys(read(self._key_columns(spec)).slice(*rows), spec)
             yield keys, self._hash(keys)
 
@@ -267,6 +270,30 @@ class _Recomputation:
         while name in used:
             name += "_"
         return name
+
+
+def _row_groups(share: Share) -> Iterator[tuple[tuple[int, int], _Read]]:
+    """Yield each row group with rows of a share: first row and number, and what reads columns.
+
+    Raises:
+        IncrementDamagedError: The file is missing, damaged, or has a different number of rows.
+    """
+    with reading_increment(share.path, share.rows):
+        file = open_parquet(share.path)
+    if file.metadata.num_rows != share.rows:
+        raise IncrementDamagedError(share.path, expected=share.rows, found=file.metadata.num_rows)
+    at = 0
+
+    def read(group: int, columns: Sequence[str]) -> pa.Table:
+        with reading_increment(share.path, share.rows):
+            return file.read_row_group(group, list(columns))
+
+    for group in range(file.num_row_groups):
+        rows = file.metadata.row_group(group).num_rows
+        first, last = max(share.start - at, 0), min(share.stop - at, rows)
+        at += rows
+        if first < last:
+            yield (first, last - first), partial(read, group)
 
 
 def _gathered(parts: Iterable[pa.Table], rows: int) -> Iterator[pa.Table]:
