@@ -11,10 +11,10 @@ from typing import Any, BinaryIO
 import pyarrow as pa
 import pyarrow.compute as pc
 import pytest
-from cbp.engine.interface.lookups import looked_up_tables
 
 from cbp.engine.commit import change_feed
 from cbp.engine.direct import log_writer
+from cbp.engine.interface.runs import looked_up_tables
 from cbp.engine.run import corrections
 from cbp.engine.run.preparer import Preparer
 from cbp.engine.storage.files import Files
