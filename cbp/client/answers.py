@@ -549,6 +549,19 @@ def answer_of(kind: type[T], document: Mapping[str, Any]) -> T:
     return kind(**values)
 
 
+def json_of(value: Any) -> Any:
+    """Return an answer as JSON values, with times as the service writes them; see `answer_of`."""
+    if is_dataclass(value):
+        return {one.name: json_of(getattr(value, one.name)) for one in fields(value)}
+    if isinstance(value, datetime):
+        return value.isoformat().removesuffix("+00:00") + "Z"
+    if isinstance(value, list):
+        return [json_of(one) for one in value]
+    if isinstance(value, dict):
+        return {name: json_of(one) for name, one in value.items()}
+    return value
+
+
 @cache
 def _hints(kind: Hashable) -> dict[str, Any]:
     assert isinstance(kind, type)

@@ -213,11 +213,19 @@ class RunCalls(Calls):
             while not seen.ended:
                 report(seen)
                 self.rest.clock.wait(poll_seconds)
-                seen = answer_of(Verification, self.rest.get("verifications", seen.id))
+                seen = self.verification(seen.id)
         except BaseException:
-            self.rest.post("verifications", seen.id, "cancel")
+            self.cancel_verification(seen.id)
             raise
         return seen
+
+    def verification(self, verification: str) -> Verification:
+        """Return one verification, also while it is under way."""
+        return answer_of(Verification, self.rest.get("verifications", verification))
+
+    def cancel_verification(self, verification: str) -> Verification:
+        """End a verification; what it has compared until then stays."""
+        return answer_of(Verification, self.rest.post("verifications", verification, "cancel"))
 
     def verifications(self, name: str) -> Pages[Verification]:
         """Return the last verifications of a dataflow, newest first."""

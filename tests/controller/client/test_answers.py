@@ -10,7 +10,7 @@ from typing import Any, get_args, get_origin, get_type_hints
 import pytest
 
 from cbp.client import answers
-from cbp.client.answers import answer_of
+from cbp.client.answers import answer_of, json_of
 from cbp.client.query_result import QueryResult
 from controller.api.app import describe_api
 
@@ -116,3 +116,26 @@ def test_a_newer_service_is_read() -> None:
     read = answer_of(answers.Increment, document)
     assert read.created_at == datetime(2026, 11, 1, 12, tzinfo=UTC)
     assert read.files == [answers.File(path="a", records=1, bytes=2)]
+
+
+def test_an_answer_becomes_the_json_that_it_was() -> None:
+    """With `--json` commands print what the service said: times are written as it writes them."""
+    document = {
+        "items": [{"key": {"url": None}, "before": [{"n": 1}], "after": []}],
+        "keys": 1,
+    }
+    assert json_of(answer_of(answers.CorrectionPreview, document)) == document
+    claim = dict.fromkeys(get_type_hints(answers.Claim)) | {"created_at": "2026-11-01T12:00:00.25Z"}
+    written = json_of(answer_of(answers.Claim, claim))
+    assert written == claim | {"created_at": "2026-11-01T12:00:00.250000Z"}
+
+
+COMPLETE = {"Correction", "CorrectionPreview", "KeyPreview", "Verification", "TableVerdict"}
+"""What commands print with `--json` by way of a value."""
+
+
+@pytest.mark.parametrize("name", sorted(COMPLETE))
+def test_a_value_that_is_printed_has_every_field(name: str) -> None:
+    """A field that the value lacks would be missing in what the command prints."""
+    mine = {one.name for one in fields(KINDS[name])}
+    assert mine == set(SCHEMAS[NAMES[name]]["properties"])
