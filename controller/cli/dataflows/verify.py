@@ -14,7 +14,6 @@ from typing import Annotated, Any, Literal
 import typer
 
 from cbp.client import Client, Verification
-from cbp.client.answers import json_of
 from cbp.errors.counts import format_count
 from controller.cli.progress import progress_bar
 from controller.cli.session import AsJson, Cursor, DataflowName, Limit, fetch, session
@@ -71,7 +70,7 @@ def verify_command(
             twice=twice,
             seconds_max=seconds_of(time_limit),
         )
-    answer = json_of(verified)
+    answer = dict(verified.answer)
     if json_:
         print_json(answer)
     else:
@@ -100,7 +99,7 @@ def _verify(client: Client, dataflow: str, *, hidden: bool, **asked: Any) -> Ver
 
         def report(verification: Verification) -> None:
             seen.append(verification.id)
-            show(json_of(verification))
+            show(verification.answer)
 
         try:
             return client.verify(dataflow, report=report, **asked)
@@ -205,7 +204,7 @@ def verifications_command(
     with session(context).connect() as service:
         if cancel is not None:
             ended = Client.over(service).cancel_verification(cancel)
-            print_json(json_of(ended)) if json_ else print_text(f"{cancel} is cancelled")
+            print_json(ended.answer) if json_ else print_text(f"{cancel} is cancelled")
             return
         answer = service.get("dataflows", dataflow, "verifications")
     if json_:

@@ -17,7 +17,6 @@ from typing import Annotated, Any
 import typer
 
 from cbp.client import Client, Correction, CorrectionPreview
-from cbp.client.answers import json_of
 from cbp.client.record_calls import Corrections
 from cbp.errors.counts import format_count
 from controller.cli.records.state import pair
@@ -90,7 +89,7 @@ def edit_command(
             return
         made = client.edit(dataflow, table, asked, reason=reason, by=getpass.getuser())
     if json_:
-        print_json(json_of(made))
+        print_json(made.answer)
     else:
         where = f"{made.stage}.{made.state}, epoch {made.epoch}"
         print_text(f"{format_count(made.keys, 'key')} corrected: {where}", "green")
@@ -111,7 +110,7 @@ def _corrections(
 
 def _print_preview(shown: CorrectionPreview, *, as_json: bool) -> None:
     if as_json:
-        print_json(json_of(shown))
+        print_json(shown.answer)
         return
     rows = [
         (json.dumps(one.key, ensure_ascii=False), _records(one.before), _records(one.after))
@@ -129,11 +128,11 @@ def _records(records: list[dict[str, Any]]) -> str:
 
 def _print_list(items: list[Correction], *, as_json: bool) -> None:
     if as_json:
-        print_json({"items": json_of(items)})
+        print_json({"items": [one.answer for one in items]})
         return
     rows = [
         (
-            clock(json_of(one.at)),
+            clock(one.answer["at"]),
             f"{one.stage}.{one.state}" if one.state else f"{one.stage}: given back",
             one.keys,
             f"{one.epoch}{' (undone)' if one.undone else ''}",
