@@ -48,8 +48,8 @@ class Chosen:
     retained: frozenset[str] = frozenset()
     only_new: frozenset[str] = frozenset()
 
-    def query(self) -> dict[str, list[str]]:
-        """Return the parameters of a request."""
+    def query(self) -> dict[str, Any]:
+        """Return the arguments of `cbp.client.Client.change`."""
         return {
             "keep": sorted(self.keep),
             "rebuild": sorted(self.rebuild),
