@@ -23,7 +23,7 @@ Int64s = npt.NDArray[np.int64]
 SWEEPS_MAX = 10_000
 """Most sweeps, some hundred times what a damping of 0.85 needs."""
 
-_MIXED = 4
+_MIXED = 3
 """Earlier sweeps that are mixed into one."""
 
 _STALE = 4

@@ -54,7 +54,7 @@ SCORE_MAX = 1 << 18
 """Largest score; a larger one has no room in 64 bits together with what comes to it."""
 
 ERROR_MIN = 2e-12
-"""Least error that rounding leaves room for, where nodes have some ten links."""
+"""Least error that rounding leaves room for, with a damping of 0.85, and some ten links a node."""
 
 PUSHES_MAX = 100_000
 """Most rounds of pushes in a run, some hundred times what a damping of 0.99 needs."""
@@ -104,8 +104,9 @@ class ResidualsArrow(TranslateRun):
     ) -> None:
         if not 0 < damping < 1:
             self._refuse("damping", damping, "a number between 0 and 1")
-        if not error >= ERROR_MIN:
-            self._refuse("error", error, f"a number from {ERROR_MIN} on")
+        least = ERROR_MIN * max(1.0, 0.15 / (1 - damping))
+        if not error >= least:
+            self._refuse("error", error, f"a number from {least} on")
         self.damping, most = damping, int(error * (1 - damping) * ONE)
         self.pushed, self.swept = most // 2, most - most // 2
         self.key = f"node {node}"
@@ -133,9 +134,7 @@ class ResidualsArrow(TranslateRun):
         way = CHANGED
         if run.links.is_whole:
             run.count(changed)
-        else:
-            run.relink(changed)
-        if run.links.is_whole or not run.push():
+        if run.links.is_whole or not (run.relink(changed) and run.push()):
             run.sweep(changed)
             way = SWEPT
         run.write(out)
@@ -172,21 +171,31 @@ class _Run:
         np.add.at(self._enters, other, sign)
         return node, other, sign
 
-    def relink(self, changed: LinkChanges) -> None:
-        """Give each link of the nodes whose links changed what is due to it."""
+    def relink(self, changed: LinkChanges) -> bool:
+        """Give each link of the nodes whose links changed what is due to it.
+
+        Returns:
+            Whether it was done; else so many nodes would have to push that sweeps cost less.
+        """
         node, other, sign = self.count(changed)
         givers = np.unique(node)
-        before = self._gives(givers, self._old[3, givers])
+        before, after = self._gives(givers, self._old[3, givers]), self._gives(givers)
+        large = np.abs(after - before) > self._author.pushed
+        if self._is_much(int(self._leaves[givers[large]].sum())):
+            return False
         at, links = self.links.of(givers)
         to = self.links.other[links]
         self._know(to)
-        after = self._gives(givers)
         np.add.at(self._residual, to, (after - before)[at])
         gave = np.zeros(len(self.nodes), np.int64)
         gave[givers] = before
         np.add.at(self._residual, other, sign * gave[node])
         new = np.flatnonzero(self._there & ~self._was_there)
         self._residual[new] += self._base(new)
+        return True
+
+    def _is_much(self, nodes: int) -> bool:
+        return _SWEEP_SHARE * nodes >= int(self._tables.pages.size)
 
     def push(self) -> bool:
         """Add residuals to scores, and pass them on, until none is above the threshold.
@@ -198,7 +207,7 @@ class _Run:
             pushers, moved = self._pushers()
             if not len(pushers):
                 return True
-            if _SWEEP_SHARE * len(pushers) >= self._tables.pages.size:
+            if self._is_much(len(pushers)):
                 return False
             at, links = self.links.of(pushers)
             to = self.links.other[links]
@@ -216,32 +225,29 @@ class _Run:
         self._know(np.arange(many), whole=True)
         author, there, was_there = self._author, self._there, self._was_there
         every, base = np.flatnonzero(there), np.zeros(many)
-        links, has_links = np.maximum(self._leaves, 1), self._leaves > 0
-        base[every] = self._base(every)
+        base[every] = self._base(every) / ONE
+        links = np.maximum(self._leaves, 1)  # those that have none give to nobody
 
-        def gives(units: Floats, some: slice = slice(None)) -> Floats:
-            share = np.asarray(author.share(units / ONE, links[some]), np.float64)
-            return np.where(has_links[some], share * ONE, 0.0)
-
-        def flow(units: Floats) -> Floats:
+        def flow(scores: Floats) -> Floats:
             """Let each node give what follows from its new score, as soon as it is known."""
-            given, reached = gives(units), base.copy()
+            given, reached = np.array(author.share(scores, links), np.float64), base.copy()
 
             def renew(first: int, last: int, came: Floats) -> None:
                 reached[first:last] += came
-                given[first:last] = gives(reached[first:last], slice(first, last))
+                given[first:last] = author.share(reached[first:last], links[first:last])
 
             sums.of(given, renew)
             return reached
 
         old, near = self._units.astype(np.float64), author.swept // 4
-        first = np.where(was_there, old, base / (1 - author.damping))
-        units = fixpoint(flow, first, author.swept / 2)
-        units = np.where(there & was_there & (np.abs(units - old) <= near), old, np.rint(units))
+        scores = np.where(was_there, old / ONE, base / (1 - author.damping))
+        units = np.rint(fixpoint(flow, scores, author.swept / 2 / ONE) * ONE)
+        units = np.where(there & was_there & (np.abs(units - old) <= near), old, units)
         for _ in range(SWEEPS_MAX):
             if not float(np.abs(units).max(initial=0.0)) <= SCORE_MAX * ONE:
                 raise _too_large()
-            reached = base + sums.of(np.rint(gives(units)))
+            share = np.asarray(author.share(units / ONE, links), np.float64)
+            reached = base * ONE + sums.of(np.rint(share * ONE))
             lacks = np.abs(reached - units)
             large = np.flatnonzero(lacks > author.swept)
             large = large[lacks[large] > _DIGITS * np.abs(reached[large])]
