@@ -86,7 +86,6 @@ class Planner:
         executor: Carries out the tasks.
         tables: The open tables of the engine.
         cache: Folder of the index copies, on every worker's machine.
-        hash_mask: Applied to every hash.
         limits: The engine's limits; every task is given them.
         reach: How many groups earlier runs of each kind called; the preparer updates it.
     """
@@ -196,7 +195,7 @@ class Planner:
 
 
 def _works_on_state(task: TaskPlan) -> bool:
-    """Tell whether tasks that get no records still have work to do on state."""
+    """Return whether tasks that get no records still have work to do on state."""
     if task.spec.record_wise:
         return False
     return any(
