@@ -25,8 +25,7 @@ from pydantic_settings import BaseSettings, NoDecode, SettingsConfigDict
 from pydantic_settings.sources import InitSettingsSource, PydanticBaseSettingsSource
 
 from cbp.client.address import url_of
-from cbp.client.settings_file import file_values
-from cbp.client.token_file import read_token_file
+from cbp.client.local_files import file_values, read_token_file
 from cbp.errors import DefinitionError, Mistake
 from cbp.errors.masks import (
     MASK,
@@ -577,7 +576,7 @@ def _address(value: SecretStr | None, schemes: tuple[str, ...]) -> SecretStr | N
 
 
 def _is_secret(annotation: object) -> bool:
-    """Tell whether values of a type are secrets: `SecretStr`, or `SecretStr | None`."""
+    """Return whether values of a type are secrets: `SecretStr`, or `SecretStr | None`."""
     return annotation is SecretStr or SecretStr in get_args(annotation)
 
 

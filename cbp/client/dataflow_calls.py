@@ -43,7 +43,7 @@ class DataflowCalls(Calls):
         return answer_of(DataflowDetail, self.rest.get("dataflows", name))
 
     def freshness(self, name: str | None = None) -> Freshness:
-        """Tell whether one dataflow, or all, are up to date, and if not, what is left.
+        """Return whether one dataflow, or all, are up to date, and if not, what is left.
 
         Judged when asked: files that came, queues, quarantine, stages that stopped.
         """

@@ -62,7 +62,7 @@ class QueryResult:
 
 
 def _arrow_type(text: str) -> Any:
-    """Return the Arrow type of a DuckDB type; `None` if it is none of the plain ones."""
+    """Return the Arrow type of a DuckDB type; `None` if it is not a plain type."""
     import pyarrow as pa
 
     if (match := _DECIMAL.fullmatch(text)) is not None:

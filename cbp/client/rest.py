@@ -281,7 +281,7 @@ def _reachable(url: str) -> Iterator[None]:
 
 
 def _repeatable(method: str, sent: dict[str, Any]) -> bool:
-    """Tell whether a second request changes nothing more than the first."""
+    """Return whether a second request changes nothing more than the first."""
     is_whole = isinstance(sent.get("content"), _REPEATABLE)
     return is_whole and (method == "GET" or "Idempotency-Key" in (sent.get("headers") or {}))
 

@@ -23,10 +23,10 @@ from controller.client.service_client import ServiceClient
 from controller.development.new_code import (
     NOTHING_CHOSEN,
     OnChange,
+    SavedFiles,
     choose_next,
     describe_change,
 )
-from controller.development.saved_files import SavedFiles
 from controller.registry import Registry
 from controller.settings import Settings
 from controller.terminal import print_json, print_text

@@ -61,7 +61,6 @@ def follow_job(
     """Show how far a job is until it has ended; it goes on if this command is interrupted.
 
     Args:
-        service: The service.
         path: The job's.
         clock: Waits between two looks.
         hidden: Whether to show nothing.

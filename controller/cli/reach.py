@@ -14,8 +14,6 @@ def print_input_reach(service: ServiceClient, dataflow: str, source: str = "") -
     """Print on stderr from when on input is kept, which corrections and rebuilds read.
 
     Args:
-        service: The service.
-        dataflow: The dataflow.
         source: The source that is corrected; `""` means all sources.
     """
     for one in service.get("dataflows", dataflow, "reach")["sources"]:

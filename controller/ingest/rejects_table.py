@@ -117,8 +117,6 @@ def read_rejects(
     """Return rejected records, newest increment first, in the order of the file's lines.
 
     Args:
-        folder: The dataflow's folder.
-        source: Name of the source.
         below: Where the last page ended, as it returned it; `None` begins.
         limit: Most records.
 

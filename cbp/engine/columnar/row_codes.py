@@ -222,7 +222,6 @@ def subtract_rows(rows: pa.Table, gone: pa.Table) -> tuple[pa.Table, pa.Table]:
     """Take rows out of a table; return what is left of it, and what it did not have.
 
     Args:
-        rows: The table.
         gone: What is taken out; its columns have the same types, and are matched by position.
     """
     if not rows.num_rows or not gone.num_rows:

@@ -16,7 +16,7 @@ from cbp.engine.commit.rollback import plan_rewind, rewind_table
 from cbp.engine.commit.table_entries import RECORDS, Entry, app_id, begun_ms, plan_entries
 from cbp.engine.delta.change_feed_settings import feed_flow
 from cbp.engine.delta.log import Snapshot
-from cbp.engine.interface.table_publisher import TableRewind, Target
+from cbp.engine.interface.tables import TableRewind, Target
 from cbp.engine.run.table_cache import OpenTables
 from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits

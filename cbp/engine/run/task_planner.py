@@ -93,7 +93,6 @@ class Planner:
         executor: Carries out the tasks.
         tables: The open tables of the engine.
         cache: Folder of the index copies, on every worker's machine.
-        hash_mask: Applied to every hash.
         limits: The engine's limits; every task is given them.
         reach: How many groups earlier runs of each kind called; the preparer updates it.
     """
@@ -254,7 +253,7 @@ def _made(plan: RunPlan) -> str:
 
 
 def _works_on_state(task: TaskPlan) -> bool:
-    """Tell whether tasks that get no records still have work to do on state."""
+    """Return whether tasks that get no records still have work to do on state."""
     if task.spec.record_wise:
         return False
     return any(

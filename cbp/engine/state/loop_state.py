@@ -38,11 +38,7 @@ _WIDE = {pa.string(): pa.large_string(), pa.binary(): pa.large_binary()}
 
 @dataclass(slots=True)
 class LoopState(BucketState):
-    """The files of some neighbors, and what a loop wrote; see the module header.
-
-    Attributes:
-        spec: The state.
-    """
+    """The files of some neighbors, and what a loop wrote; see the module header."""
 
     spec: StateSpec = field(kw_only=True)
     _fixed: int = field(init=False)

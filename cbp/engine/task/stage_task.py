@@ -254,10 +254,7 @@ class StageTask:
         """Run a batch without the groups that are left out; return the groups that fail.
 
         Args:
-            buckets: The buckets.
             runs: Their records.
-            cache: The cache of index copies.
-            left_out: The groups that are left out.
             failed: Groups that failed before: this task is done again, and only looks for more.
         """
         others = left_out.left(runs)

@@ -66,7 +66,6 @@ class TaskPlan:
     """The plan that all tasks of one run share; plain data, shipped to the workers.
 
     Attributes:
-        folder: The dataflow's folder.
         states: Maps each state to its table and live files.
         tasks: Number of tasks; task t owns the buckets b with `b * tasks // buckets == t`.
         work: The larger of two numbers: the records that the job reads, and the groups that it is
@@ -83,7 +82,6 @@ class TaskPlan:
         then: The groupwise stage downstream of a record-wise one; a single task may run both.
         replicate: Makes the function that copies shared records for each group before the
             shuffle, as the black box does; `None` means that each task gets one copy.
-        context: What the author's code may know of the run.
         lookups: Look-up name to the table that is looked up.
         wakes: Whether groups with a timer up to the time of `context` are called.
         set_aside: The groups that are left out, if the stage sets aside what its code fails on;

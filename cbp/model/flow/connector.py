@@ -85,7 +85,7 @@ class Connector:
         return sum(increment.bytes for increment in self.unread)
 
     def close_is_due(self, next_index: int) -> bool:
-        """Tell whether a close comes before the next output increment to frame.
+        """Return whether a close comes before the next output increment to frame.
 
         Args:
             next_index: Index of the flow's next output increment. Read it before the connector,

@@ -24,7 +24,7 @@ Name = Annotated[str, typer.Argument(help="Name of the token.", show_default=Fal
 def list_command(
     context: typer.Context, limit: Limit = 100, cursor: Cursor = None, json_: AsJson = False
 ) -> None:
-    """List named tokens, newest first; the token file is none of them."""
+    """List named tokens, newest first; the token file is not listed."""
     answer = fetch(context, json_, "tokens", limit=limit, cursor=cursor)
     rows = [
         (

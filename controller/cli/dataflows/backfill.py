@@ -28,7 +28,7 @@ Keep = Annotated[
     list[str] | None,
     typer.Option(
         metavar="STAGE",
-        help="A downstream stage that keeps its state, and reads the repeated output too.",
+        help="A downstream stage that is not rebuilt: it reads the repeated output as new input.",
     ),
 ]
 

@@ -16,7 +16,7 @@ from cbp.errors.counts import format_count
 from controller.cli.progress import follow_rebuild
 from controller.cli.records.applied import WaitForStages, wait_until_applied
 from controller.cli.session import AsJson, DryRun, session
-from controller.client.errors import FileUnreadableError
+from controller.client.service_client import FileUnreadableError
 from controller.terminal import one_line, print_json, print_table, print_text
 
 GROUP = "cbp.dataflows"

@@ -38,8 +38,7 @@ from controller.cli.records.set_aside import print_set_aside
 from controller.cli.records.sources import reason_text
 from controller.cli.session import AsJson, DataflowName, Session, session
 from controller.client.drop_folder import Advance, chunks, copy_into
-from controller.client.errors import FileUnreadableError
-from controller.client.service_client import ServiceClient
+from controller.client.service_client import FileUnreadableError, ServiceClient
 from controller.ingest.errors import DropFolderError
 from controller.settings import Settings
 from controller.terminal import print_json, print_text

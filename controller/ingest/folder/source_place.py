@@ -98,7 +98,6 @@ class SourcePlace:
     """One source of one dataflow: where its files and its increments are.
 
     Attributes:
-        folder: The dataflow's folder.
         root: The source's part of the drop folder.
         table: For a `delta` source: the folder of its table, once it was found to be allowed.
         signed: Whether its readers add up signs (`cbp.model.dataflow.replacement`).

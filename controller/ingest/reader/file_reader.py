@@ -67,7 +67,6 @@ class ReadRequest:
 
     Attributes:
         files: At least one, in the order of their records.
-        source: Name of the source.
         format, schema, options, on_bad_records: As the source declares them.
         folder: The source's folder of increments; a local path.
         index: Index of the increment.
@@ -148,7 +147,6 @@ class StuckReader:
     Attributes:
         path: The claimed copy, or the first one of a batch.
         file: The name under which that was dropped.
-        source: Name of its source.
         silent_seconds: Since when.
         ends_in_seconds: When it is killed.
     """

@@ -7,8 +7,7 @@ from dataclasses import dataclass, replace
 from datetime import datetime
 from functools import partial
 
-from cbp.engine.interface.lookups import looked_up_tables
-from cbp.engine.interface.runs import RunPlan
+from cbp.engine.interface.runs import RunPlan, looked_up_tables
 from cbp.engine.run.framing import increments_of
 from cbp.model.run.intention import Intention, RunStatus
 from cbp.model.schedule.places import Places

@@ -39,7 +39,7 @@ class HeadFilter:
         self._is_served = is_served
 
     def serves(self, head: bytes) -> bool:
-        """Tell whether a reader serves the request with this complete head."""
+        """Return whether a reader serves the request with this complete head."""
         request = _REQUEST.match(head)
         if request is None or not head.endswith(b"\r\n\r\n") or _MORE_THAN_A_HEAD.search(head):
             return False
