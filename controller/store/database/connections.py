@@ -47,6 +47,7 @@ from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyE
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
 from cbp.errors import AlreadyExistsError, CbpError, DiskFullError, InvariantError, OperatingError
+from controller.store.database.kept_reads import KeptReads
 from controller.store.errors import (
     DatabaseDamagedError,
     DatabaseInUseError,
@@ -96,6 +97,7 @@ class Database:
 
     Attributes:
         fence: Called first in every writing transaction; may refuse it.
+        kept: Values that were read; none on PostgreSQL.
 
     Raises:
         DatabaseUrlError: If the URL names no usable database.
@@ -117,11 +119,13 @@ class Database:
         self.fence: Callable[[Connection], None] | None = None
         self._lock_file: int | None = None
         self._is_sqlite = parsed.get_backend_name() == "sqlite"
+        self.kept = KeptReads(None)
         if self._is_sqlite:
             path = Path(str(parsed.database)).absolute()
             require_files(path, self.label)
             with self._translated():
                 self._lock_file = _prepare(path, exclusive)
+            self.kept = KeptReads(path)
         self._engine = _engine(parsed, self.label, answer_seconds)
         self._reader, self._writer = self._engine, self._engine
         if self._is_sqlite:
@@ -142,6 +146,7 @@ class Database:
 
     def close(self) -> None:
         """Close connections and release the lock; may be called again."""
+        self.kept.close()
         self._engine.dispose()
         if self._lock_file is not None:
             os.close(self._lock_file)
