@@ -12,11 +12,12 @@ from __future__ import annotations
 import asyncio
 import json
 import resource
-from collections.abc import Collection, Iterable, Mapping
+from collections.abc import Mapping
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any
 
 from uvicorn.protocols.http.h11_impl import H11Protocol
+from uvicorn.protocols.http.httptools_impl import HttpToolsProtocol
 
 from controller.api.answers.problems import MEDIA_TYPE
 from controller.api.security.guard import SECURITY_HEADERS
@@ -66,65 +67,19 @@ class ConnectionLimits:
     connections_max: int | None = None
 
 
-class Bounded(Protocol):
-    """A connection of a port with limits.
-
-    Attributes:
-        waits: While it may be closed, as no request of it is being served: since when it waits (by
-            the loop's clock), and whether that is for a head, which goes first.
-    """
-
-    transport: asyncio.Transport
-
-    @property
-    def waits(self) -> tuple[float, bool] | None:
-        """See above."""
-
-
-def make_room(this: Bounded, connections: Collection[Any], limits: ConnectionLimits) -> None:
-    """Close a connection if there are too many: the one that waits longest, or else the new one.
-
-    Args:
-        this: The new one.
-        connections: All of the port, with the new one; each is `Bounded`.
-        limits: How many there may be.
-    """
-    most = limits.connections_max
-    if len(connections) <= (connections_max() if most is None else most):
-        return
-    others: Iterable[Bounded] = (one for one in connections if one is not this)
-    waiting = [(not waits[1], waits[0], one) for one in others if (waits := one.waits) is not None]
-    if waiting:
-        _, _, longest = min(waiting, key=lambda each: each[:2])
-        longest.transport.abort()
-    else:
-        refuse(this.transport, "503 Service Unavailable", _FULL, **{"Retry-After": "5"})
-
-
-def refuse(
-    transport: asyncio.Transport, status: str, document: Mapping[str, Any], **more: str
-) -> None:
-    """Answer without the application, with the headers that its answers have; then close."""
-    body = json.dumps(document).encode()
-    headers = {
-        "Content-Type": MEDIA_TYPE,
-        "Content-Length": str(len(body)),
-        "Connection": "close",
-        **SECURITY_HEADERS,
-        **more,
-    }
-    head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
-    transport.write(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
-    transport.close()
-
-
-class BoundedProtocol(H11Protocol):
+class _Bounded(asyncio.Protocol):
     """Closes a connection whose next request is late, or to make room for another connection.
 
-    uvicorn constructs it, so a subclass sets other limits.
+    What goes before a protocol of uvicorn among the bases of a class, whatever parses its HTTP.
+    uvicorn constructs the class, so a subclass sets other limits.
     """
 
     limits = ConnectionLimits()
+
+    connections: Any
+    cycle: Any
+    loop: asyncio.AbstractEventLoop
+    transport: Any
 
     _head: asyncio.TimerHandle | None = None
     _waits_since = 0.0
@@ -133,11 +88,35 @@ class BoundedProtocol(H11Protocol):
         """Wait for the first request, and make room for it."""
         super().connection_made(transport)
         self._expect_head()
-        make_room(self, self.connections, self.limits)
+        most = self.limits.connections_max
+        if len(self.connections) > (connections_max() if most is None else most):
+            self._make_room()
+
+    def _make_room(self) -> None:
+        others = [one for one in self.connections if isinstance(one, _Bounded)]
+        idle = [one for one in others if one is not self and one._may_go()]
+        if idle:
+            min(idle, key=lambda one: (one._head is None, one._waits_since)).transport.abort()
+            return
+        self._refuse("503 Service Unavailable", _FULL, **{"Retry-After": "5"})
 
     def send_400_response(self, msg: str) -> None:
         """Refuse what is not a request of HTTP, which the application never sees."""
-        refuse(self.transport, "400 Bad Request", _INVALID)
+        self._refuse("400 Bad Request", _INVALID)
+
+    def _refuse(self, status: str, document: Mapping[str, Any], **more: str) -> None:
+        """Answer without the application, with the headers that its answers have; then close."""
+        body = json.dumps(document).encode()
+        headers = {
+            "Content-Type": MEDIA_TYPE,
+            "Content-Length": str(len(body)),
+            "Connection": "close",
+            **SECURITY_HEADERS,
+            **more,
+        }
+        head = "".join(f"{name}: {value}\r\n" for name, value in headers.items())
+        self.transport.write(f"HTTP/1.1 {status}\r\n{head}\r\n".encode() + body)
+        self.transport.close()
 
     def data_received(self, data: bytes) -> None:
         """Take bytes of a request; they do not restart the time limit."""
@@ -152,12 +131,8 @@ class BoundedProtocol(H11Protocol):
         self._forget()
         super().connection_lost(exc)
 
-    @property
-    def waits(self) -> tuple[float, bool] | None:
-        """See `Bounded`."""
-        if self._is_serving() or self.transport.is_closing():
-            return None
-        return self._waits_since, self._head is not None
+    def _may_go(self) -> bool:
+        return not self._is_serving() and not self.transport.is_closing()
 
     def _is_serving(self) -> bool:
         return self.cycle is not None and not self.cycle.response_complete
@@ -175,3 +150,15 @@ class BoundedProtocol(H11Protocol):
         if self._head is not None:
             self._head.cancel()
             self._head = None
+
+
+class BoundedProtocol(_Bounded, H11Protocol):
+    """A connection with limits, for all that HTTP can be."""
+
+
+class QuickProtocol(_Bounded, HttpToolsProtocol):
+    """A connection with limits whose requests are parsed in C.
+
+    httptools takes what h11 refuses (a second `Host`, none, control characters), so only requests
+    that are plain may come here (`controller.server.readers.heads`).
+    """

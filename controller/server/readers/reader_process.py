@@ -125,8 +125,12 @@ class _Server(uvicorn.Server):
             os._exit(0)
 
     def _protocol(self) -> ReaderProtocol:
-        made: type[ReaderProtocol] = self.config.http_protocol_class  # type: ignore[assignment]
-        return made(self.config, self.server_state, self.lifespan.state)
+        made: ReaderProtocol = self.config.http_protocol_class(  # type: ignore[assignment, call-arg]
+            config=self.config,
+            server_state=self.server_state,
+            app_state=self.lifespan.state,
+        )
+        return made
 
     def _tell(self) -> None:
         self._channel.send(b"T", self._take_counts())

@@ -39,7 +39,7 @@ class ImpatientReader(ReaderProtocol):
     """The same in a reader, which serves every path."""
 
     heads = HeadFilter(lambda _: True)
-    pass_back = staticmethod(lambda _connection, _read: False)
+    pass_back = staticmethod(lambda _connection, _read: False)  # type: ignore[assignment]
     limits = SHORT
 
 

@@ -14,7 +14,7 @@ FILTER = HeadFilter(lambda path: path == SERVED)
 
 def serves(head: bytes) -> bool:
     """Tell whether a reader serves the request with this head."""
-    return FILTER.read(head) is not None
+    return FILTER.serves(head)
 
 
 def head(line: str = f"GET {SERVED} HTTP/1.1", *headers: str, end: str = "\r\n") -> bytes:
@@ -61,6 +61,11 @@ def test_everything_else_is_left_to_the_service(line: str) -> None:
         "Upgrade: websocket",
         "TE: trailers",
         " folded: line",
+        "Host: b",
+        "No colon",
+        "X: a\x00b",
+        "X\x7f: a",
+        "Bad name: a",
     ],
 )
 def test_a_head_with_more_behind_it_is_left_to_the_service(header: str) -> None:

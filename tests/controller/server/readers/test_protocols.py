@@ -19,11 +19,9 @@ HEAD = b"Host: x\r\nX-Twice: a\r\nX-Twice:  b \r\n"
 
 
 async def told(scope: Any, receive: Any, send: Any) -> None:
-    """Answer with what was asked; `/large` in parts, `/refused` and `/wrong` not at all."""
+    """Answer with what was asked; `/large` in parts, `/refused` not at all."""
     if scope["path"] == "/refused":
         scope[HAND_OVER]()
-    if scope["path"] == "/wrong":
-        raise ZeroDivisionError
     headers = [(b"content-type", b"text/plain")]
     body = f"{scope['path']} {scope['query_string']!r} {scope['headers']}".encode()
     parts = [body] if scope["path"] != "/large" else [b"x" * 100_000] * 20
@@ -43,7 +41,9 @@ class Reader(ReaderProtocol):
     takes: ClassVar[list[bool]] = []
 
     @staticmethod
-    def pass_back(connection: int, read: bytes) -> bool:
+    def pass_back(  # type: ignore[override]
+        connection: int, read: bytes
+    ) -> bool:
         """Take a connection, unless `takes` says otherwise; what it gets is answered with `!`."""
         if Reader.takes and not Reader.takes.pop():
             return False
@@ -115,7 +115,6 @@ def test_requests_at_once_are_answered_in_their_order(port: int) -> None:
     [
         b"GET /other HTTP/1.1\r\n" + HEAD + b"\r\n",
         b"GET /refused HTTP/1.1\r\n" + HEAD + b"\r\n",
-        b"GET /wrong HTTP/1.1\r\n" + HEAD + b"\r\n",
         b"POST /a HTTP/1.1\r\n" + HEAD + b"Content-Length: 3\r\n\r\nabc",
         b"GET /a HTTP/1.1\r\n\r\n",
         b"GET /a HTTP/1.1\r\nHost: x\r\nHost: x\r\n\r\n",
