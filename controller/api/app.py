@@ -172,7 +172,6 @@ def create_api(
         alerts: Sends alerts about failures that need a person; `None` if there are none.
         present: Returns the state at this moment; `None`: the controller and the drop folder know
             it.
-        now: Returns the time, aware and in UTC.
         lifespan: Starts and stops other parts with the application.
         allowed_hosts: Names besides the loopback ones and `settings.host` under
             which clients may reach the service.

@@ -35,7 +35,6 @@ class WrittenRun:
     Attributes:
         path: Path of the file, relative to the table.
         rows: Number of its records.
-        size: Its bytes.
     """
 
     bucket: int

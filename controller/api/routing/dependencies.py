@@ -61,7 +61,6 @@ class Parts:
         uploads: Limits how many uploads are received at a time.
         events: Feeds those who follow the events.
         present: Returns the state at this moment that only the service's own process knows.
-        now: Returns the time, aware and in UTC.
         summaries: Summaries of dataflows, kept for the next answer.
         answers: Answers that are made of the store alone, kept until it changes.
     """

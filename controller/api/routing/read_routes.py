@@ -1,7 +1,7 @@
 """Routes that a process which only reads can serve, beside the one that leads and runs.
 
-Such a process has the store, the tables and the code of translators. What only the memory of the
-service's own process holds it does not know (sessions that could not be stored, counts of attempts,
+Such a process has the store, the tables and the code of translators. It does not know what only the
+memory of the service's own process holds (sessions that could not be stored, counts of attempts,
 what was decided last), except for what `PresentState` asks for. So a route is served there only if
 it says so, with `@read_anywhere`; a new route is not.
 """
@@ -38,7 +38,7 @@ def lasting(endpoint: Endpoint) -> Endpoint:
 
 
 def is_lasting(endpoint: object) -> bool:
-    """Tell whether a route is marked as `lasting`."""
+    """Return whether a route is marked as `lasting`."""
     return endpoint in _LASTING
 
 
@@ -53,7 +53,7 @@ class ReadRoutes:
         self._index = RouteIndex(routes)
 
     def serve(self, path: str) -> bool:
-        """Tell whether a GET of this path meets a marked route."""
+        """Return whether a GET of this path meets a marked route."""
         scope = {"type": "http", "path": path, "method": "GET"}
         for route in self._index.candidates(path):
             if route.matches(scope)[0] is Match.FULL:

@@ -455,7 +455,7 @@ class RebuildJobs:
         job.show(tables=tables, exact=exact, behind=build.behind)
 
     def _at_rest(self, record: DataflowRecord, snapshot: Snapshot, build: Build) -> bool:
-        """Tell whether a snapshot shows exactly what the build has applied."""
+        """Return whether a snapshot shows exactly what the build has applied."""
         position = self._store.position(record.name)
         units = self._catalog.units(record)
         rules = {leader: unit.leader.runnable for leader, unit in units.items()}

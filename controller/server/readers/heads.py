@@ -46,7 +46,7 @@ class HeadFilter:
         self._is_served = lru_cache(_PATHS_KEPT)(is_served)
 
     def serves(self, head: bytes) -> bool:
-        """Tell whether a reader serves the request with this complete head."""
+        """Return whether a reader serves the request with this complete head."""
         first, *lines = head.split(b"\r\n")
         request = _REQUEST.fullmatch(first)
         if request is None or lines[-2:] != [b"", b""] or b"#" in request[1]:

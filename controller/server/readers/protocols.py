@@ -137,8 +137,6 @@ async def adopt(
     """Go on with a connection that another process passed.
 
     Args:
-        make: Makes its protocol.
-        connection: The connection.
         read: What was read of it.
     """
     connection.setblocking(False)

@@ -48,7 +48,7 @@ _NOT_FOUND = 404
 
 
 def is_answered(status: int) -> bool:
-    """Tell whether a reader answers with this status; else the service does."""
+    """Return whether a reader answers with this status; else the service does."""
     return status < 400 or status == _NOT_FOUND
 
 

@@ -30,12 +30,14 @@ import threading
 from collections.abc import Callable, Iterator
 from contextlib import closing, contextmanager, nullcontext
 from pathlib import Path
-from typing import Any
+from typing import Any, TypeVar
 
 from sqlalchemy import (
     URL,
     Connection,
     Engine,
+    Executable,
+    Row,
     Table,
     create_engine,
     event,
@@ -46,7 +48,14 @@ from sqlalchemy import (
 from sqlalchemy.exc import ArgumentError, DataError, IntegrityError, SQLAlchemyError
 
 from cbp.engine.storage.failpoints import NO_FAULTS, Faults
-from cbp.errors import AlreadyExistsError, CbpError, DiskFullError, InvariantError, OperatingError
+from cbp.errors import (
+    AlreadyExistsError,
+    CbpError,
+    DiskFullError,
+    InvariantError,
+    NotFoundError,
+    OperatingError,
+)
 from controller.store.database.kept_reads import KeptReads
 from controller.store.errors import (
     DatabaseDamagedError,
@@ -54,6 +63,8 @@ from controller.store.errors import (
     DatabaseSilentError,
     DatabaseUrlError,
 )
+
+T = TypeVar("T")
 
 BUSY_TIMEOUT_MS = 10_000
 CONNECT_TIMEOUT_SECONDS = 10
@@ -91,7 +102,6 @@ class Database:
 
     Args:
         url: `sqlite:///<file>` or `postgresql://...`.
-        faults: Called at every durable effect.
         exclusive: Refuse if another process serves the same SQLite file.
         answer_seconds: How long to wait for PostgreSQL while it sends nothing.
 
@@ -167,6 +177,25 @@ class Database:
         """
         with self._translated(), self._single.connect() as connection:
             yield connection
+
+    def rows(self, query: Executable, build: Callable[[Row[Any]], T], **values: Any) -> list[T]:
+        """Return what a statement selects, made from its rows; `values` are its parameters."""
+        with self.read_once() as connection:
+            return [build(row) for row in connection.execute(query, values or None)]
+
+    def row(self, query: Executable, build: Callable[[Row[Any]], T], **values: Any) -> T | None:
+        """Return what the first row that a statement selects holds; `None` if there is none."""
+        with self.read_once() as connection:
+            row = connection.execute(query, values or None).first()
+        return None if row is None else build(row)
+
+    def one(
+        self, query: Executable, build: Callable[[Row[Any]], T], kind: str, id_: str, **values: Any
+    ) -> T:
+        """Like `row`; raises `NotFoundError`, by what the row describes, if there is none."""
+        if (found := self.row(query, build, **values)) is None:
+            raise NotFoundError(kind=kind, name=id_)
+        return found
 
     @contextmanager
     def write(self, *, fenced: bool = True) -> Iterator[Connection]:

@@ -20,7 +20,6 @@ from sqlalchemy import Connection, bindparam, func, insert, select
 from sqlalchemy import delete as delete_from
 from sqlalchemy import update as update_table
 
-from cbp.errors import NotFoundError
 from cbp.model.flow.connector import Connector
 from cbp.model.flow.framing import Framing
 from cbp.model.flow.increment import Increment
@@ -140,11 +139,7 @@ class Registrations:
         return self._database.kept.get(("dataflow", name), lambda: self._read_dataflow(name))
 
     def _read_dataflow(self, name: str) -> DataflowRecord:
-        with self._database.read_once() as connection:
-            row = connection.execute(_DATAFLOW, {"name": name}).first()
-        if row is None:
-            raise NotFoundError(kind="dataflow", name=name)
-        return rows.dataflow_of(row)
+        return self._database.one(_DATAFLOW, rows.dataflow_of, "dataflow", name, name=name)
 
     def set_desired(
         self, name: str, desired: DataflowDesired, *, instead_of: DataflowDesired | None = None
@@ -154,7 +149,6 @@ class Registrations:
         `running` also clears the failures of its stages, and lifts their pauses.
 
         Args:
-            name: The dataflow.
             desired: What is wanted from now on.
             instead_of: Change nothing if something else was wanted until now.
 
@@ -209,10 +203,7 @@ class Registrations:
 
     def stages(self, dataflow: str) -> list[StageRecord]:
         """Return the stages of a dataflow, by name."""
-        with self._database.read_once() as connection:
-            return [
-                rows.stage_of(row) for row in connection.execute(_STAGES, {"dataflow": dataflow})
-            ]
+        return self._database.rows(_STAGES, rows.stage_of, dataflow=dataflow)
 
     def all_stages(self) -> list[StageRecord]:
         """Return the stages of all dataflows, by dataflow and name, with one statement.
@@ -220,8 +211,7 @@ class Registrations:
         A row that cannot be read fails all of it; `stages` then names the dataflow that has it.
         """
         query = select(stages).order_by(stages.c.dataflow, stages.c.stage)
-        with self._database.read_once() as connection:
-            return [rows.stage_of(row) for row in connection.execute(query)]
+        return self._database.rows(query, rows.stage_of)
 
     def epochs(self) -> dict[str, int]:
         """Return dataflow -> how many epochs it has committed, over all its stages."""
@@ -242,8 +232,6 @@ class Registrations:
         """Replace an arrived output increment, or a punctuation, by the frames that end in it.
 
         Args:
-            dataflow: The name of the dataflow.
-            stage: The name of the stage.
             input_: A framed input of the stage.
             index: Index of the oldest output increment that arrived there. `None` means the
                 oldest punctuation that is not applied there.

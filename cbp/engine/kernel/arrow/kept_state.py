@@ -70,7 +70,6 @@ class KeptCall:
     """One kept state of a call.
 
     Args:
-        spec: The state.
         translator: Its translator, which declares the key.
         state: The files of the call's buckets.
         keys: The keys of the groups, one row each.

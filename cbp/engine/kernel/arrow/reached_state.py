@@ -81,7 +81,6 @@ class ReachedState:
     """One kept state of a run; a `ReachedReader`.
 
     Attributes:
-        spec: The state.
         translator: Its translator, which declares the key.
         hash_mask: The bits of a hash that count.
         room: Where the records that are read have place.

@@ -173,7 +173,7 @@ def _retry(record: RunRecord, store: Store, controller: Controller) -> None:
 
 
 def _is_passing(run: RunRecord) -> bool:
-    """Tell whether a run is under way: its phases are not in the store."""
+    """Return whether a run is under way: its phases are not in the store."""
     return run.status is RunStatus.INTENDED
 
 
