@@ -59,6 +59,8 @@ class HeadFilter:
             name, colon, value = line.partition(b":")
             if not colon or not _NAME.fullmatch(name) or _CONTROL.search(value):
                 return False
+            if value[-1:] in (b" ", b"\t"):  # one parser would keep it
+                return False
             name = name.lower()
             if name in _MORE_THAN_A_HEAD:
                 return False

@@ -90,6 +90,10 @@ class ReaderProtocol(QuickProtocol):
         if self._pending and not self.transport.is_closing():
             self.loop.call_soon(self._go_on)
 
+    def send_400_response(self, msg: str) -> None:
+        """Leave to the service what the parser refuses."""
+        self._hand_over()
+
     def _go_on(self) -> None:
         if self._is_left or self.transport.is_closing():
             return

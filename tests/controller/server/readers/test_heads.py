@@ -64,6 +64,8 @@ def test_everything_else_is_left_to_the_service(line: str) -> None:
         "Host: b",
         "No colon",
         "X: a\x00b",
+        "X: a ",
+        "X: ",
         "X\x7f: a",
         "Bad name: a",
     ],

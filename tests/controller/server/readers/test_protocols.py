@@ -8,6 +8,7 @@ import socket
 from collections.abc import Iterator
 from contextlib import closing, contextmanager
 from typing import Any, ClassVar
+from urllib.parse import unquote
 
 import pytest
 
@@ -15,7 +16,7 @@ from controller.server.readers.heads import HeadFilter
 from controller.server.readers.protocols import HAND_OVER, PENDING_BYTES_MAX, ReaderProtocol
 from tests.controller.server.test_http_protocol import connect, serving
 
-HEAD = b"Host: x\r\nX-Twice: a\r\nX-Twice:  b \r\n"
+HEAD = b"Host: x\r\nX-Twice: a\r\nX-Twice:  b c\r\n"
 
 
 async def told(scope: Any, receive: Any, send: Any) -> None:
@@ -69,6 +70,14 @@ def client_of(port: int) -> Iterator[http.client.HTTPConnection]:
         yield connection
 
 
+def answer_of(client: socket.socket) -> bytes:
+    """Read an answer of `told`, whose head and body may come apart."""
+    said = b""
+    while not said.endswith(b"]"):
+        said += client.recv(10_000)
+    return said
+
+
 def test_answers_are_read_by_others(port: int) -> None:
     """One after the other on a connection, whole or in parts; then it ends as the client asks."""
     with client_of(port) as client:
@@ -90,9 +99,22 @@ def test_the_application_gets_what_was_sent(port: int) -> None:
     """The path decoded, the query as it is, each header with its name in lower case."""
     with connect(port) as client:
         client.sendall(b"GET /a%20b?c=%20 HTTP/1.1\r\n" + HEAD + b"\r\n")
-        said = client.recv(10_000)
+        said = answer_of(client)
     assert b"/a b b'c=%20'" in said
-    assert b"[(b'host', b'x'), (b'x-twice', b'a'), (b'x-twice', b'b')]" in said
+    assert b"[(b'host', b'x'), (b'x-twice', b'a'), (b'x-twice', b'b c')]" in said
+
+
+@pytest.mark.parametrize(
+    "target",
+    ["//a//b", "/a?b?c=d&e=/", "/;a=1?", "/%2F%00%ff", "/a|b", '/"x"<y>^`{}?|"<>^`{}\\', "/a:1@b"],
+)
+def test_a_target_is_read_as_the_service_reads_it(port: int, target: str) -> None:
+    """The path ends at the first question mark; whatever else is in it is a letter."""
+    path, _, query = target.partition("?")
+    with connect(port) as client:
+        client.sendall(f"GET {target} HTTP/1.1\r\nHost: x\r\n\r\n".encode())
+        said = answer_of(client).decode(errors="replace")
+    assert said.partition("\r\n\r\n")[2] == f"{unquote(path)} {query.encode()!r} [(b'host', b'x')]"
 
 
 def test_requests_at_once_are_answered_in_their_order(port: int) -> None:
@@ -128,7 +150,7 @@ def test_what_is_left_to_the_service_arrives_whole(port: int, request_: bytes) -
     Reader.takes[:] = [True, False, False]
     with connect(port) as client:
         client.sendall(b"GET /a HTTP/1.1\r\n" + HEAD + b"\r\n")
-        assert client.recv(10_000).startswith(b"HTTP/1.1 200")
+        assert answer_of(client).startswith(b"HTTP/1.1 200")
         client.sendall(request_ + behind)
         assert client.recv(10_000) == b"!"
     assert Reader.passed == [request_ + behind]
