@@ -64,6 +64,8 @@ class Settings(BaseSettings):
         worker_memory_bytes_max: Memory of such a process, without the files that it maps; a
             translator that needs more gets a `MemoryError`. 0 means no limit.
         whole_run_bytes_max: Bytes that a loop on arrays reads and writes; memory is 8 times it.
+        superstep_log_seconds: Time after which a loop within a run notes how far it came, at least;
+            a try that follows a kill goes on from there. 0: after each superstep.
         allow_remote: Listen to other machines than this one.
         spark_master: Where Spark runs: `local[*]`, or the `spark://` URL of a cluster.
         spark_driver_memory: Memory of Spark's driver, such as `4g`.
@@ -271,6 +273,7 @@ class Settings(BaseSettings):
     worker_processes: bool = True
     worker_memory_bytes_max: int = Field(default=0, ge=0)
     whole_run_bytes_max: int = Field(default=2 << 30, ge=64 << 20)
+    superstep_log_seconds: float = Field(default=2.0, ge=0, le=3600)
     page_size_default: int = Field(default=100, ge=1, le=500)
     page_size_max: int = Field(default=500, ge=1, le=500)
     query_seconds: float = Field(default=30.0, ge=1, le=3600)

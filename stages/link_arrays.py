@@ -268,9 +268,8 @@ class LinkTable:
         links, counts = self._links, self._counts
         self.is_whole = reads_whole(links.size, len(came))
         known = self._all() if self.is_whole else None
-        told = NetEdges.of(came, self._names[2:], self._nodes)
-        if "theirs" in counts:
-            told = told.at_both_ends(len(self._nodes))
+        both = "theirs" in counts
+        told = NetEdges.of(came, self._names[2:], self._nodes, both=both)
         places = np.empty(0, np.int64)
         if known is None:
             rows, before = self._looked_up(told)

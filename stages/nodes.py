@@ -107,7 +107,8 @@ class Nodes:
         places = np.minimum(np.searchsorted(self._sorted, ids), len(self.ids) - 1)
         unknown = np.flatnonzero(self._sorted[places] != ids)
         if len(unknown):
-            self._meet(np.unique(ids[unknown]))
+            new = ids[unknown]
+            self._meet(new if np.all(new[1:] > new[:-1]) else np.unique(new))
             places = np.searchsorted(self._sorted, ids)
         numbers: Int64s = self._numbers[places]
         return numbers

@@ -251,11 +251,15 @@ def engine_for(
     """Return the engine that the settings name; imports Spark only if needed.
 
     Args:
-        settings: `engine`, `cache`, `whole_run_bytes_max`, and the settings that begin with
-            `spark_` or `worker_`.
+        settings: `engine`, `cache`, `whole_run_bytes_max`, `superstep_log_seconds`, and the
+            settings that begin with `spark_` or `worker_`.
     """
     cache = str(settings.cache)
-    limits = replace(limits, whole_run_bytes=settings.whole_run_bytes_max)
+    limits = replace(
+        limits,
+        whole_run_bytes=settings.whole_run_bytes_max,
+        superstep_log_ms=round(1000 * settings.superstep_log_seconds),
+    )
     if settings.engine == "local":
         from cbp.engine.direct import LocalEngine
         from cbp.engine.workers.executor import WorkerExecutor

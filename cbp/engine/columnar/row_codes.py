@@ -28,6 +28,9 @@ Int64s = npt.NDArray[np.int64]
 _FEW = 1_000
 """So few numbers are sorted as they are."""
 
+_RUN = 4
+"""Where equal numbers come side by side, on average so many, their runs are sorted instead."""
+
 
 def row_codes(tables: Sequence[pa.Table], ids: Sequence[Int64s] | None = None) -> list[Int64s]:
     """Return a code for every row of some tables with the same column types.
@@ -86,13 +89,17 @@ def stable_order(values: npt.NDArray[Any]) -> Int64s:
 
     A number and its place are packed into one number where both fit: sorting numbers is several
     times as fast as sorting their places. If a number is too wide, its high bits are packed with
-    its place, and numbers that differ only in their low bits are put in order afterwards.
+    its place, and numbers that differ only in their low bits are put in order afterwards. Equal
+    numbers that come side by side, such as those of the links of a node, are moved together.
     """
     many = len(values)
     if many < _FEW:
         return np.argsort(values, kind="stable")
     if bool(np.all(values[1:] >= values[:-1])):
         return np.arange(many)
+    differs = values[1:] != values[:-1]
+    if _RUN * (1 + np.count_nonzero(differs)) <= many:
+        return _order_of_runs(values, np.flatnonzero(np.append(True, differs)))
     ranks = values.view(np.uint64)
     if values.dtype == np.int64:
         ranks = ranks ^ np.uint64(1 << 63)
@@ -107,6 +114,20 @@ def stable_order(values: npt.NDArray[Any]) -> Int64s:
     order: Int64s = packed.view(np.int64)
     if not is_exact:
         _order_low_bits(order, ranks, bits)
+    return order
+
+
+def _order_of_runs(values: npt.NDArray[Any], starts: Int64s) -> Int64s:
+    """Return the stable order of numbers of which equal ones come in runs.
+
+    Args:
+        values: The numbers.
+        starts: Where each run begins.
+    """
+    by_value = stable_order(values[starts])
+    sizes = np.diff(starts, append=len(values))[by_value]
+    order: Int64s = np.repeat(starts[by_value] - np.cumsum(sizes) + sizes, sizes)
+    order += np.arange(len(values))
     return order
 
 

@@ -22,6 +22,7 @@ from cbp.engine.state.index_cache import index_cache
 from cbp.engine.storage.engine_limits import EngineLimits
 from cbp.engine.storage.files import Files
 from cbp.engine.storage.table_names import stage_tables
+from cbp.engine.task.superstep_log import remove_logs
 from cbp.model.dataflow.dataflow import StageNode
 from cbp.model.run.intention import Intention
 
@@ -65,10 +66,12 @@ class LogWriter:
             )
         ]
         entries = [entry for _, _, entry in planned]
-        return {
+        shown = {
             name: entry.put_into(table, timestamp_ms, together=entries)
             for name, table, entry in planned
         }
+        remove_logs(self.files, folder, intentions[-1].stage, up_to=intentions[-1].epoch)
+        return shown
 
     def _with_feed(
         self,
@@ -114,4 +117,6 @@ class LogWriter:
                 folder, name, table, target, records, files=self.files, limits=self.limits
             ):
                 done[name] = rewind
+        if not dry_run:
+            remove_logs(self.files, folder, node.name)
         return done

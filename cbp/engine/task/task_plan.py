@@ -87,6 +87,8 @@ class TaskPlan:
         set_aside: The groups that are left out, if the stage sets aside what its code fails on;
             `None` if it stops instead.
         ages: Whether groups of states that expire, but have no timer, get one; as `wakes`.
+        depends_on: Digest of what the supersteps of a loop depend on, the same for each try of a
+            run; `""` if they are not logged (`cbp.engine.task.superstep_log`).
         hash_mask: Applied to every hash; all bits are set, except in tests of collisions.
         faults: Failpoints, called for every file that a task writes.
         limits: The engine's limits; they reach every process that does a task.
@@ -116,6 +118,7 @@ class TaskPlan:
     ages: bool = False
     set_aside: LeftOut | None = None
     replicate: Callable[[TaskPlan], Replicate] | None = None
+    depends_on: str = ""
     hash_mask: int = -1
     faults: Faults = NO_FAULTS
     limits: EngineLimits = DEFAULT_LIMITS

@@ -11,7 +11,7 @@ from controller.access.scopes import Scope
 from controller.api.answers.json_values import json_value
 from controller.api.answers.schemas import ClaimOut, Page
 from controller.api.figures.rejected import rejected_by_claim
-from controller.api.requests.moments import RangePageQuery
+from controller.api.requests.moments import RefusalPageQuery
 from controller.api.routing.cursors import CursorsDep
 from controller.api.routing.dependencies import SettingsDep, StoreDep
 from controller.api.routing.read_routes import read_anywhere
@@ -22,16 +22,13 @@ from controller.store.base import ClaimRecord, ClaimStatus
 routes = router("claims")
 
 
-class ClaimQuery(RangePageQuery):
+class ClaimQuery(RefusalPageQuery):
     """Which claims to list."""
 
     source: str | None = Field(None, max_length=200)
     status: ClaimStatus | None = None
     increment: int | None = Field(
         None, ge=0, lt=2**63, description="Only files that this increment of the source holds."
-    )
-    code: str | None = Field(
-        None, pattern=r"^[a-z][a-z0-9_]{0,99}$", description="Code of the reason of a refusal."
     )
 
 
