@@ -5,8 +5,8 @@
     pear   2   09 d4
 
 A file of a source is written with it if files of the source can be replaced
-(`cbp.model.dataflow.replacement`). To find the records of some groups, this column is read first, the
-others only where one of the groups can be, and only keys that can be one of them are hashed.
+(`cbp.model.dataflow.replacement`). To find the records of some groups, this column is read first,
+the others only where one of the groups can be, and only keys that can be one of them are hashed.
 The bits decide nothing: what they let pass is hashed. Without the column (in files of earlier
 versions, or from before the stage was there) the keys of all records are hashed.
 
