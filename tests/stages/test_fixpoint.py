@@ -43,7 +43,7 @@ def test_a_fixpoint_lacks_no_more_than_it_may(kind: str) -> None:
         "no links": np.empty((2, 0), np.int64),
     }[kind]
     links = np.bincount(src, minlength=400)
-    share, sweeps = 0.85 / np.maximum(links, 1), []
+    share, sweeps = 0.85 / np.maximum(links, 1), list[int]()
     sums = LinkSums(src, dst, (NONE, NONE), 400)
 
     def flow(scores: Floats) -> Floats:
