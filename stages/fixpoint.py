@@ -12,6 +12,7 @@ from __future__ import annotations
 from collections.abc import Callable
 from dataclasses import dataclass
 from itertools import pairwise
+from typing import Any
 
 import numpy as np
 import numpy.typing as npt
@@ -21,6 +22,7 @@ from stages.spanning_forest import spans
 __all__ = ["SWEEPS_MAX", "LinkSums", "fixpoint"]
 
 Floats = npt.NDArray[np.float64]
+Singles = npt.NDArray[np.float32]
 Int64s = npt.NDArray[np.int64]
 
 SWEEPS_MAX = 10_000
@@ -142,13 +144,13 @@ def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> F
         scores: Where to begin.
         most: Largest difference of a score and what it should be.
     """
-    moves, drops = np.empty((2, _MIXED, len(scores)), np.float32)
+    moves, drops = np.empty((2, _MIXED, len(scores)), np.float32)  # a few digits of these do
     products = np.empty((_MIXED, _MIXED))
     best, kept, used, stale = np.inf, (scores, scores), 0, 0
-    last: tuple[Floats, Floats] | None = None
+    last: tuple[Floats, Singles] | None = None
     for _ in range(SWEEPS_MAX):
         reached = flow(scores)
-        lacks = reached - scores
+        lacks = _less(reached, scores, np.empty(len(scores), np.float32))
         sizes = np.abs(lacks)
         total = float(sizes.sum())
         if not total < best:  # also where it is not a number
@@ -163,11 +165,15 @@ def fixpoint(flow: Callable[[Floats], Floats], scores: Floats, most: float) -> F
             last, scores = (reached, lacks), reached
             continue
         at, some = used % _MIXED, min(used + 1, _MIXED)
-        np.subtract(reached, last[0], out=moves[at], casting="same_kind")
-        np.subtract(lacks, last[1], out=drops[at], casting="same_kind")
+        _less(reached, last[0], moves[at])
+        _less(lacks, last[1], drops[at])
         products[at, :some] = products[:some, at] = drops[:some] @ drops[at]
-        wanted = drops[:some] @ lacks.astype(np.float32)
-        shares = np.linalg.lstsq(products[:some, :some], wanted, rcond=None)[0]
+        shares = np.linalg.lstsq(products[:some, :some], drops[:some] @ lacks, rcond=None)[0]
         scores = reached - shares.astype(np.float32) @ moves[:some]
         last, used = (reached, lacks), used + 1
     return kept[0]
+
+
+def _less(left: npt.NDArray[Any], right: npt.NDArray[Any], out: Singles) -> Singles:
+    with np.errstate(over="ignore", invalid="ignore"):  # its sum is not finite then
+        return np.subtract(left, right, out=out, casting="same_kind")
