@@ -1,4 +1,4 @@
-"""What was read stays as long as nobody commits, whoever that is; and not longer."""
+"""Values that were read stay until somebody commits, in any process, and not longer."""
 
 from __future__ import annotations
 
