@@ -43,7 +43,7 @@ ANSWER_SECONDS_MAX = 15.0
 """For a service that shares two cores with others; it answers in milliseconds."""
 SETTLE_SECONDS_MAX = 1_800.0
 ROWS_MAX = 20_000
-MEMORY_LOOKS_MIN = 100
+MEMORY_LOOKS_MIN = 10
 GROWTH_MAX = 1.25
 
 _STAGES = """
