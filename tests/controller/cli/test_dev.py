@@ -139,6 +139,19 @@ def test_a_saved_document_is_registered(developer: Developer) -> None:
     )
 
 
+def test_a_refused_document_is_registered_once_the_code_is_mended(developer: Developer) -> None:
+    """Nobody has to save the document once more."""
+    wrong = CODE.replace(
+        '"page STRING, at STRING", route_by', '"page STRING, time STRING", route_by'
+    )
+    developer.save(f"{NAME}/visits.py", wrong)
+    text = (developer.project / "dataflow.yaml").read_text()
+    assert "column 'time'" in developer.save("dataflow.yaml", f"{text}\n")
+    said = developer.save(f"{NAME}/visits.py", CODE)
+    assert f"registered {NAME}" in said
+    assert "no registered dataflow" not in said
+
+
 @pytest.mark.soak
 def test_other_columns_are_refused_with_the_way_to_begin_anew(developer: Developer) -> None:
     """An author who renames a column is shown a way that works: delete, save, drop again."""
