@@ -145,7 +145,7 @@ class TranslatorFiles:
         return any([*folder.matches(name)] for folder in self._folders)
 
     def owns(self, module: str) -> bool:
-        """Tell whether a module was loaded from these files."""
+        """Return whether a module was loaded from these files."""
         with self._lock:
             return any(one.sources is not None and one.sources.has(module) for one in self._folders)
 

@@ -49,7 +49,7 @@ def is_code_of(registered: DataflowShape | None, loaded: Dataflow) -> bool:
 
 
 def unfingerprinted(registered: DataflowShape) -> bool:
-    """Tell whether some stage was registered with another fingerprint scheme."""
+    """Return whether some stage was registered with another fingerprint scheme."""
     return any(not stage.code for stage in registered.stages.values())
 
 
@@ -59,7 +59,7 @@ def without_codes(shape: DataflowShape) -> DataflowShape:
 
 
 def with_codes(registered: DataflowShape, loaded: DataflowShape) -> DataflowShape:
-    """Return a shape that adopts the loaded fingerprints where its own have another scheme."""
+    """Return a shape with the loaded fingerprints in place of those of an older scheme."""
     stages = {
         name: _with_codes(stage, loaded.stages[name]) if name in loaded.stages else stage
         for name, stage in registered.stages.items()

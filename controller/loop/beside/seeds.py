@@ -89,10 +89,8 @@ class Seeds:
 
         Args:
             dataflow: The version that is built.
-            source: The source.
             folder: The folder of the build.
             first: The oldest increment that is kept; the seed comes before it.
-            faults: Called at every durable effect.
 
         Raises:
             ChangeRefusedError: If they do not fit.

@@ -26,8 +26,8 @@ from typing import Any, Protocol
 import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
-from cbp.engine.interface.increment_reader import IncrementReader
-from cbp.engine.interface.table_administration import TableAdministration
+from cbp.engine.interface.readers import IncrementReader
+from cbp.engine.interface.tables import TableAdministration
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, CodeDriftedError, Mistake
 from cbp.errors.counts import format_count
@@ -210,10 +210,8 @@ class Changes:
         """Let a new version take over; no run is active, and nothing arrives.
 
         Args:
-            record: The dataflow.
             document: The new version.
             after: The new version, compiled.
-            choice: The author's choices.
             swap: Finds other tables to show in place of all; no choice fills any.
 
         Raises:

@@ -220,7 +220,6 @@ class Catalog:
         """Record the loaded code as that of a version which an earlier release registered.
 
         Args:
-            record: The dataflow.
             staged: As in `Files.put_if_absent`.
         """
         compared = self._compare(record)
