@@ -204,9 +204,10 @@ def _print_stages(answer: dict[str, Any]) -> None:
         _print_rebuild(summary["name"], stage)
     _print_beside(summary["name"], answer)
     for file, names in _newer_files(answer["stages"]).items():
+        run, wait = ("runs", "waits") if len(names) == 1 else ("run", "wait")
         print_text(
-            f"{file} has changed since it was loaded; {', '.join(names)} runs the loaded code "
-            "until the service is started again, and then waits for a registration (cbp register "
+            f"{file} has changed since it was loaded; {', '.join(names)} {run} the loaded code "
+            f"until the service is started again, and then {wait} for a registration (cbp register "
             "FILE --plan shows what the new code would change)",
             "yellow",
         )
