@@ -16,7 +16,7 @@ import typer
 from cbp.client import Client
 from cbp.client.calls import Document
 from cbp.errors import CbpError, NotFoundError
-from controller.cli.dataflows.register import arrival_line
+from controller.cli.dataflows.register import arrival_line, uncorrectable_line
 from controller.cli.serve import Host, Port, serve
 from controller.cli.session import AsJson, session
 from controller.cli.translator_paths import Translators
@@ -192,6 +192,8 @@ class DevelopmentLoop:
         self._say(f"{path.name}: registered {name}", "green")
         for source in registered.answer["sources"]:
             self._say(f"  {arrival_line(name, source)}")
+            if source["uncorrectable"]:
+                self._say(f"  {uncorrectable_line(source)}")
         return True
 
     def take_code(self, saved: str, quiet: bool = False) -> None:
