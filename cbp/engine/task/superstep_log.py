@@ -87,7 +87,7 @@ class SuperstepLog:
 
     @property
     def is_kept(self) -> bool:
-        """Whether the run can be told from all others, so that there is a log."""
+        """Whether the run is distinguishable from all others, so that there is a log."""
         return bool(self.plan.depends_on)
 
     @property
