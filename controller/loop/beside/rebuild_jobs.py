@@ -29,14 +29,12 @@ import structlog
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.garbage_collector import Retention
-from cbp.engine.interface.runs import needs_spark
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import (
     CbpError,
     ChangeRefusedError,
     DataflowBusyError,
-    EngineStartingError,
     InvariantError,
     Mistake,
     NotFoundError,
@@ -201,16 +199,11 @@ class RebuildJobs:
 
         Raises:
             CodeDriftedError: If that code is not loaded: what is on disk is registered first.
-            EngineStartingError: If it needs Spark, which is starting.
             Otherwise as `start`.
         """
         record = self._store.dataflow(name)
         self._catalog.require_same(record)
-        dataflow = self._catalog.compiled(record)
-        waits_for = self._engine.control.waits_for()
-        if waits_for and needs_spark(dataflow.stages.values()):
-            raise EngineStartingError(waits_for)
-        return self.start(record.document, dataflow, seeds=seeds)
+        return self.start(record.document, self._catalog.compiled(record), seeds=seeds)
 
     def begin(self) -> None:
         """Find the builds that an earlier process had begun: `go_on` carries them out.
