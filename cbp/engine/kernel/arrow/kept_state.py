@@ -324,7 +324,10 @@ def _taken(columns: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
 
 def _ascend_strictly(groups: Int64s, second: pa.Table) -> bool:
     """Return whether the records of each group come in the order of their keys, each once."""
-    columns = [column.combine_chunks() for column in second.columns]
+    columns = [
+        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
+        for column in second.columns
+    ]
     return ascend(groups, columns, strictly=True)
 
 
