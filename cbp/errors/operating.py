@@ -264,9 +264,9 @@ class ReplaceRefusedError(OperatingError):
         self, dataflow: str, source: str, why: str, stages: Mapping[str, str] | None = None
     ) -> None:
         super().__init__(
-            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Instead, take "
-            f"the file out with `cbp rollback {dataflow} ... --without FILE`, and then drop the "
-            "corrected one",
+            f"no file of source {source!r} of {dataflow!r} can be replaced: {why}. Where that "
+            f"cannot be, take the file out with `cbp rollback {dataflow} ... --without FILE`, and "
+            "then drop the corrected one",
             dataflow=dataflow,
             source=source,
             why=why,

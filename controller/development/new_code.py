@@ -48,8 +48,8 @@ class Chosen:
     retained: frozenset[str] = frozenset()
     only_new: frozenset[str] = frozenset()
 
-    def query(self) -> dict[str, list[str]]:
-        """Return the parameters of a request."""
+    def query(self) -> dict[str, Any]:
+        """Return the arguments of `cbp.client.Client.change`."""
         return {
             "keep": sorted(self.keep),
             "rebuild": sorted(self.rebuild),
@@ -141,7 +141,7 @@ def _fate(node: Mapping[str, Any], on_change: OnChange) -> str:
 
 
 class SavedFiles:
-    """Tells which of a list of files were saved since the last look; for one thread.
+    """Finds which of some files were saved since the last look; for one thread.
 
     A file counts as saved once two looks in a row see it the same: an editor may still be writing.
     Size, time and inode are compared; an editor may replace a file.

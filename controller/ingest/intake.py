@@ -420,6 +420,7 @@ def request_of(
         on_bad_records=place.source.on_bad_records,
         seconds=seconds,
         whole=whole,
+        keys=place.keys,
     )
 
 

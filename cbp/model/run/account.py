@@ -56,6 +56,7 @@ class LookedUpTable:
     """A table that a run looked up.
 
     Attributes:
+        stage: The stage that looked it up.
         table: The view or state, as `stage.state`; `""` if no stage of today looks it up.
         epoch: The newest epoch of the table that was read; -1 if it had none.
         version: The version of the table that was read.

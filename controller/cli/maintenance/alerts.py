@@ -26,8 +26,8 @@ def alerts_command(
     json_: AsJson = False,
 ) -> None:
     """Show firing alerts and whether they were sent; exits with 1 if a test fails."""
-    with session(context).connect() as service:
-        answer = service.post("alerts", "test") if test else service.get("alerts")
+    with session(context).client() as client:
+        answer = client.test_alerts() if test else client.rest.get("alerts")
     if json_:
         print_json(answer)
     elif test:

@@ -17,7 +17,6 @@ cbp retract clicks urls tuesday.jsonl --reason "a test"
 from __future__ import annotations
 
 import getpass
-import uuid
 from collections.abc import Callable, Mapping, Sequence
 from difflib import get_close_matches
 from pathlib import Path
@@ -27,8 +26,8 @@ import typer
 from rich.console import Console
 from rich.progress import BarColumn, DownloadColumn, Progress, TextColumn, TransferSpeedColumn
 
+from cbp.client import Claim, Client, Replaced
 from cbp.client.errors import StagesStoppedError
-from cbp.client.rest import body_of
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
@@ -37,8 +36,8 @@ from controller.cli.records.applied import Applied
 from controller.cli.records.set_aside import print_set_aside
 from controller.cli.records.sources import reason_text
 from controller.cli.session import AsJson, DataflowName, Session, session
-from controller.client.drop_folder import Advance, chunks, copy_into
-from controller.client.service_client import FileUnreadableError, ServiceClient
+from controller.client.drop_folder import Advance, copy_into
+from controller.client.service_client import FileUnreadableError
 from controller.ingest.errors import DropFolderError
 from controller.settings import Settings
 from controller.terminal import print_json, print_text
@@ -159,8 +158,8 @@ def _hand_over(
     given: Session, target: Target, files: list[Path], upload: bool, advance: Advance
 ) -> list[dict[str, Any]]:
     if upload:
-        with given.connect() as service:
-            return [_upload(service, target, file, advance) for file in files]
+        with given.client() as client:
+            return [_upload(client, target, file, advance) for file in files]
     folder = _incoming(given.settings, *target)
     return [_copy(given, target, folder, file, advance) for file in files]
 
@@ -218,23 +217,14 @@ def _patience(given: Session, answers: Callable[[], bool]) -> Callable[[], bool]
     return wait
 
 
-def _upload(service: ServiceClient, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
-    dataflow, source = target
+def _upload(client: Client, target: Target, file: Path, advance: Advance) -> dict[str, Any]:
     if not _is_text(file.name):
         why = "its name is not valid text; rename it, or drop it on the service's machine"
         raise FileUnreadableError(file, why)
-    answer = service.post(
-        "dataflows",
-        dataflow,
-        "sources",
-        source,
-        "files",
-        content=chunks(file, advance),
-        content_type="application/octet-stream",
-        query={"name": file.name},
-    )
-    assert isinstance(answer, dict)
-    return answer
+    try:
+        return dict(client.drop(*target, file, advance=advance).answer)
+    except OSError as error:
+        raise FileUnreadableError(file, error.strerror or str(error)) from error
 
 
 def _incoming(settings: Settings, dataflow: str, source: str) -> Path:
@@ -369,25 +359,15 @@ def _correct(
     if not reason and not dry_run:
         raise typer.BadParameter("say why", param_hint="--reason")
     (dataflow, source, name), given = named, session(context)
-    verb = "retractions" if file is None else "replacements"
-    path = ("dataflows", dataflow, "sources", source, verb)
-    sent: dict[str, Any] = {}
-    if file is not None:
-        sent = {"content": body_of(file), "content_type": "application/octet-stream"}
     applied = Applied(given, dataflow, source) if wait and not dry_run else None
-    with given.connect() as service:
+    with given.client() as client:
         if not as_json:
-            print_input_reach(service, dataflow, source)
+            print_input_reach(client.rest, dataflow, source)
         if dry_run:
-            shown = service.post(*path, "preview", query={"name": name}, **sent)
-            print_json(shown) if as_json else print_text(_would_change(shown))
+            shown = _plan(client, named, file)
+            print_json(shown.answer) if as_json else print_text(_would_change(shown))
             return
-        answer = service.post(
-            *path,
-            query={"name": name, "reason": reason, "by": getpass.getuser()},
-            idempotency_key=uuid.uuid4().hex,  # a repeated request replaces only once
-            **sent,
-        )
+        answer = _corrected(client, named, file, reason).answer
     if applied is not None:
         (answer,) = applied.wait_for_claims([answer], hidden=as_json)
         _wait_for_stages(applied, [answer], hidden=as_json)
@@ -402,14 +382,30 @@ def _correct(
         print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")
 
 
-def _would_change(shown: Mapping[str, Any]) -> str:
+def _plan(client: Client, named: tuple[str, str, str], file: Path | None) -> Replaced:
+    dataflow, source, name = named
+    if file is None:
+        return client.plan_retract(dataflow, source, file=name)
+    return client.plan_replace(dataflow, source, file, file=name)
+
+
+def _corrected(
+    client: Client, named: tuple[str, str, str], file: Path | None, reason: str
+) -> Claim:
+    (dataflow, source, name), by = named, getpass.getuser()
+    if file is None:
+        return client.retract(dataflow, source, file=name, reason=reason, by=by)
+    return client.replace(dataflow, source, file, file=name, reason=reason, by=by)
+
+
+def _would_change(shown: Replaced) -> str:
     """Return a preview in words."""
     groups = [
         f"{format_count(count, 'group')} of {stage}"
-        for stage, count in sorted(shown["groups"].items())
+        for stage, count in sorted(shown.groups.items())
     ]
     records = (
-        f"{format_count(shown['records_came'], 'record')} would come, "
-        f"{format_count(shown['records_gone'], 'record')} would be taken back"
+        f"{format_count(shown.records_came, 'record')} would come, "
+        f"{format_count(shown.records_gone, 'record')} would be taken back"
     )
     return f"{records}; {', '.join(groups) or 'no group'} would be recomputed"

@@ -28,6 +28,7 @@ from typing import Any, Protocol
 
 import pyarrow as pa
 
+from cbp.engine.columnar.key_index import GroupKey
 from cbp.errors import CbpError
 from cbp.model.dataflow.dataflow import SourceNode
 from cbp.model.flow.schema import Schema
@@ -72,6 +73,7 @@ class ReadRequest:
         index: Index of the increment.
         seconds: After this time no other file is begun, so that slow files delay no other source.
         whole: Whether the files are taken in together or not at all.
+        keys: The keys of which the increment's files have an index.
     """
 
     files: tuple[ClaimedFile, ...]
@@ -85,6 +87,7 @@ class ReadRequest:
     on_bad_records: BadRecords = QUARANTINE_FILE
     seconds: float = math.inf
     whole: bool = True
+    keys: tuple[GroupKey, ...] = ()
 
     @property
     def path(self) -> str:
@@ -105,7 +108,12 @@ class ReadRequest:
     def writer(self, claim: str) -> PartWriter:
         """Return the writer of the increment's parts, which a claim names."""
         return PartWriter(
-            self.folder, index=self.index, claim=claim, schema=self.schema, limits=self.limits
+            self.folder,
+            index=self.index,
+            claim=claim,
+            schema=self.schema,
+            limits=self.limits,
+            keys=self.keys,
         )
 
 
