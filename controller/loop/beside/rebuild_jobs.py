@@ -28,8 +28,8 @@ import structlog
 
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
-from cbp.engine.interface.form_checks import needs_spark
 from cbp.engine.interface.garbage_collector import Retention
+from cbp.engine.interface.runs import needs_spark
 from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import (
