@@ -333,12 +333,13 @@ class LoopWriters(TaskWriters):
     def saved(self) -> tuple[dict[str, Any], dict[str, pa.Table]]:
         """Return what was counted, and what was written or is held, for another try of the run."""
         facts = {"counts": dict(self.counts), "timer_us": self._timer_us}
-        return facts, {
-            f"{kind}/{name}": pa.concat_tables(tables)
-            for kind, flows in (("held", self._held), ("output", self._written_now))
-            for name, tables in flows.items()
-            if tables
-        }
+        saved = {}
+        for kind, flows in (("held", self._held), ("output", self._written_now)):
+            for name in (name for name, tables in flows.items() if tables):
+                # Every window of every superstep left a table: the next snapshot finds one.
+                flows[name] = [pa.concat_tables(flows[name]).combine_chunks()]
+                saved[f"{kind}/{name}"] = flows[name][0]
+        return facts, saved
 
     def go_on_from(self, facts: Mapping[str, Any], tables: Mapping[str, pa.Table]) -> None:
         """Take up what another try saved: write what it wrote, hold what it held."""

@@ -158,7 +158,7 @@ def remove_logs(files: Files, folder: str, stage: str, *, up_to: int | None = No
 def _packed(table: pa.Table) -> bytes:
     sink = pa.BufferOutputStream()
     with pa.ipc.new_stream(sink, table.schema, options=_PACKED) as writer:
-        writer.write_table(table)
+        writer.write_table(table.combine_chunks())
     packed: bytes = sink.getvalue().to_pybytes()
     return packed
 
