@@ -177,10 +177,10 @@ class KeptCall:
             operations: What was put and deleted, in order; the last one of a key counts.
             dropped: Groups whose records all go.
         """
-        if (only := self._only_new(operations)) is not None and not len(dropped):
+        if (alone := self._only_new(operations)) is not None and not len(dropped):
             nothing = np.empty(0, np.int64)
             died = RecordPositions(nothing, nothing, nothing)
-            return KeptTableChanges(died, nothing, only.puts, only.groups)
+            return KeptTableChanges(died, nothing, alone.puts, alone.groups)
         last, puts, is_ordered = _last_of_each(operations, self._types)
         groups, second, rows = last
         found, before = self.locate(groups, second)
@@ -324,10 +324,7 @@ def _taken(columns: Sequence[pa.Array], rows: Int64s) -> list[pa.Array]:
 
 def _ascend_strictly(groups: Int64s, second: pa.Table) -> bool:
     """Return whether the records of each group come in the order of their keys, each once."""
-    columns = [
-        column.chunk(0) if column.num_chunks == 1 else column.combine_chunks()
-        for column in second.columns
-    ]
+    columns = [column.combine_chunks() for column in second.columns]
     return ascend(groups, columns, strictly=True)
 
 
