@@ -116,12 +116,18 @@ class LoopWork:
             if buckets
         ]
 
-    def run(self, batches: Iterable[pa.RecordBatch]) -> None:
-        """Run all supersteps, the first one on the records that arrived; write what is left."""
+    def run(self, batches: Iterable[pa.RecordBatch], *, sent: bool) -> None:
+        """Run all supersteps, the first one on the records that arrived; write what is left.
+
+        Args:
+            batches: The records.
+            sent: Whether another process sends them, and waits until all are taken.
+        """
         writers = self.writers
         most, number, left = writers.plan.spec.supersteps, 0, dict[str, pa.Table]()
         if (snapshot := self._log.newest()) is not None:
-            deque(batches, maxlen=0)  # who sends them waits until all are taken
+            if sent:
+                deque(batches, maxlen=0)
             number, left = snapshot.supersteps, self._go_on_from(snapshot)
         while number < most and (number == 0 or left):
             writers.plan.faults("superstep.before")
