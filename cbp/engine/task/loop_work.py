@@ -149,7 +149,7 @@ class LoopWork:
     def _keep(self, number: int, left: Mapping[str, pa.Table]) -> None:
         """Put a snapshot, if it is time."""
         if self.writers.can_be_saved and self._log.is_due(partial(self._bytes, left)):
-            self._log.put(self._snapshot(number, left))
+            self._log.put(partial(self._snapshot, number, left))
 
     def _bytes(self, left: Mapping[str, pa.Table]) -> int:
         """Return about how many bytes a snapshot has."""
