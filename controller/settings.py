@@ -114,6 +114,7 @@ class Settings(BaseSettings):
         keep_log_bytes: Bytes that log lines of runs may take in all.
         dataflows_max: Dataflows that may be registered; each has folders that are listed, and
             tables. More that a restart or `cbp recover` finds go on.
+        rebuild_share: Share of the time that a rebuild beside works, on as large a share of slots.
         attempt_hours: Longest time that a task may write; for this long its files are left alone.
         drain_seconds: How long a stop waits for runs that are under way.
         allowed_packages: Distributions whose translators may be named in a document.
@@ -239,6 +240,7 @@ class Settings(BaseSettings):
     keep_log_hours: float = Field(default=7 * 24.0, gt=0, le=24 * 3660)
     keep_log_bytes: int = Field(default=1 << 30, ge=1 << 20)
     dataflows_max: int = Field(default=1_000, ge=1, le=1_000_000)
+    rebuild_share: float = Field(default=0.5, ge=0.05, le=1)
     attempt_hours: float = Field(default=1.0, ge=0, le=24 * 366)
     drain_seconds: float = Field(default=30.0, ge=0, le=3600)
     allowed_packages: Annotated[tuple[str, ...], NoDecode] = ("cbp",)

@@ -38,6 +38,7 @@ from controller.loop.author.framing import Framer
 from controller.loop.author.punctuations import Punctuations
 from controller.loop.author.runnables import RunnableAnswers
 from controller.loop.beside.build_plans import BuildPlans
+from controller.loop.beside.build_work import BuildWork
 from controller.loop.beside.rebuild_jobs import RebuildJobs
 from controller.loop.counts.lane_counts import LaneCounts
 from controller.loop.counts.run_counts import RunCounts
@@ -132,6 +133,7 @@ class Environment:
         limits: Limits that are not settings.
         refused: Returns what the settings do not allow in a new version of a dataflow.
         seed_folders: Where files may be that a rebuild reads in place of input that is gone.
+        rebuild_share: The share of the time in which a rebuild beside works.
     """
 
     store: Store
@@ -161,6 +163,7 @@ class Environment:
     limits: LoopLimits = DEFAULT_LOOP_LIMITS
     refused: Callable[[Dataflow], Iterable[Mistake]] = lambda dataflow: ()
     seed_folders: AllowedFolders = NO_SEEDS
+    rebuild_share: float = 1.0
 
 
 class Parts:
@@ -419,6 +422,10 @@ class Parts:
     @cached_property
     def build_plans(self) -> BuildPlans:
         return self._make(BuildPlans, compile_=self.given.registry.compile_registered)
+
+    @cached_property
+    def build_work(self) -> BuildWork:
+        return self._make(BuildWork, checkpoint_seconds=self.given.limits.checkpoint_seconds)
 
     @cached_property
     def rebuild_jobs(self) -> RebuildJobs:

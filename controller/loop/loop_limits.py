@@ -27,6 +27,7 @@ class LoopLimits:
             dataflow: it holds all of them in memory.
         settle_seconds: How long a verification, or a build beside, waits before it looks again
             whether the dataflow has come to rest.
+        checkpoint_seconds: How long a build beside may go on until it keeps how far it has come.
         turns_max: Epochs without new input after which a cycle is reported as not draining.
     """
 
@@ -36,6 +37,7 @@ class LoopLimits:
     change_seconds: float = 60.0
     reference_records_max: int = 200_000
     settle_seconds: float = 0.2
+    checkpoint_seconds: float = 10.0
     turns_max: int = TURNS_MAX
 
 

@@ -13,8 +13,8 @@ them again in the same way, with what arrived since in the queues.
 
 Guaranteed (tests/controller/loop/beside/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
-Not guaranteed: that a build outlives the process. Numbers of increments of outputs go on, so what
-was built is in none: its records have epochs below 0.
+A build keeps how far it has come (`checkpoint.py`), and the next leader goes on from there. Numbers
+of increments of outputs go on, so what was built is in none: its records have epochs below 0.
 """
 
 from __future__ import annotations
@@ -23,7 +23,9 @@ import heapq
 from collections.abc import Callable, Iterable, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from datetime import datetime
+from functools import partial
 
+from cbp.clock import MACHINE, Clock
 from cbp.engine.commit.intention_log import IntentionLog
 from cbp.engine.interface.engine import Engine
 from cbp.engine.interface.runs import Origins
@@ -46,6 +48,7 @@ from cbp.model.flow.snapshot import Snapshot
 from cbp.model.plan.fusion import physical_stages
 from cbp.model.run.intention import TableChange
 from cbp.model.verification import Comparison, comparisons
+from controller.loop.beside.checkpoint import Checkpoint, write_checkpoint
 from controller.loop.beside.seeds import Seeds
 from controller.loop.operations.version_change import Changed, stage_leaders
 from controller.loop.runs.dropped_files import DroppedFiles
@@ -93,10 +96,10 @@ def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
 
 @dataclass
 class Build:
-    """One build; used by one thread at a time. The constructor creates its tables.
+    """One build; used by one thread at a time. The constructor creates its tables, or goes on.
 
     Attributes:
-        id: Prefix of the ids of its runs, `[a-z0-9]+`.
+        id: Prefix of the ids of its runs, `[a-z0-9]+`; another one for each try.
         record: The dataflow as it was when the build began.
         dataflow: The next version, compiled.
         leaders: The leaders of its physical stages.
@@ -104,6 +107,9 @@ class Build:
         watched: The observer.
         seeds: What is read in place of increments that are gone.
         firsts: Each of their sources to the oldest increment that is kept.
+        slots_max: Slots of the engine that its runs take at most; `None`: all.
+        begins: How far an earlier try has come, whose tables are in the folder.
+        checkpoint_seconds: How long it may go on until it keeps how far it has come, by `clock`.
     """
 
     id: str
@@ -120,14 +126,21 @@ class Build:
     seeds: Seeds
     firsts: Mapping[str, int]
     faults: Faults
+    slots_max: int | None = None
+    begins: Checkpoint | None = None
+    checkpoint_seconds: float = 0.0
+    clock: Clock = MACHINE
     back: bool = field(init=False, default=False)
     _beside: Engine = field(init=False)
     _replay: Replay = field(init=False)
     _fed: dict[str, int] = field(init=False)
     _closed: int = field(init=False, default=0)
     _closes: list[Punctuation] = field(init=False, default_factory=list)
+    _seeds: tuple[Increment, ...] = field(init=False, default=())
+    _kept_at: float = field(init=False)
 
     def __post_init__(self) -> None:
+        self._kept_at = self.clock.seconds()
         self._beside = self.engine.beside()
         self._replay = Replay(
             self._beside,
@@ -137,14 +150,47 @@ class Build:
             self.id,
             before_run=self.watched.began,
             origins=self._origins,
+            slots_max=self.slots_max,
+            history=self._applied,
+            between=self._keep,
+            begins=None if self.begins is None else self.begins.replay,
         )
+        if self.begins is not None:
+            self._go_on(self.begins)
+            return
         self._fed = dict.fromkeys(self.dataflow.sources, 0)
         for source in self.seeds.paths:
             first = self._fed[source] = self.firsts[source]
             seed = self.seeds.write(
-                self.dataflow, source, self.folder, first=first, faults=self.faults
+                self.dataflow,
+                source,
+                self.folder,
+                first=first,
+                faults=self.faults,
+                each=partial(self.watched.tell, f"reads the seed of {source}"),
             )
+            self._seeds += (seed,)
             self._replay.offer(seed)
+
+    def _go_on(self, checkpoint: Checkpoint) -> None:
+        self._fed, self._closed = dict(checkpoint.fed), checkpoint.closed
+        self._seeds = checkpoint.seeds
+        made = punctuations_since(self.store, self.record.name, 0)
+        self._closes = [one for one in made if one.number in checkpoint.closes]
+
+    def _keep(self, publishes: bool) -> None:
+        """Keep how far it has come: before anything is shown, and else from time to time."""
+        if not publishes and self.clock.seconds() < self._kept_at + self.checkpoint_seconds:
+            return
+        checkpoint = Checkpoint(
+            fed=self._fed,
+            closed=self._closed,
+            closes=tuple(one.number for one in self._closes),
+            seeds=self._seeds,
+            replay=self._replay.state,
+        )
+        write_checkpoint(self.files, self.folder.rpartition("/")[0], checkpoint)
+        self._kept_at = self.clock.seconds()
 
     @property
     def ends(self) -> dict[str, int]:
@@ -178,10 +224,11 @@ class Build:
         flows = [self._arrived(source, end) for source, end in ends.items()]
         for _, source, index, one in heapq.merge(*flows, key=lambda arrived: arrived[:3]):
             self._close({source: index})
+            # First, so that whatever is kept from now on has it.
+            self._fed[source] = index + 1
             if not any(index in part for part in dropped.get(source, ())):
                 self._replay.offer(below(self._depth, self._there(one).increment))
                 self._replay.run_until_idle()
-            self._fed[source] = index + 1
             done += 1
             self.watched.tell("builds", done, total, "increments")
         self._close(ends)
@@ -225,11 +272,16 @@ class Build:
         ]
         found = []
         for number, one in enumerate(wanted):
-            self.watched.tell(f"compares {one.table}", number, len(wanted), "tables")
-            found.append(self._difference(before, snapshot, one))
+            again = partial(
+                self.watched.tell, f"compares {one.table}", number, len(wanted), "tables"
+            )
+            again()
+            found.append(self._difference(before, snapshot, one, again))
         return found
 
-    def _difference(self, before: Dataflow, snapshot: Snapshot, one: Comparison) -> TableDifference:
+    def _difference(
+        self, before: Dataflow, snapshot: Snapshot, one: Comparison, again: Callable[[], None]
+    ) -> TableDifference:
         node, old = self.dataflow.stages[one.stage], before.stages.get(one.stage)
         after = self._beside.verification.contents(self.folder, node, one)
         if old is None or one.table not in snapshot.tables:
@@ -246,7 +298,7 @@ class Build:
             node.translator,
             before=now,
             after=after,
-            counting=lambda rows: self.watched.check(),
+            counting=lambda rows: again(),
         )
         return TableDifference(
             one.table, counts.before, counts.after, counts.added, counts.gone, counts.changed
@@ -298,6 +350,14 @@ class Build:
             connectors=connectors,
             due_ms=0 if timers else None,
         )
+
+    def _applied(self, source: str) -> Iterator[Increment]:
+        """Yield the increments of a source that it was offered."""
+        yield from (one for one in self._seeds if one.flow == source)
+        gone = self._dropped().get(source, ())
+        for index in range(self.firsts.get(source, 0), self._fed[source]):
+            if not any(index in part for part in gone):
+                yield below(self._depth, self._there(self._increment(source, index)).increment)
 
     def _arrived(
         self, source: str, end: int
