@@ -32,6 +32,7 @@ from cbp.client.rest import body_of
 from cbp.errors import CbpError, NotFoundError
 from cbp.errors.counts import format_count
 from controller.cli.errors import FilesRefusedError
+from controller.cli.progress import follow_rebuild
 from controller.cli.reach import print_input_reach
 from controller.cli.records.applied import Applied
 from controller.cli.records.set_aside import print_set_aside
@@ -316,6 +317,14 @@ DryRun = Annotated[
     bool, typer.Option("--dry-run", "--plan", help="Show what would change, and change nothing.")
 ]
 WaitAll = Annotated[bool, typer.Option("--wait", help="Return once all stages have followed.")]
+ThenRebuild = Annotated[
+    bool,
+    typer.Option(
+        "--then-rebuild",
+        help="Take it in although stages cannot follow, build all tables anew beside the present "
+        "ones, from the files that count, and swap them in.",
+    ),
+]
 
 
 def replace_command(
@@ -327,14 +336,23 @@ def replace_command(
     reason: Reason = "",
     dry_run: DryRun = False,
     wait: WaitAll = False,
+    then_rebuild: ThenRebuild = False,
     json_: AsJson = False,
 ) -> None:
     """Replace a file of a source: only what differs is applied, and what is gone is taken back.
 
-    Refused if a stage cannot follow; then nothing changes.
+    Refused if a stage cannot follow; then nothing changes. With --then-rebuild such a stage stops,
+    and its tables stay as they are, until the swap.
     """
     _correct(
-        context, (dataflow, source, name), file, reason, dry_run=dry_run, wait=wait, as_json=json_
+        context,
+        (dataflow, source, name),
+        file,
+        reason,
+        dry_run=dry_run,
+        wait=wait,
+        then_rebuild=then_rebuild,
+        as_json=json_,
     )
 
 
@@ -346,14 +364,23 @@ def retract_command(
     reason: Reason = "",
     dry_run: DryRun = False,
     wait: WaitAll = False,
+    then_rebuild: ThenRebuild = False,
     json_: AsJson = False,
 ) -> None:
     """Take back all records of a file of a source.
 
-    Refused if a stage cannot follow; then nothing changes.
+    Refused if a stage cannot follow; then nothing changes. With --then-rebuild such a stage stops,
+    and its tables stay as they are, until the swap.
     """
     _correct(
-        context, (dataflow, source, name), None, reason, dry_run=dry_run, wait=wait, as_json=json_
+        context,
+        (dataflow, source, name),
+        None,
+        reason,
+        dry_run=dry_run,
+        wait=wait,
+        then_rebuild=then_rebuild,
+        as_json=json_,
     )
 
 
@@ -365,6 +392,7 @@ def _correct(
     *,
     dry_run: bool,
     wait: bool,
+    then_rebuild: bool,
     as_json: bool,
 ) -> None:
     if not reason and not dry_run:
@@ -375,22 +403,32 @@ def _correct(
     sent: dict[str, Any] = {}
     if file is not None:
         sent = {"content": body_of(file), "content_type": "application/octet-stream"}
-    applied = Applied(given, dataflow, source) if wait and not dry_run else None
+    waits = (wait or then_rebuild) and not dry_run
+    applied = Applied(given, dataflow, source) if waits else None
     with given.connect() as service:
         if not as_json:
             print_input_reach(service, dataflow, source)
         if dry_run:
-            shown = service.post(*path, "preview", query={"name": name}, **sent)
+            query = {"name": name, "rebuild": then_rebuild}
+            shown = service.post(*path, "preview", query=query, **sent)
             print_json(shown) if as_json else print_text(_would_change(shown))
             return
         answer = service.post(
             *path,
-            query={"name": name, "reason": reason, "by": getpass.getuser()},
+            query={
+                "name": name,
+                "reason": reason,
+                "by": getpass.getuser(),
+                "rebuild": then_rebuild,
+            },
             idempotency_key=uuid.uuid4().hex,  # a repeated request replaces only once
             **sent,
         )
     if applied is not None:
         (answer,) = applied.wait_for_claims([answer], hidden=as_json)
+    if then_rebuild and answer["status"] == "accepted":
+        _rebuild(given, dataflow, hidden=as_json)
+    elif applied is not None:
         _wait_for_stages(applied, [answer], hidden=as_json)
     if answer["status"] == "quarantined":
         raise FilesRefusedError(dataflow, {name: _why(answer, whole=True)}, [answer])
@@ -401,6 +439,19 @@ def _correct(
     else:
         what = "is taken back" if file is None else f"is replaced by {file}"
         print_text(f"{name} of {source} {what}: claim {answer['id']}, {answer['status']}", "green")
+
+
+def _rebuild(given: Session, dataflow: str, *, hidden: bool) -> None:
+    """Build all tables beside, and swap them in; the service goes on if this ends meanwhile."""
+    path = ("dataflows", dataflow, "rebuilds")
+    with given.connect() as service:
+        job = service.post(*path)
+        for step in ("swap", ""):
+            job = follow_rebuild(service, dataflow, job["id"], clock=given.clock, hidden=hidden)
+            if step and job["status"] == "ready":
+                service.post(*path, job["id"], step)
+    if not hidden:
+        print_text(f"all tables were built anew: the rebuild {job['step']}", "green")
 
 
 def _would_change(shown: Mapping[str, Any]) -> str:

@@ -11,6 +11,9 @@ the old version and files that no record names; after it, recovery goes on. The 
 is read until the commit point. Its tables stay readable as long as versions do, and `Return` shows
 them again in the same way, with what arrived since in the queues.
 
+Files that were replaced or taken back before it began are read as they count now, where they first
+came (`valid_inputs.py`): so it is right also for stages that cannot follow a replacement.
+
 Guaranteed (tests/controller/loop/beside/test_build_beside.py): readers see the old tables or
 the new ones, each whole; no increment is lost or applied twice, wherever a crash happens.
 A build keeps how far it has come (`checkpoint.py`), and the next leader goes on from there. Numbers
@@ -35,6 +38,7 @@ from cbp.engine.storage.failpoints import Faults
 from cbp.engine.storage.files import Files
 from cbp.errors import ChangeRefusedError, DataflowBusyError, Mistake, NotFoundError
 from cbp.model.dataflow.dataflow import Dataflow
+from cbp.model.dataflow.replacement import hindrances
 from cbp.model.dataflow.set_aside import SET_ASIDE
 from cbp.model.dataflow.stage import TranslatorSpec
 from cbp.model.flow.connector import Connector, Queued
@@ -54,6 +58,7 @@ from controller.loop.operations.version_change import Changed, stage_leaders
 from controller.loop.runs.dropped_files import DroppedFiles
 from controller.loop.verification.errors import InputNotRetainedError
 from controller.loop.verification.recomputation import Watched, above, below, punctuations_since
+from controller.loop.verification.valid_inputs import Read, ValidInputs, is_rewritten
 from controller.store.base import DataflowRecord, IncrementRecord, Store
 
 Tables = Mapping[str, tuple[TableChange, ...]]
@@ -77,6 +82,10 @@ class TableDifference:
     gone: int | None = None
     changed: int | None = None
     because: str = ""
+
+
+class CorrectedMeanwhileError(Exception):
+    """What was built cannot follow a correction of its input: it has to begin anew."""
 
 
 def hindrances_of_build(dataflow: Dataflow) -> Iterator[Mistake]:
@@ -137,6 +146,8 @@ class Build:
     _closed: int = field(init=False, default=0)
     _closes: list[Punctuation] = field(init=False, default_factory=list)
     _seeds: tuple[Increment, ...] = field(init=False, default=())
+    _valid_to: Mapping[str, int] = field(init=False)
+    _valid: dict[str, Read] = field(init=False, default_factory=dict)
     _kept_at: float = field(init=False)
 
     def __post_init__(self) -> None:
@@ -159,6 +170,7 @@ class Build:
             self._go_on(self.begins)
             return
         self._fed = dict.fromkeys(self.dataflow.sources, 0)
+        self._valid_to = self.ends
         for source in self.seeds.paths:
             first = self._fed[source] = self.firsts[source]
             seed = self.seeds.write(
@@ -174,7 +186,7 @@ class Build:
 
     def _go_on(self, checkpoint: Checkpoint) -> None:
         self._fed, self._closed = dict(checkpoint.fed), checkpoint.closed
-        self._seeds = checkpoint.seeds
+        self._seeds, self._valid_to = checkpoint.seeds, checkpoint.valid_to
         made = punctuations_since(self.store, self.record.name, 0)
         self._closes = [one for one in made if one.number in checkpoint.closes]
 
@@ -187,6 +199,7 @@ class Build:
             closed=self._closed,
             closes=tuple(one.number for one in self._closes),
             seeds=self._seeds,
+            valid_to=self._valid_to,
             replay=self._replay.state,
         )
         write_checkpoint(self.files, self.folder.rpartition("/")[0], checkpoint)
@@ -214,6 +227,8 @@ class Build:
 
         Raises:
             InputNotRetainedError: If an increment is gone.
+            CorrectedMeanwhileError: If a file was replaced that it has read, and a stage cannot
+                follow.
             CbpError: As in `RunPreparer.prepare`.
         """
         ends, done = self.ends, sum(self._fed.values())
@@ -227,7 +242,7 @@ class Build:
             # First, so that whatever is kept from now on has it.
             self._fed[source] = index + 1
             if not any(index in part for part in dropped.get(source, ())):
-                self._replay.offer(below(self._depth, self._there(one).increment))
+                self._replay.offer(self._read(one))
                 self._replay.run_until_idle()
             done += 1
             self.watched.tell("builds", done, total, "increments")
@@ -253,7 +268,7 @@ class Build:
     def _origins(self, increments: Iterable[Increment]) -> Origins:
         """Return from which dropped files increments come, which this build reads."""
         depth = self._depth
-        stored = [above(depth, one) for one in increments]
+        stored = [above(depth, one) for one in increments if not is_rewritten(one, "")]
         origins = self.dropped_files.origins(self.record.name, stored)
         before = {f"{depth}/{path}": count for path, count in origins.before.items()}
         return replace(origins, before=before)
@@ -341,6 +356,9 @@ class Build:
             if connector.queue and flow not in self.dataflow.sources:
                 why = f"{name}.{input_} still waits for more of what another stage writes"
                 raise DataflowBusyError(self.record.name, why)
+            if any(is_rewritten(one, "") for one in connector.held):
+                why = f"{name}.{input_} waits for more of {flow!r}, of which files were replaced"
+                raise DataflowBusyError(self.record.name, why)
             framed = unit.leader.translator.input(input_).frame_by is not None
             connectors[input_] = _shifted(connector, self._depth, framed=framed)
         timers = any(node.translator.timers for node in unit.members)
@@ -357,7 +375,32 @@ class Build:
         gone = self._dropped().get(source, ())
         for index in range(self.firsts.get(source, 0), self._fed[source]):
             if not any(index in part for part in gone):
-                yield below(self._depth, self._there(self._increment(source, index)).increment)
+                yield self._read(self._increment(source, index))
+
+    def _read(self, one: IncrementRecord) -> Increment:
+        """Return an increment as it is read."""
+        source, index = one.increment.flow, one.increment.index
+        if source not in self._valid:
+            valid = ValidInputs(self.store, self.files, self.folder, "", self.faults)
+            node, dropped = self.dataflow.sources[source], self._dropped().get(source, ())
+            self._valid[source] = valid.of(self.record, node, self._valid_to[source], dropped)
+        if (valid_one := self._valid[source].get(index)) is not None:
+            return valid_one
+        if one.increment.gone:
+            self._require_followed(source, index)
+        return below(self._depth, self._there(one).increment)
+
+    def _require_followed(self, source: str, index: int) -> None:
+        """Refuse an increment that takes records back if a stage of the build cannot follow it."""
+        sources, stages = self.dataflow.sources, self.dataflow.stages
+        for one in hindrances(sources[source], sources, stages, taken_back=True):
+            if index >= self._valid_to[source]:
+                message = f"a file of {source!r} was replaced that it had read, and {one.why}"
+                raise CorrectedMeanwhileError(message)
+            message = (
+                f"a file of {source!r} was replaced whose first records are gone, and {one.why}"
+            )
+            raise _refused(self.record.name, "replacement_unfollowed", message, one.reader)
 
     def _arrived(
         self, source: str, end: int

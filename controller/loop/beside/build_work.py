@@ -1,7 +1,7 @@
 """Build work: carries out a build until it is ready, from the beginning or from where it was left.
 
     what an earlier process left   -> goes on
-    it cannot be believed          -> begins anew, and says why
+    it cannot be believed          -> begins anew, and says why; also if its input was corrected
     as far as the dataflow         -> compared with what readers see: ready
 
 Guaranteed: what is gone on with is what was built from the same input by the same code
@@ -22,7 +22,7 @@ from cbp.engine.storage.files import Files
 from cbp.errors import FileDamagedError, NotFoundError
 from cbp.model.flow.snapshot import Snapshot
 from cbp.model.schedule.quiescence import left_to_do
-from controller.loop.beside.build_beside import Build
+from controller.loop.beside.build_beside import Build, CorrectedMeanwhileError
 from controller.loop.beside.build_plans import BuildPlans
 from controller.loop.beside.checkpoint import Checkpoint, folder_of, read_checkpoint
 from controller.loop.beside.rebuild_job import Job, Planned
@@ -70,30 +70,33 @@ class BuildWork:
         record = self.store.dataflow(job.shown.dataflow)
         job.check()
         job.pace.begin()
+        checkpoint: Checkpoint | None = None
         if self.files.exists(job.scratch):
-            why = self._go_on(job, record, planned)
-            if not why:
+            checkpoint, why = read_checkpoint(self.files, job.scratch)
+            if checkpoint is None:
+                self.begin_anew(job, why)
+        while True:
+            try:
+                self._carry_out(job, record, planned, checkpoint)
                 return
-            _log.warning("rebuild.begins_anew", dataflow=record.name, job=job.shown.id, why=why)
-            job.show(step="begins anew", anew=why)
-            remove_scratch(self.files, job.scratch, faults=self.faults)
-            job.tries += 1
-            job.scratch = folder_of(self.tables_root, job.shown.id, job.tries)
-        self._carry_out(job, record, planned, None)
+            except CorrectedMeanwhileError as error:
+                self.begin_anew(job, str(error))
+            except (FileDamagedError, NotFoundError, FileNotFoundError) as error:
+                if checkpoint is None:
+                    raise
+                self.begin_anew(job, f"what it had built is damaged ({error})")
+            checkpoint = None
 
-    def _go_on(self, job: Job, record: DataflowRecord, planned: Planned) -> str:
-        """Go on with what an earlier process built; return why that cannot be believed."""
-        checkpoint, why = read_checkpoint(self.files, job.scratch)
-        if checkpoint is None:
-            return why
-        try:
-            self._carry_out(job, record, planned, checkpoint)
-        except (FileDamagedError, NotFoundError) as error:
-            if job.build is not None:
-                job.build.close()
-            job.build = None
-            return f"what it had built is damaged ({error.message})"
-        return ""
+    def begin_anew(self, job: Job, why: str) -> None:
+        """Give up what a job has built, and note why."""
+        _log.warning("rebuild.begins_anew", dataflow=job.shown.dataflow, job=job.shown.id, why=why)
+        job.show(step="begins anew", anew=why)
+        if job.build is not None:
+            job.build.close()
+        job.build = None
+        remove_scratch(self.files, job.scratch, faults=self.faults)
+        job.tries += 1
+        job.scratch = folder_of(self.tables_root, job.shown.id, job.tries)
 
     def _carry_out(
         self, job: Job, record: DataflowRecord, planned: Planned, begins: Checkpoint | None

@@ -55,6 +55,8 @@ class Checkpoint:
         closed: Number of the next close of a frame that it has not seen.
         closes: Numbers of closes that it has seen and not applied.
         seeds: What it read in place of increments that are gone.
+        valid_to: Source to the first increment that it reads as it came: what was replaced before
+            is read as it counts.
         replay: The stages.
     """
 
@@ -62,6 +64,7 @@ class Checkpoint:
     closed: int
     closes: tuple[int, ...]
     seeds: tuple[Increment, ...]
+    valid_to: Mapping[str, int]
     replay: ReplayState
 
     @property
@@ -78,6 +81,7 @@ class Checkpoint:
             "closed": self.closed,
             "closes": list(self.closes),
             "seeds": [one.to_json() for one in self.seeds],
+            "valid_to": dict(self.valid_to),
             "replay": self.replay.to_json(),
         }
 
@@ -96,6 +100,7 @@ class Checkpoint:
             closed=value["closed"],
             closes=tuple(value["closes"]),
             seeds=tuple(map(Increment.from_json, value["seeds"])),
+            valid_to=value["valid_to"],
             replay=ReplayState.from_json(value["replay"]),
         )
 

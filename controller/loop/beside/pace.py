@@ -27,8 +27,8 @@ GIVES_WAY_MAX = 4
 UNIT_SECONDS_MIN = 0.02
 """Less than this is added to the next unit: waiting is not exact."""
 
-LOOK_SECONDS = 0.02
-"""Pause between two looks at what goes on."""
+LOOK_SECONDS, LEAST_SECONDS = 0.02, 0.001
+"""The longest and the shortest pause between two looks at what goes on."""
 
 
 @dataclass
@@ -76,6 +76,7 @@ class Pace:
         most = least + GIVES_WAY_MAX * (least - began)
         while (now := self.clock.seconds()) < least or (now < most and self.busy()):
             check()
-            self.clock.wait(min(LOOK_SECONDS, (least if now < least else most) - now))
+            left = (least if now < least else most) - now
+            self.clock.wait(min(LOOK_SECONDS, max(left, LEAST_SECONDS)))
         self.rested += now - began
         self._since = now

@@ -44,7 +44,11 @@ from cbp.model.dataflow.dataflow import Dataflow
 from cbp.model.version.code_drift import drift
 from cbp.model.version.shape import shape_of
 from cbp.model.version.version_change import Choice
-from controller.loop.beside.build_beside import Return, hindrances_of_build
+from controller.loop.beside.build_beside import (
+    CorrectedMeanwhileError,
+    Return,
+    hindrances_of_build,
+)
 from controller.loop.beside.build_order import (
     BuildOrder,
     end_order,
@@ -351,7 +355,7 @@ class RebuildJobs:
         assert job.build is not None, "it is ready"
         assert job.planned is not None, "it was built"
         build = job.build
-        status: Ended | Literal["ready"] = "swapped"
+        status: Ended | Literal["ready", "building"] = "swapped"
         job.pace.begin()
         try:
             build.feed()
@@ -364,6 +368,9 @@ class RebuildJobs:
                     dry_run=False,
                     swap=build,
                 )
+        except CorrectedMeanwhileError as cause:
+            self._work.begin_anew(job, str(cause))
+            status = "building"
         except Exception as cause:  # author's code and engines may raise anything
             newest = self._descriptions.newest(build.record.folder)
             # Once the version is put, every tick finishes it.
@@ -374,6 +381,10 @@ class RebuildJobs:
                 _log.warning("rebuild.not_swapped", dataflow=job.shown.dataflow, exc_info=cause)
         finally:
             job.busy.release()
+        if status == "building":  # its order has that it is to be swapped in
+            job.show(status=status)
+            self._executor.submit(self._carry_out, job)
+            return
         if status != "ready":
             self._end(job, status)
             return

@@ -29,8 +29,8 @@ def test_it_works_its_share_of_the_time(share: float) -> None:
         clock.move(seconds=seconds)
         worked += seconds
         pace.rest(nothing)
-    assert worked / clock.seconds() == pytest.approx(share, rel=1e-4)
-    assert pace.rested == pytest.approx(clock.seconds() - worked, rel=1e-4)
+    assert worked / clock.seconds() == pytest.approx(share, rel=1e-2)
+    assert pace.rested == pytest.approx(clock.seconds() - worked, rel=1e-2)
 
 
 def test_short_units_are_added_up() -> None:
@@ -50,11 +50,11 @@ def test_it_gives_way_to_runs_and_goes_on_in_the_end() -> None:
     pace.begin()
     clock.move(seconds=1)
     pace.rest(nothing)
-    assert pace.rested == pytest.approx(1 + GIVES_WAY_MAX, rel=1e-3), "it is never starved"
+    assert pace.rested == pytest.approx(1 + GIVES_WAY_MAX, rel=1e-2), "it is never starved"
     under_way = False
     clock.move(seconds=1)
     pace.rest(nothing)
-    assert pace.rested == pytest.approx(2 + GIVES_WAY_MAX, rel=1e-3)
+    assert pace.rested == pytest.approx(2 + GIVES_WAY_MAX, rel=1e-2)
 
 
 def test_all_of_the_time_is_no_rest() -> None:
